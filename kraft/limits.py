@@ -48,6 +48,7 @@ COST_US: Final[dict[str, float]] = {
     "START_RECORDS_PER_STEP": 10,
     "SNAPSHOT_RECORDS_PER_PIECE": 10,
     "LOADED_BATCHES_PER_STEP": 20,
+    "COORDINATOR_RECORDS_PER_STEP": 40,
     "PRODUCERS_PER_STEP": 1,
     "PRODUCERS_AT_ONCE": 1,
 }
@@ -123,6 +124,26 @@ SNAPSHOT_RECORDS_PER_PIECE: Final = 500
 """The records of a snapshot that are written between two events."""
 LOADED_BATCHES_PER_STEP: Final = 256
 """The batches of a partition whose headers a load reads in one step."""
+COORDINATOR_RECORDS_PER_STEP: Final = 200
+"""The records of a coordinator's log that a load decodes and replays in one step."""
+TOPICS_COMPARED_PER_STEP: Final = 5000
+"""The topics of two images that are compared in one step, to find deleted ones."""
+TIMERS_PER_TURN: Final = 50
+"""The timers of coordinators that end in a turn: each may change a group."""
+COMMITS_PER_STEP: Final = 500
+"""The offsets that are committed in one operation; a request with more has several."""
+SUBSCRIBED_TOPICS: Final = 10_000
+"""The topics in the subscription of a classic consumer that the coordinator reads; one with more is not understood."""
+GROUP_MEMBERS: Final = 5000
+"""The members of a group, whatever `group.max.size` allows: all of them are answered in one turn."""
+PENDING_MEMBERS: Final = 1000
+"""The member ids of a group that were given out and not used: they live for a session time-out that clients choose."""
+GROUPS_PER_PARTITION: Final = 100_000
+"""The groups of one partition of `__consumer_offsets`: a group is kept until its offsets expire."""
+OFFSETS_PER_GROUP: Final = 200_000
+"""The offsets of a group: so many partitions are the most that Kafka expects of a broker."""
+GROUPS_PER_STEP: Final = 200
+"""The groups that a step of a list, of an expiry or of a start looks at."""
 PRODUCERS_PER_STEP: Final = 2000
 """The entries of a snapshot of producers in one step."""
 PRODUCERS_AT_ONCE: Final = 10_000
@@ -133,6 +154,7 @@ PRODUCERS_AT_ONCE: Final = 10_000
 COPIED: Final = (
     *("APPLIED_BYTES_PER_STEP", "SERVED_AT_ONCE_BYTES", "SNAPSHOT_BATCH_BYTES", "CLEANED_BYTES_PER_STEP"),
     *("SEGMENT_BYTES_PER_STEP", "MOVE_STEP_BYTES", "DECISION_BATCH_BYTES", "BATCH_BYTES", "OBSERVER_ANSWER_BYTES"),
+    "LOADED_BYTES_PER_STEP",
 )
 """The sizes of what a portion reads, checks or copies."""
 KEPT_BYTES: Final = MIB
@@ -145,6 +167,8 @@ SNAPSHOT_BATCH_BYTES: Final = MIB
 """The size of a batch in a snapshot."""
 CLEANED_BYTES_PER_STEP: Final = 256 << 10
 """What one step of compaction reads: it looks into the records."""
+LOADED_BYTES_PER_STEP: Final = MIB
+"""What one step of the load of a coordinator reads."""
 SEGMENT_BYTES_PER_STEP: Final = MIB
 """What one step of the recovery of a segment reads."""
 MOVE_STEP_BYTES: Final = 512 << 10

@@ -106,6 +106,13 @@ LAYERS = (
             *("kraft.access", "kraft.wire", "metadata_log", "transport.protocol"),
         ),
     ),
+    Layer(
+        ("kraft.broker.coordinator",),
+        (
+            *("kraft.limits", "kraft.broker.handling", "kraft.broker.partitions", "kraft.broker.log"),
+            *("kraft.access", "kraft.wire", "metadata_log", "transport.protocol"),
+        ),
+    ),
     Layer(("kraft.state_machine",)),
     Layer(("kraft.replica",), IN_REPLICA),
     Layer(("kraft.process",), IN_PROCESS),
@@ -213,6 +220,7 @@ PACKAGES = {
     "kraft.broker.handling": "how a broker handles requests: in steps, waiting, with which rights and settings",
     "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",
     "kraft.broker.request": "data requests: Produce, Fetch with sessions, offsets, producer ids",
+    "kraft.broker.coordinator": "what coordinators share: load, writes, committed reads, timers of a partition",
     "kraft.broker.groups.assignors": "the assignors of consumer groups: which member should get which partitions",
     "kraft.broker.groups": "groups and their offsets: state machines, replay, what they answer",
     "kraft.broker.transactions": "transactional ids: state machine, replay, markers, what they answer",

@@ -9,6 +9,10 @@ from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation
 from kraft.access.errors import ApiError
+from kraft.broker.groups import admin_handler, members_handler, offsets_handler
+from kraft.broker.groups.admin_handler import GroupAdminHandler
+from kraft.broker.groups.members_handler import MembersHandler
+from kraft.broker.groups.offsets_handler import OffsetsHandler
 from kraft.broker.handling.steps import Handling, Result
 from kraft.broker.metadata import answers as metadata
 from kraft.broker.metadata.answers import MetadataHandler
@@ -75,6 +79,9 @@ class Rooms(Struct, frozen=True):
     markers: MarkersHandler
     producers: DescribeProducersHandler
     directories: DirectoriesHandler
+    members: MembersHandler
+    committed: OffsetsHandler
+    groups: GroupAdminHandler
     metadata: MetadataHandler
     forwarding: Forwarding
 
@@ -105,6 +112,16 @@ def apis_of(rooms: Rooms) -> dict[int, Api]:
             begin=one.directories.describe, refuse=refusals.refuse_log_dirs, needs=AclOperation.DESCRIBE
         ),
         ApiKey.ALTER_REPLICA_LOG_DIRS: Api(begin=one.directories.alter),
+        ApiKey.JOIN_GROUP: Api(begin=one.members.join, refuse=members_handler.refuse_join),
+        ApiKey.SYNC_GROUP: Api(begin=one.members.sync, refuse=members_handler.refuse_sync),
+        ApiKey.HEARTBEAT: Api(begin=one.members.heartbeat, refuse=members_handler.refuse_heartbeat),
+        ApiKey.LEAVE_GROUP: Api(begin=one.members.leave, refuse=members_handler.refuse_leave),
+        ApiKey.OFFSET_COMMIT: Api(begin=one.committed.commit, refuse=offsets_handler.refuse_commit),
+        ApiKey.OFFSET_FETCH: Api(begin=one.committed.fetch, refuse=offsets_handler.refuse_fetch),
+        ApiKey.OFFSET_DELETE: Api(begin=one.committed.delete, refuse=offsets_handler.refuse_delete),
+        ApiKey.DESCRIBE_GROUPS: Api(begin=one.groups.describe, refuse=admin_handler.refuse_describe),
+        ApiKey.LIST_GROUPS: Api(begin=one.groups.list, refuse=admin_handler.refuse_list),
+        ApiKey.DELETE_GROUPS: Api(begin=one.groups.delete, refuse=admin_handler.refuse_delete),
         ApiKey.METADATA: _read(one.metadata.topics, metadata.refuse_topics),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _read(one.metadata.topic_partitions, metadata.refuse_partitions),
         ApiKey.DESCRIBE_CLUSTER: _read(one.metadata.cluster, metadata.refuse),

@@ -17,6 +17,14 @@ from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
 from kraft.broker.apis import Api, Rooms, apis_of
+from kraft.broker.coordinator.partition import CoordinatorSettings
+from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.groups.admin_handler import GroupAdminHandler
+from kraft.broker.groups.members_handler import MembersHandler
+from kraft.broker.groups.offsets_handler import OffsetsHandler
+from kraft.broker.groups.shard import GroupShard
+from kraft.broker.groups.state import GroupsState
+from kraft.broker.handling.coordinators import GROUP, TOPICS
 from kraft.broker.handling.purgatory import Purgatory
 from kraft.broker.handling.reply_keys import Channel, Creation, Forwarded, Verification
 from kraft.broker.handling.rights import Rights
@@ -25,7 +33,7 @@ from kraft.broker.handling.steps import Handling, Result, Sender, Waiting
 from kraft.broker.metadata.answers import MetadataHandler
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.forwarding import Forwarding
-from kraft.broker.partitions.key import NO_EPOCH
+from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.delete_records import DeleteRecordsHandler
 from kraft.broker.request.directories import DirectoriesHandler
@@ -40,6 +48,7 @@ from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.request.verification import Verifier
 from kraft.limits import ORPHANED_PRODUCES, UNPACKED_AT_ONCE, WAITING_PER_TURN
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, Send, WireRequest
+from metadata_log.compression import Compression
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS
@@ -83,8 +92,20 @@ class Requests:
         guards = TransactionGuards()
         verifier = Verifier(settings.broker_id, settings.inter_broker_listener, settings.request_timeout_ms)
         ids = ProducerIds(settings.broker_id, settings.controller_timeout_ms)
-        creation = AutoCreation(settings)
+        creation = AutoCreation(settings, manager.hosting.report)
         forwarding = Forwarding(settings)
+        groups = settings.groups
+        self.groups: CoordinatorRuntime[GroupsState] = CoordinatorRuntime(
+            TOPICS[GROUP],
+            manager,
+            lambda: GroupShard(groups),
+            CoordinatorSettings(
+                write_timeout_ms=groups.commit_timeout_ms, compression=Compression(groups.compression_codec)
+            ),
+            Random(rng.getrandbits(64)),
+        )
+        """The groups that this broker coordinates."""
+        self._runtimes = (self.groups,)
         self._produce = ProduceHandler(manager, settings, rights, guards, verifier, quotas)
         self.rooms = Rooms(
             produce=self._produce,
@@ -93,9 +114,12 @@ class Requests:
             epochs=EpochEndHandler(manager, rights),
             deletions=DeleteRecordsHandler(manager, rights),
             producer_ids=InitProducerIdHandler(ids, rights, settings.request_timeout_ms),
-            markers=MarkersHandler(manager, rights, guards, settings.request_timeout_ms),
+            markers=MarkersHandler(manager, rights, guards, settings.request_timeout_ms, self.groups),
             producers=DescribeProducersHandler(manager, rights),
             directories=DirectoriesHandler(manager, rights),
+            members=MembersHandler(self.groups, groups, rights),
+            committed=OffsetsHandler(self.groups, groups, rights),
+            groups=GroupAdminHandler(self.groups, rights),
             metadata=MetadataHandler(settings, of_metadata, rights, creation),
             forwarding=forwarding,
         )
@@ -122,8 +146,14 @@ class Requests:
 
     @property
     def has_moved(self) -> bool:
-        """Whether a request that waits may be complete, because a partition has changed since the last `poll`."""
-        return self._waiting.is_watching(self._manager.hosting.changed)
+        """Whether a request that waits may be complete, because a partition has changed since the last `poll`, or a
+        coordinator has to begin or to end.
+        """
+        hosting = self._manager.hosting
+        return bool(hosting.led) or self._is_watching(hosting.changed)
+
+    def _is_watching(self, changed: dict[PartitionKey, None]) -> bool:
+        return self._waiting.is_watching(changed) or any(one.is_watching(changed) for one in self._runtimes)
 
     def on_request(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Handle a request.
@@ -140,7 +170,7 @@ class Requests:
         if image is not self._image:
             self._use(image)
         changed = self._manager.hosting.changed
-        if changed and not self._waiting.is_watching(changed):
+        if changed and not self._is_watching(changed):
             # What has changed before wakes nobody who waits only from now on.
             changed.clear()
         api = self._apis[request.api_key]
@@ -168,6 +198,8 @@ class Requests:
         self.rights.use(image)
         self._quotas.use(image)
         self._produce.use(image)
+        for runtime in self._runtimes:
+            runtime.use(image)
 
     def _advance(self, api: Api, request: WireRequest, work: Result | Handling[Result], now_ms: int) -> Outcome | None:
         """Make the next steps of a request; `poll` makes those that remain then."""
@@ -231,7 +263,16 @@ class Requests:
         waiting = self._waiting
         for sender in self._senders.values():
             waiting.wake_in_turn(sender.take_changes())
-        waiting.wake(self._manager.hosting.take_changes())
+        hosting = self._manager.hosting
+        if hosting.led:
+            led = hosting.take_led()
+            for runtime in self._runtimes:
+                runtime.on_leaders(led, now_ms)
+        changes = hosting.take_changes()
+        waiting.wake(changes)
+        for runtime in self._runtimes:
+            runtime.on_changes(changes, now_ms)
+            yield from runtime.due(now_ms)
         for one in waiting.take_woken(WAITING_PER_TURN):
             api = self._apis[one.request.api_key]
             assert api.is_complete is not None, one
@@ -295,7 +336,8 @@ class Requests:
     def deadline_ms(self) -> int:
         """When the next `poll` is due, in ms; `NEVER_MS` if nothing is."""
         senders = [one.deadline_ms() for one in self._senders.values()]
-        return min(self._waiting.deadline_ms(), self._long_ms, *senders)
+        runtimes = [one.deadline_ms() for one in self._runtimes]
+        return min(self._waiting.deadline_ms(), self._long_ms, *senders, *runtimes)
 
 
 def _without_wait(request: WireRequest, work: Handling[Result]) -> Handling[Result]:

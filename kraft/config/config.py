@@ -13,6 +13,7 @@ from kraft.config.checks import check_refused, check_settings, refused_by_kafka_
 from kraft.config.data_settings import DataConfig, read_data
 from kraft.config.described import DescribedSetting, Secret
 from kraft.config.errors import ConfigError
+from kraft.config.group_settings import GroupConfig, read_groups
 from kraft.config.keys import NUMBERS, TEXTS
 from kraft.config.listener_settings import (
     name_inter_broker_listener,
@@ -143,6 +144,8 @@ class Config(Struct, frozen=True, kw_only=True):
     metrics_dialect: str = DIALECTS[0]
     data: DataConfig = DataConfig()
     """What only a broker with data reads."""
+    groups: GroupConfig = GroupConfig()
+    """What its group coordinator reads."""
     warnings: tuple[str, ...] = ()
     """Warnings for the user before the node starts: unknown settings, settings without effect so far."""
     described: tuple[DescribedSetting, ...] = ()
@@ -330,6 +333,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         metrics_listener=read_metrics_listener(reader),
         metrics_dialect=read_metrics_dialect(reader),
         data=read_data(reader) if BROKER in roles else DataConfig(),
+        groups=read_groups(reader) if BROKER in roles else GroupConfig(),
         described=reader.described(),
         warnings=tuple(reader.warnings()),
         **reader.numbers(),

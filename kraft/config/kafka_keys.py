@@ -21,6 +21,7 @@ controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes con
 controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters cordoned.log.dirs
 default.replication.factor delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
 delegation.token.max.lifetime.ms delegation.token.secret.key delete.topic.enable early.start.listeners fetch.max.bytes
+group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
 initial.broker.registration.timeout.ms inter.broker.listener.name internal.metadata.log.segment.bytes
 internal.metadata.max.batch.size.in.bytes leader.imbalance.check.interval.seconds listener.security.protocol.map
 listeners log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.enable
@@ -87,8 +88,8 @@ group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.mig
 group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
 group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
-group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms
-group.max.session.timeout.ms group.max.size group.min.session.timeout.ms group.share.assignment.interval.ms
+group.coordinator.rebalance.protocols group.coordinator.threads
+group.share.assignment.interval.ms
 group.share.assignor.offload.enable group.share.assignors group.share.delivery.count.limit
 group.share.dlq.manager.class.name group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
 group.share.max.assignment.interval.ms group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms
@@ -110,9 +111,8 @@ log.cleaner.io.max.bytes.per.second log.dir.failure.timeout.ms log.flush.start.o
 log.local.retention.bytes log.local.retention.ms log.preallocate log.remote.copy.lag.bytes log.remote.copy.lag.ms
 log.roll.jitter.hours log.roll.jitter.ms metric.reporters metrics.num.samples metrics.recording.level
 metrics.sample.window.ms num.io.threads num.network.threads num.recovery.threads.per.data.dir
-num.replica.alter.log.dirs.threads num.replica.fetchers offset.metadata.max.bytes offsets.commit.timeout.ms
-offsets.load.buffer.size offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
-offsets.topic.num.partitions offsets.topic.replication.factor offsets.topic.segment.bytes
+num.replica.alter.log.dirs.threads num.replica.fetchers
+offsets.load.buffer.size
 producer.purgatory.purge.interval.requests remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
 remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms
 remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
@@ -171,7 +171,6 @@ LISTENER_PREFIX: Final = "listener.name."
 PREFIXES: Final = (LISTENER_PREFIX, "config.providers.", "rlmm.config.", "rsm.config.")
 """The prefixes of settings with free names, of plug-ins and of single listeners."""
 
-
 def definition_of(key: str) -> Definition | None:
     """Kafka's definition of a setting of a node, also where the key has the prefix of a listener and a mechanism."""
     name = key
@@ -180,7 +179,6 @@ def definition_of(key: str) -> Definition | None:
         if name not in NODE:
             name = name.partition(".")[2]
     return NODE.get(name)
-
 
 def why_unusable(definition: Definition, text: str) -> str:
     """Why a broker does not use this dynamic value, in Kafka's words; empty if it does."""
@@ -191,7 +189,6 @@ def why_unusable(definition: Definition, text: str) -> str:
     allows, words = _REQUIRED.get(definition.name, (None, ""))
     is_bad = allows is not None and isinstance(value, int) and not allows(value)
     return f"requirement failed: {definition.name} must be {words}" if is_bad else ""
-
 
 def is_refused(definition: Definition, text: str) -> bool:
     """Whether a well-formed value restricts something that this software does not have: any but the default."""

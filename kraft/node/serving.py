@@ -63,6 +63,7 @@ def broker_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
                 request_timeout_ms=config.forwarding_timeout_ms,
                 quota_samples=data.quota_samples,
                 quota_window_ms=data.quota_window_seconds * 1000,
+                groups=config.groups,
             ),
         ),
     )

@@ -32,6 +32,11 @@ OF_A_TOPIC: Final = (
     *(AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS),
 )
 """The operations that a topic supports (`AclEntry.supportedOperations`)."""
+OF_A_GROUP: Final = (
+    *(AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE),
+    *(AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS),
+)
+"""Those that a group supports."""
 _Question = tuple[Caller, AclOperation, AclResource, str]
 _T = TypeVar("_T")
 
@@ -155,6 +160,10 @@ class Permissions(Struct, frozen=True):
     def on_topic(self, name: str) -> int:
         """The permitted operations on a topic, one bit for each."""
         return self._bits(OF_A_TOPIC, AclResource.TOPIC, name)
+
+    def on_group(self, name: str) -> int:
+        """The permitted operations on a group, one bit for each."""
+        return self._bits(OF_A_GROUP, AclResource.GROUP, name)
 
     def on_cluster(self) -> int:
         """The permitted operations on the cluster, one bit for each; none for a client that may not describe it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.config.described import DescribedSetting, Secret
+from kraft.config.group_settings import GroupConfig
 from kraft.limits import REQUESTS_WAITING
 
 
@@ -46,3 +47,5 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     """Kafka's `max.request.partition.size.limit`, for DescribeTopicPartitions."""
     token_secret: Secret | None = None
     """`delegation.token.secret.key`; None for a cluster without delegation tokens."""
+    groups: GroupConfig = GroupConfig()
+    """What the group coordinator is set to."""

@@ -6,13 +6,14 @@ from importlib import import_module
 from random import Random
 
 from kraft.access.errors import ApiError
+from kraft.broker.handling.coordinators import TOPICS
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.handling.steps import Handling
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
 from kraft.broker.metadata.configs import describe_client_quotas, list_config_resources, refuse_client_quotas
-from kraft.broker.metadata.coordinators import find_coordinator, refuse_coordinator
+from kraft.broker.metadata.coordinators import COORDINATED, find_coordinator, is_sought, refuse_coordinator
 from kraft.broker.metadata.tokens import describe_tokens
 from kraft.broker.metadata.topics import (
     describe_topic_partitions,
@@ -122,6 +123,9 @@ class MetadataHandler:
             broker_id=self._settings.broker_id,
             permissions=self._rights.of(request),
         )
+        kind = message.key_type
+        if kind in COORDINATED and TOPICS[kind] not in image.topics.by_name and is_sought(answer):
+            self._creation.create_internal(kind)
         return Answer(request.request_id, answer)
 
     def tokens(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from kraft.broker.handling.coordinators import GROUP, TOPICS
 from kraft.broker.handling.reply_keys import Creation, to_broker
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.metadata.forwarding import envelope_of
@@ -14,17 +15,47 @@ from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS
 from transport.protocol.apis import APIS, ApiKey
-from transport.protocol.messages import CreateTopicsRequest
-from transport.protocol.messages.create_topics import CreatableTopic
+from transport.protocol.errors import Error
+from transport.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
+from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 _VERSION: Final = APIS[ApiKey.CREATE_TOPICS].versions.highest
 
 
-class AutoCreation:
-    """The names of topics that a controller was asked to create, so that no name is asked for twice at a time."""
+def internal_topic(settings: RequestSettings, kind: int) -> CreatableTopic | None:
+    """The topic of the coordinators of a kind, as this broker is set; None if this software has no such coordinators.
 
-    def __init__(self, settings: RequestSettings) -> None:
+    The count of partitions never changes afterwards: it decides which partition a name belongs to.
+    """
+    if kind != GROUP:
+        return None
+    groups = settings.groups
+    configs = {
+        "compression.type": "producer",
+        "cleanup.policy": "compact",
+        "segment.bytes": str(groups.topic_segment_bytes),
+    }
+    return CreatableTopic(
+        name=TOPICS[kind],
+        num_partitions=groups.topic_partitions,
+        replication_factor=groups.topic_replication_factor,
+        configs=[CreatableTopicConfig(name, value) for name, value in configs.items()],
+    )
+
+
+class AutoCreation:
+    """The names of topics that a controller was asked to create, so that no name is asked for twice at a time.
+
+    Args:
+        settings: The settings.
+        report: Takes a text for the log of the broker.
+    """
+
+    def __init__(self, settings: RequestSettings, report: Callable[[str], None]) -> None:
         self._settings = settings
+        self._report = report
+        self._told: set[tuple[str, int]] = set()
+        """The topics and errors that were reported."""
         self._in_flight: set[str] = set()
         self._names: dict[Creation, tuple[str, ...]] = {}
         self._due: list[Send] = []
@@ -54,6 +85,17 @@ class AutoCreation:
         envelope = envelope_of(ApiKey.CREATE_TOPICS, _VERSION, request.client_id, body, request.principal, request.peer)
         self._due.append(Send(envelope, to_broker(key), settings.controller_timeout_ms))
 
+    def create_internal(self, kind: int) -> None:
+        """Ask for the topic of the coordinators of a kind, as this broker and with its own settings."""
+        topic = internal_topic(self._settings, kind)
+        if topic is None or topic.name in self._in_flight:
+            return
+        self._in_flight.add(topic.name)
+        self._last_number += 1
+        key, timeout_ms = Creation(self._last_number), self._settings.controller_timeout_ms
+        self._names[key] = (topic.name,)
+        self._due.append(Send(CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms), to_broker(key), timeout_ms))
+
     def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
         """The requests that are due."""
         due, self._due = self._due, []
@@ -62,6 +104,12 @@ class AutoCreation:
     def on_reply(self, key: Creation, message: Message | None, now_ms: int) -> None:
         """The controller has answered, or the request failed: the client's next request asks again where necessary."""
         self._in_flight.difference_update(self._names.pop(key))
+        if isinstance(message, CreateTopicsResponse):
+            for one in message.topics:
+                error = Error(one.error_code)
+                if error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS) and (one.name, error) not in self._told:
+                    self._told.add((one.name, error))
+                    self._report(f"{one.name} cannot be created: {error.name}: {one.error_message}")
 
     def take_changes(self) -> tuple[()]:
         """None: a client asks again."""

@@ -1,6 +1,6 @@
 """The answer to a search for a coordinator (Kafka: `KafkaApis.handleFindCoordinator`).
 
-This software coordinates nothing yet. In a cluster with brokers of Kafka those coordinate, and are found here.
+Transactions are coordinated by brokers of Kafka only; these are found here.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ SHARES_SINCE: Final = 6
 """The first version with coordinators of share groups."""
 RESOURCES: Final = {GROUP: AclResource.GROUP, TRANSACTION: AclResource.TRANSACTIONAL_ID}
 """What a client names, by the key type."""
+COORDINATED: Final = frozenset((GROUP,))
+"""What brokers of this software coordinate, by the key type."""
 _NO_ERROR: Final = "NONE"
 """Kafka names the error of an answer without one, in the versions for one key."""
 
@@ -49,11 +51,11 @@ def find_coordinator(
 ) -> Generator[None, None, FindCoordinatorResponse]:
     """The leader of the partition of the coordinators' topic that each key belongs to.
 
-    COORDINATOR_NOT_AVAILABLE while the partition of the key has no leader, and if this broker leads it and another one
-    has a replica: a client asks again. While the topic does not exist, or this broker has the only replica, nobody
-    coordinates. A client with a group has INVALID_REQUEST then, which ends it. For a transactional id this broker names
-    itself, because librdkafka takes only the error of InitProducerId for final. A client without the right to describe
-    the group or the transactional id has the error for that instead.
+    COORDINATOR_NOT_AVAILABLE while the partition of the key has no leader: a client asks again. What this software does
+    not coordinate has that error, too, if this broker leads the partition and another one has a replica. While the
+    topic of such coordinators does not exist, or this broker has the only replica, nobody coordinates; for a
+    transactional id this broker names itself then, because librdkafka takes only the error of InitProducerId for final.
+    A client without the right to describe the group or the transactional id has the error for that instead.
 
     Args:
         image: The metadata.
@@ -70,7 +72,9 @@ def find_coordinator(
     def find(key: str) -> Coordinator:
         error = _refusal(request.key_type, key, version, permissions)
         found = coordinator_of(image, request.key_type, key, listener) if error is Error.NONE else None
-        if error is Error.NONE and (found is None or found[0].id == broker_id):
+        if error is Error.NONE and found is None and request.key_type in COORDINATED:
+            return _absent(key, Error.COORDINATOR_NOT_AVAILABLE)
+        if error is Error.NONE and request.key_type not in COORDINATED and (found is None or found[0].id == broker_id):
             if may_be_coordinated(image, request.key_type, key, broker_id):
                 return _absent(key, Error.COORDINATOR_NOT_AVAILABLE)
             if request.key_type in RESOURCES:
@@ -101,6 +105,12 @@ def find_coordinator(
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
+def is_sought(answer: FindCoordinatorResponse) -> bool:
+    """Whether a client that may know of a coordinator found none."""
+    sought = Error.COORDINATOR_NOT_AVAILABLE
+    return answer.error_code == sought or any(one.error_code == sought for one in answer.coordinators)
+
+
 def refuse_coordinator(request: FindCoordinatorRequest, error: Error, version: int) -> FindCoordinatorResponse:
     """The answer with the same error for each key."""
     if version < BATCHED_SINCE:
@@ -121,7 +131,7 @@ def _refusal(key_type: int, key: str, version: int, permissions: Permissions) ->
         return Error.GROUP_AUTHORIZATION_FAILED
     if key_type == TRANSACTION and not permissions.may(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, key):
         return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if key_type == SHARE and version < SHARES_SINCE:
+    if key_type not in TOPICS or (key_type == SHARE and version < SHARES_SINCE):
         return Error.INVALID_REQUEST
     if key_type == SHARE and not permissions.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER):
         raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED)

@@ -38,6 +38,8 @@ class Hosting:
         """The partitions that may have moved since the last look of the purgatories."""
         self.moved: dict[PartitionKey, None] = {}
         """The partitions that may have moved since the last request to a leader."""
+        self.led: dict[PartitionKey, None] = {}
+        """The partitions of which the leadership may have changed since the last look of the coordinators."""
         self.findings: list[str] = []
         """What the broker should log."""
         self._judged_failures = 0
@@ -132,6 +134,11 @@ class Hosting:
         changed, self.changed = self.changed, {}
         return changed.keys()
 
+    def take_led(self) -> Set[PartitionKey]:
+        """The partitions of which the leadership may have changed since the last call."""
+        led, self.led = self.led, {}
+        return led.keys()
+
     def report(self, finding: str) -> None:
         """Keep a text for the log of the broker; beyond the bound later texts are dropped."""
         if len(self.findings) < FINDINGS:
@@ -150,6 +157,7 @@ class Hosting:
         part.go_offline()
         if part.directory is not None:
             self.store.take_offline(part.directory, part.name, reason)
+        self.led[part.key] = None
         self.touch(part)
 
     def fail(self, part: HostedPartition, failure: OSError) -> None:

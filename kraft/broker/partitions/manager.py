@@ -158,6 +158,7 @@ class ReplicaManager:
             directory: The log directory for a new replica.
         """
         hosting = self.hosting
+        hosting.led[key] = None
         if partition is None:
             if hosting.assigned(key) is None:
                 self._stop(key, now_ms)

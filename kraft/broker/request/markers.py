@@ -4,13 +4,16 @@ Kafka: `KafkaApis.handleWriteTxnMarkersRequest`).
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling
-from kraft.broker.log.outcomes import Refused
+from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
+from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
@@ -48,11 +51,36 @@ class WaitingMarkers(Struct):
         return {each.key for each in self.entries if each.awaited is not None}
 
 
-class MarkersHandler:
-    """Answers WriteTxnMarkers requests."""
+class Coordinated(Protocol):
+    """The coordinators of this broker that follow the log of a partition."""
 
-    def __init__(self, manager: ReplicaManager, rights: Rights, guards: TransactionGuards, timeout_ms: int) -> None:
+    def append_marker(
+        self, partition: HostedPartition, marker: TransactionMarker, now_ms: int
+    ) -> Appended | Refused | None:
+        """Append a marker, and replay it; None if no coordinator follows the log."""
+
+
+class MarkersHandler:
+    """Answers WriteTxnMarkers requests.
+
+    Args:
+        manager: The replicas of this broker.
+        rights: What clients may do.
+        guards: The producers with a verification under way.
+        timeout_ms: For how long a request waits at most.
+        groups: The coordinators of groups, whose offsets may belong to a transaction.
+    """
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        rights: Rights,
+        guards: TransactionGuards,
+        timeout_ms: int,
+        groups: Coordinated,
+    ) -> None:
         self._manager = manager
+        self._groups = groups
         self._rights = rights
         self._guards = guards
         self._timeout_ms = timeout_ms
@@ -96,7 +124,9 @@ class MarkersHandler:
             coordinator_epoch=marker.coordinator_epoch,
             transaction_version=marker.transaction_version,
         )
-        done = self._manager.leaders.append_marker(partition, ending, now_ms)
+        done = self._groups.append_marker(partition, ending, now_ms)
+        if done is None:
+            done = self._manager.leaders.append_marker(partition, ending, now_ms)
         if isinstance(done, Refused):
             entry.error = done.error
         else:

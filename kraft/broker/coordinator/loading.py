@@ -1,0 +1,80 @@
+"""Replays the log of a coordinator's partition, in steps (Kafka: `CoordinatorLoaderImpl`)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final, TypeVar
+
+from msgspec import structs
+
+from kraft.broker.coordinator.shard import Record, Shard
+from kraft.broker.log.outcomes import Refused
+from kraft.broker.log.producers import marker_of
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.hosting import Hosting
+from kraft.limits import COORDINATOR_RECORDS_PER_STEP, LOADED_BYTES_PER_STEP
+from metadata_log.errors import DecodeError
+from metadata_log.records.batch import COMPRESSION_MASK, HEADER_BYTES, RecordBatch, scan
+from metadata_log.records.coordinator import decode_pair
+from metadata_log.records.record import records, unpacking
+
+S = TypeVar("S")
+NO_PRODUCER: Final = -1
+Snapshots = list[tuple[int, S]]
+"""States with the offsets behind them, oldest first."""
+
+
+def loading(hosting: Hosting, part: HostedPartition, shard: Shard[S]) -> Generator[None, None, Snapshots[S]]:
+    """Replay the log up to its end, which is beyond the high watermark at a new leader.
+
+    Args:
+        hosting: What reads the log.
+        part: The partition, which this broker leads.
+        shard: The coordinator.
+
+    Returns:
+        The state at the high watermark, and the state after each later batch.
+
+    Raises:
+        MetadataLogError: The log cannot be read or replayed.
+    """
+    offset, state = part.log.start_offset, shard.empty()
+    found: Snapshots[S] = [(offset, state)]
+    while not part.is_offline and offset < part.log.end_offset:
+        data = hosting.read(part, offset, LOADED_BYTES_PER_STEP)
+        if isinstance(data, Refused):
+            raise DecodeError(data.text, where=str(part))
+        if not data:
+            break
+        yield None
+        for batch in scan(data, where=str(part)):
+            state = yield from _replaying(shard, state, batch, str(part))
+            offset = batch.next_offset
+            if offset <= part.log.high_watermark:
+                found = [(offset, state)]
+            else:
+                found.append((offset, state))
+    return found
+
+
+def _replaying(shard: Shard[S], state: S, batch: RecordBatch, where: str) -> Generator[None, None, S]:
+    if batch.is_control:
+        marker = marker_of(batch, where=where)
+        return (
+            state if marker is None else shard.end_transaction(state, batch.producer_id, is_commit=not marker.is_abort)
+        )
+    if batch.is_compressed:
+        data = yield from unpacking(batch, where=where)
+        plain = batch.data[:HEADER_BYTES] + bytes(data)
+        batch = structs.replace(batch, attributes=batch.attributes & ~COMPRESSION_MASK, data=plain)
+    producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER
+    for number, record in enumerate(records(batch, where=where), 1):
+        at = f"{where}, offset {record.offset}"
+        if record.key is None:
+            raise DecodeError("a record of a coordinator has no key", where=at)
+        pair = decode_pair(shard.kinds, record.key, record.value, where=at)
+        if pair is not None:
+            state = shard.replay(state, Record(pair.key, pair.value, pair.version), record.offset, producer_id)
+        if number % COORDINATOR_RECORDS_PER_STEP == 0:
+            yield None
+    return state

@@ -1,0 +1,344 @@
+"""The coordinator of one partition: load, operations, batches, answers at the high watermark (Kafka:
+`CoordinatorRuntime.CoordinatorContext`).
+
+An operation runs at once: its records are replayed into the state at the offsets that they will have, and join the open
+batch, which `flush` appends. Its result is delivered when the high watermark has passed them. When an append fails, the
+state goes back to the one before the batch. An operation without records waits for those before it, so that no answer
+tells of something that may still be undone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Hashable
+from enum import Enum
+from random import Random
+from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct, structs
+
+from kraft.access.errors import ApiError
+from kraft.broker.coordinator.loading import NO_PRODUCER, loading
+from kraft.broker.coordinator.shard import HELD, Context, Operate, Operation, Record, Shard
+from kraft.broker.coordinator.timers import Timers
+from kraft.broker.log.outcomes import Appended, Refused
+from kraft.broker.log.transaction_markers import TransactionMarker
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.manager import ReplicaManager
+from kraft.wire import WireRequest
+from metadata_log.compression import Compression
+from metadata_log.errors import EncodeError, MetadataLogError
+from metadata_log.image import MetadataImage
+from metadata_log.records.batch import HEADER_BYTES
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.coordinator import encode_key, encode_value
+from metadata_log.records.record import Record as LogRecord
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS
+from transport.protocol.errors import Error
+
+S = TypeVar("S")
+Done = Callable[[Any], None]
+"""Takes the result of an operation, or its `Error`."""
+FIRST_SEQUENCE: Final = 0
+"""Every batch of a coordinator has it, also without a producer, as in Kafka."""
+RETRY_TIMER_MS: Final = 500
+"""When a timer ends again whose records were not written (`EventBasedCoordinatorTimer`)."""
+_RECORD_OVERHEAD: Final = 32
+"""What a record takes at most besides its key and its value."""
+
+
+class Status(Enum):
+    """Whether a coordinator answers."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+
+
+class CoordinatorSettings(Struct, frozen=True, kw_only=True):
+    """What the runtime needs."""
+
+    write_timeout_ms: int = 5000
+    """How long a request waits for its records."""
+    compression: Compression = Compression.NONE
+    """The codec of the batches."""
+
+
+class _Batch(Struct, Generic[S]):
+    """The batch that operations add to."""
+
+    base_offset: int
+    before: S
+    """The state without the batch."""
+    records: list[LogRecord]
+    size: int
+
+
+class _Deferred(Struct):
+    """The end of an operation that waits for the high watermark."""
+
+    offset: int
+    deadline_ms: int
+    operation: Operation
+    done: Done | None
+
+
+class CoordinatorPartition(Generic[S]):
+    """One partition, from the begin of a leadership of this broker to its end.
+
+    Args:
+        part: The replica, which this broker leads.
+        manager: The replicas of this broker.
+        shard: The coordinator.
+        settings: The settings.
+        rng: The randomness.
+        answer: Where answers to requests go that were held.
+    """
+
+    def __init__(
+        self,
+        part: HostedPartition,
+        manager: ReplicaManager,
+        shard: Shard[S],
+        settings: CoordinatorSettings,
+        rng: Random,
+        answer: Callable[[WireRequest, Message], None],
+    ) -> None:
+        self.part = part
+        self.leader_epoch = part.leader_epoch
+        self.shard = shard
+        self.status = Status.LOADING
+        self.state: S = shard.empty()
+        """The state with everything that was written."""
+        self.timers = Timers()
+        self.image = MetadataImage()
+        self._committed: S = self.state
+        self._manager = manager
+        self._settings = settings
+        self._rng = rng
+        self._answer = answer
+        self._now_ms = 0
+        """The time of the step of the load."""
+        self._load: Generator[None, None, None] | None = self._loading()
+        self._snapshots: deque[tuple[int, S]] = deque()
+        """The states after the batches that are not committed yet, with the offsets behind them."""
+        self._deferred: deque[_Deferred] = deque()
+        self._batch: _Batch[S] | None = None
+        self.is_stale = False
+        """Whether somebody else has written to the log, so that it must be loaded again."""
+
+    # ------------------------------------------------------------------------------------------------------------ load
+
+    def load_more(self, image: MetadataImage, now_ms: int) -> None:
+        """Make a step of the load; an error leaves the partition failed until the next leadership."""
+        self.image = image
+        self._now_ms = now_ms
+        assert self._load is not None, self.part
+        try:
+            next(self._load)
+        except StopIteration:
+            self._load, self.status = None, Status.ACTIVE
+        except MetadataLogError as bad:
+            self._load, self.status = None, Status.FAILED
+            self._manager.hosting.report(f"{self.part} is not coordinated here: {bad}")
+
+    def _loading(self) -> Generator[None, None, None]:
+        found = yield from loading(self._manager.hosting, self.part, self.shard)
+        self._committed, self.state = found[0][1], found[-1][1]
+        self._snapshots = deque(found[1:])
+        steps = self.shard.on_loaded(self.context(self._now_ms))
+        while True:
+            try:
+                next(steps)
+            except StopIteration:
+                return
+            yield None
+
+    def close(self, now_ms: int) -> None:
+        """The leadership is over: everything that waits fails."""
+        waiting, self._deferred = self._deferred, deque()
+        self._batch = None
+        for one in waiting:
+            self._finish(one, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_last=True)
+        if self.status is Status.ACTIVE:
+            self.shard.on_unloaded(self.context(now_ms))
+        if self._load is not None:
+            self._load.close()
+
+    # ------------------------------------------------------------------------------------------------------ operations
+
+    def context(self, now_ms: int) -> Context:
+        """What an operation may look at now."""
+        return Context(self.state, now_ms, self.image, self.timers, self._rng, self._answer)
+
+    @property
+    def committed(self) -> S:
+        """The state up to the high watermark."""
+        return self._committed
+
+    def run(self, operate: Operate, done: Done | None, now_ms: int) -> None:
+        """Do an operation; `done` takes its result, or its error, now or later."""
+        try:
+            operation = operate(self.shard, self.context(now_ms))
+        except ApiError as refused:
+            if done is not None:
+                done(refused.error)
+            return
+        self._take(operation, done, now_ms)
+
+    def _take(self, operation: Operation, done: Done | None, now_ms: int) -> None:
+        error = self._add(operation, now_ms) if operation.records else Error.NONE
+        one = _Deferred(self._written_offset, now_ms + self._settings.write_timeout_ms, operation, done)
+        if error is not Error.NONE or self._is_all_committed:
+            self._finish(one, error, now_ms)
+        elif done is not None or operation.on_end is not None:
+            self._deferred.append(one)
+
+    @property
+    def _written_offset(self) -> int:
+        """The offset behind everything that was written."""
+        if self._batch is not None:
+            return self._batch.base_offset + len(self._batch.records)
+        return self._snapshots[-1][0] if self._snapshots else 0
+
+    @property
+    def _is_all_committed(self) -> bool:
+        return self._batch is None and not self._snapshots
+
+    def _finish(self, one: _Deferred, error: Error, now_ms: int, *, is_last: bool = False) -> None:
+        """End an operation; `is_last` if nothing can follow."""
+        operation, done = one.operation, one.done
+        if done is not None and operation.result is not HELD:
+            done(operation.result if error is Error.NONE else error)
+        if operation.on_end is not None:
+            following = operation.on_end(error, self.context(now_ms))
+            if following is not None and not is_last:
+                self._take(following, None, now_ms)
+
+    def tick(self, now_ms: int, most: int) -> int:
+        """End the timers and the waits that are due, at most so many timers; returns how many ended."""
+        while self._deferred and self._deferred[0].deadline_ms <= now_ms:
+            self._finish(self._deferred.popleft(), Error.REQUEST_TIMED_OUT, now_ms)
+        count = 0
+        while count < most and (key := self.timers.take_due(now_ms)) is not None:
+            count += 1
+            self._fire(key, now_ms)
+        return count
+
+    def _fire(self, key: Hashable, now_ms: int) -> None:
+        def ended(result: Any) -> None:
+            if isinstance(result, Error) and result is not Error.REQUEST_TIMED_OUT and key not in self.timers:
+                self.timers.set(key, now_ms + RETRY_TIMER_MS)
+
+        self.run(lambda shard, context: shard.on_timer(key, context), ended, now_ms)
+
+    def deadline_ms(self) -> int:
+        """When something is due."""
+        if self.status is Status.LOADING or self._batch is not None:
+            return 0
+        waits_ms = self._deferred[0].deadline_ms if self._deferred else NEVER_MS
+        return min(waits_ms, self.timers.deadline_ms()) if self.status is Status.ACTIVE else NEVER_MS
+
+    # --------------------------------------------------------------------------------------------------------- writing
+
+    def _add(self, operation: Operation, now_ms: int) -> Error:
+        """Replay the records of an operation, and add them to the batch; returns why they are refused."""
+        if self.part.is_offline:
+            return Error.KAFKA_STORAGE_ERROR
+        try:
+            pairs = [
+                (encode_key(one.key), None if one.value is None else encode_value(one.value, one.version))
+                for one in operation.records
+            ]
+        except EncodeError:
+            return Error.INVALID_REQUEST
+        size = sum(len(key) + len(value or b"") + _RECORD_OVERHEAD for key, value in pairs)
+        room = min(self.part.log.options.max_message_bytes, self.part.log.options.segment_bytes) - HEADER_BYTES
+        if size > room:
+            half = len(pairs) // 2
+            if operation.is_atomic or not half:
+                return Error.MESSAGE_TOO_LARGE
+            first, second = operation.records[:half], operation.records[half:]
+            error = self._add(structs.replace(operation, records=first), now_ms)
+            return error if error is not Error.NONE else self._add(structs.replace(operation, records=second), now_ms)
+        if self._batch is not None and (operation.producer is not None or self._batch.size + size > room):
+            self.flush(now_ms)
+        batch = self._batch
+        if batch is None:
+            batch = self._batch = _Batch(self.part.log.end_offset, self.state, [], 0)
+        producer_id = NO_PRODUCER if operation.producer is None else operation.producer[0]
+        offset = batch.base_offset + len(batch.records)
+        state = self.state
+        for at, one in enumerate(operation.records, offset):
+            state = self.shard.replay(state, Record(one.key, one.value, one.version), at, producer_id)
+        self.state = state
+        first = len(batch.records)
+        batch.records += [LogRecord(at, now_ms, 0, key, value) for at, (key, value) in enumerate(pairs, first)]
+        batch.size += size
+        return Error.NONE if operation.producer is None else self.flush(now_ms, operation.producer)
+
+    def flush(self, now_ms: int, producer: tuple[int, int] | None = None) -> Error:
+        """Append the open batch; returns why that failed, which has ended every operation of the batch before."""
+        batch, self._batch = self._batch, None
+        if batch is None:
+            return Error.NONE
+        error = self._append(batch, now_ms, producer)
+        if error is Error.NONE:
+            self._snapshots.append((batch.base_offset + len(batch.records), self.state))
+            self.advance(now_ms)
+            return error
+        self.state = batch.before
+        failed = [one for one in self._deferred if one.offset > batch.base_offset]
+        self._deferred = deque([one for one in self._deferred if one.offset <= batch.base_offset])
+        for one in failed:
+            self._finish(one, error, now_ms)
+        return error
+
+    def _append(self, batch: _Batch[S], now_ms: int, producer: tuple[int, int] | None) -> Error:
+        part, leaders = self.part, self._manager.leaders
+        if part.is_offline:
+            return Error.KAFKA_STORAGE_ERROR
+        if part.leading is None or part.log.end_offset != batch.base_offset:
+            self.is_stale = True
+            return Error.NOT_LEADER_OR_FOLLOWER
+        refused = leaders.too_few_in_sync(part)
+        if refused is not None:
+            return refused.error
+        producer_id, producer_epoch = producer or (NO_PRODUCER, -1)
+        data = write_batch(
+            batch.records,
+            epoch=self.leader_epoch,
+            compression=self._settings.compression,
+            transactional=producer is not None,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=FIRST_SEQUENCE,
+        )
+        done = leaders.append(part, data, now_ms, is_client=False)
+        return done.error if isinstance(done, Refused) else Error.NONE
+
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> Appended | Refused:
+        """Append the end of a transaction, and replay it; the caller waits for the high watermark."""
+        self.flush(now_ms)
+        done = self._manager.leaders.append_marker(self.part, marker, now_ms)
+        if isinstance(done, Appended):
+            self.state = self.shard.end_transaction(self.state, marker.producer_id, is_commit=marker.is_commit)
+            self._snapshots.append((done.last_offset + 1, self.state))
+            self.advance(now_ms)
+        return done
+
+    def advance(self, now_ms: int) -> None:
+        """The high watermark may have moved: what waited for it ends."""
+        if self.part.is_offline:
+            return
+        watermark = self.part.log.high_watermark
+        while self._snapshots and self._snapshots[0][0] <= watermark:
+            self._committed = self._snapshots.popleft()[1]
+        while self._deferred and self._deferred[0].offset <= watermark:
+            self._finish(self._deferred.popleft(), Error.NONE, now_ms)
+
+    @property
+    def is_uncommitted(self) -> bool:
+        """Whether something waits for the high watermark."""
+        return bool(self._snapshots)

@@ -1,0 +1,73 @@
+"""Timers by key (Kafka: `CoordinatorTimer`)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from metadata_log.types import NEVER_MS
+
+_SLACK = 64
+
+
+class Timers:
+    """When something is due, by key. To set a timer again moves it, and most are moved before they end.
+
+    The heap keeps an entry for each key that is never later than the timer. A moved timer goes back when its entry
+    comes up, so that a heartbeat costs one entry of a dictionary.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[Hashable, int] = {}
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._entered: dict[Hashable, int] = {}
+        """The earliest time at which the heap has each key."""
+        self._numbers = count()
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._at
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def at_ms(self, key: Hashable) -> int | None:
+        """When a timer ends; None for none."""
+        return self._at.get(key)
+
+    def set(self, key: Hashable, at_ms: int) -> None:
+        """Let a timer end at a time in ms since 1970, instead of any other time."""
+        self._at[key] = at_ms
+        if at_ms < self._entered.get(key, NEVER_MS):
+            self._enter(key, at_ms)
+
+    def _enter(self, key: Hashable, at_ms: int) -> None:
+        self._entered[key] = at_ms
+        heappush(self._heap, (at_ms, next(self._numbers), key))
+
+    def cancel(self, key: Hashable) -> None:
+        """Forget a timer; unknown keys are allowed."""
+        if self._at.pop(key, None) is not None and len(self._heap) > 2 * len(self._at) + _SLACK:
+            self._heap = [(at_ms, next(self._numbers), one) for one, at_ms in self._at.items()]
+            self._entered = dict(self._at)
+            heapify(self._heap)
+
+    def take_due(self, now_ms: int) -> Hashable | None:
+        """Take one key that is due; None if none is."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            entered_ms, _, key = heappop(self._heap)
+            if self._entered.get(key) == entered_ms:
+                del self._entered[key]
+            at_ms = self._at.get(key)
+            if at_ms is None:
+                continue
+            if at_ms <= now_ms:
+                del self._at[key]
+                return key
+            if key not in self._entered:
+                self._enter(key, at_ms)
+        return None
+
+    def deadline_ms(self) -> int:
+        """No timer ends before; `NEVER_MS` without one."""
+        return self._heap[0][0] if self._heap else NEVER_MS

@@ -1,0 +1,204 @@
+"""The requests of administrators about groups: DescribeGroups, ListGroups, DeleteGroups (Kafka: `KafkaApis`,
+`GroupCoordinatorService`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
+from kraft.broker.coordinator.partition import CoordinatorPartition, Status
+from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.groups.classic import ClassicGroups
+from kraft.broker.groups.classic_group import GroupState
+from kraft.broker.groups.offsets import delete_group
+from kraft.broker.groups.state import GroupsState
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling
+from kraft.limits import GROUPS_PER_STEP
+from kraft.wire import Answer, WireRequest
+from metadata_log.image import MetadataImage
+from metadata_log.image.persistent_map import in_key_order_by_runs
+from metadata_log.records.consumer_offsets import GroupMetadataValue
+from transport.protocol.errors import Error
+from transport.protocol.messages import delete_groups as deletions
+from transport.protocol.messages import describe_groups as descriptions
+from transport.protocol.messages import list_groups as lists
+
+MISSING_SINCE: Final = 6
+"""The version of DescribeGroups with an error for a group that does not exist."""
+CLASSIC: Final = "classic"
+
+
+class GroupAdminHandler:
+    """Answers administrators.
+
+    Args:
+        runtime: The coordinators of this broker.
+        rights: What clients may do.
+    """
+
+    def __init__(self, runtime: CoordinatorRuntime[GroupsState], rights: Rights) -> None:
+        self._runtime = runtime
+        self._rights = rights
+
+    def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """DescribeGroups. A group that is named again is described once: its members may be many."""
+        message = request.message
+        assert isinstance(message, descriptions.DescribeGroupsRequest), message
+        groups = []
+        for group_id in dict.fromkeys(message.groups):
+            groups.append(self._described(request, message, group_id))
+            for _ in range(1 + len(groups[-1].members) // GROUPS_PER_STEP):
+                yield None
+        return Answer(request.request_id, descriptions.DescribeGroupsResponse(groups=groups))
+
+    def _described(
+        self, request: WireRequest, message: descriptions.DescribeGroupsRequest, group_id: str
+    ) -> descriptions.DescribedGroup:
+        if not self._rights(request, AclOperation.DESCRIBE, AclResource.GROUP, group_id):
+            return descriptions.DescribedGroup(error_code=Error.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
+        known = self._runtime.active(self._runtime.number_of(group_id))
+        if isinstance(known, Error):
+            return descriptions.DescribedGroup(error_code=known, group_id=group_id)
+        asks = message.include_authorized_operations
+        bits = self._rights.of(request).on_group(group_id) if asks else -(2**31)
+        group = _classic(known).find(group_id, known.committed)
+        if group is None:
+            dead = GroupState.DEAD.value
+            if request.version < MISSING_SINCE:
+                return descriptions.DescribedGroup(group_id=group_id, group_state=dead, authorized_operations=bits)
+            error, text = Error.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+            return descriptions.DescribedGroup(error, text, group_id, dead)
+        is_stable = group.state is GroupState.STABLE
+        return descriptions.DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type,
+            protocol_data=group.protocol or "" if is_stable else "",
+            members=[
+                descriptions.DescribedGroupMember(
+                    one.member_id,
+                    one.instance_id,
+                    one.client_id,
+                    one.client_host,
+                    one.metadata(group.protocol) if is_stable else b"",
+                    one.assignment if is_stable else b"",
+                )
+                for one in group.members.values()
+            ],
+            authorized_operations=bits,
+        )
+
+    def list(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """ListGroups."""
+        message = request.message
+        assert isinstance(message, lists.ListGroupsRequest), message
+        sees_all = self._rights(request, AclOperation.DESCRIBE, AclResource.CLUSTER, is_asked=False)
+        states = {one.lower() for one in message.states_filter}
+        types = {one.lower() for one in message.types_filter}
+        found: list[lists.ListedGroup] = []
+        for number in sorted(self._runtime.partitions):
+            known = self._runtime.partitions.get(number)
+            if known is None or known.status is Status.FAILED:
+                continue
+            if known.status is Status.LOADING:
+                return refuse_list(request, ApiError(Error.COORDINATOR_LOAD_IN_PROGRESS))
+            state = known.committed
+            for count, entry in enumerate(in_key_order_by_runs(state.groups), 1):
+                if entry is None:
+                    yield None
+                    continue
+                listed = _listed(known, state, entry[0])
+                if (
+                    (not states or listed.group_state.lower() in states)
+                    and (not types or listed.group_type in types)
+                    and (
+                        sees_all
+                        or self._rights(
+                            request, AclOperation.DESCRIBE, AclResource.GROUP, listed.group_id, is_asked=False
+                        )
+                    )
+                ):
+                    found.append(listed)
+                if count % GROUPS_PER_STEP == 0:
+                    yield None
+            yield None
+        return Answer(request.request_id, lists.ListGroupsResponse(groups=found))
+
+    def delete(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+        """DeleteGroups."""
+        message = request.message
+        assert isinstance(message, deletions.DeleteGroupsRequest), message
+        names = list(dict.fromkeys(message.groups_names))
+        results: dict[str, Error] = {}
+
+        def ended(group_id: str, result: Any) -> None:
+            results[group_id] = result
+            if len(results) == len(names):
+                self._runtime.answer(request, _deleted(names, results))
+
+        if not names:
+            return Answer(request.request_id, _deleted(names, results))
+        for group_id in names:
+            if self._rights(request, AclOperation.DELETE, AclResource.GROUP, group_id):
+                self._runtime.run(
+                    self._runtime.number_of(group_id), partial(_deleting, group_id), partial(ended, group_id), now_ms
+                )
+            else:
+                ended(group_id, Error.GROUP_AUTHORIZATION_FAILED)
+            yield None
+        return None
+
+
+def _deleting(group_id: str, shard: Any, context: Any) -> Any:
+    return delete_group(group_id, shard.classic, context)
+
+
+def _classic(known: CoordinatorPartition[GroupsState]) -> ClassicGroups:
+    shard: Any = known.shard
+    classic: ClassicGroups = shard.classic
+    return classic
+
+
+def _listed(known: CoordinatorPartition[GroupsState], state: GroupsState, group_id: str) -> lists.ListedGroup:
+    live = _classic(known).live.get(group_id)
+    if live is not None:
+        return lists.ListedGroup(group_id, live.protocol_type, live.state.value, CLASSIC)
+    recorded = state.groups[group_id]
+    assert isinstance(recorded, GroupMetadataValue), recorded
+    group_state = GroupState.STABLE if recorded.members else GroupState.EMPTY
+    return lists.ListedGroup(group_id, recorded.protocol_type, group_state.value, CLASSIC)
+
+
+def _deleted(names: list[str], results: dict[str, Error]) -> deletions.DeleteGroupsResponse:
+    return deletions.DeleteGroupsResponse(
+        results=[deletions.DeletableGroupResult(name, results[name]) for name in names]
+    )
+
+
+# The answers to requests that fail as a whole
+
+
+def refuse_describe(request: WireRequest, refused: ApiError) -> Answer:
+    """DescribeGroups with an error."""
+    message = request.message
+    assert isinstance(message, descriptions.DescribeGroupsRequest), message
+    groups = [descriptions.DescribedGroup(error_code=refused.error, group_id=one) for one in message.groups]
+    return Answer(request.request_id, descriptions.DescribeGroupsResponse(groups=groups))
+
+
+def refuse_list(request: WireRequest, refused: ApiError) -> Answer:
+    """ListGroups with an error."""
+    return Answer(request.request_id, lists.ListGroupsResponse(error_code=refused.error))
+
+
+def refuse_delete(request: WireRequest, refused: ApiError) -> Answer:
+    """DeleteGroups with an error."""
+    message = request.message
+    assert isinstance(message, deletions.DeleteGroupsRequest), message
+    return Answer(
+        request.request_id, _deleted(message.groups_names, dict.fromkeys(message.groups_names, refused.error))
+    )

@@ -1,0 +1,153 @@
+"""The requests of members of groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup (Kafka: `KafkaApis`,
+`GroupCoordinatorService`).
+"""
+
+from __future__ import annotations
+
+from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
+from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.groups.classic import LEAVE_LISTS_SINCE, SYNC_PROTOCOL_SINCE, joined, left, synced
+from kraft.broker.groups.state import GroupsState
+from kraft.broker.handling.rights import Rights
+from kraft.config.group_settings import GroupConfig
+from kraft.wire import Answer, WireRequest
+from metadata_log.image import MetadataImage
+from metadata_log.serde import Message
+from transport.protocol.errors import Error
+from transport.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from transport.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from transport.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
+from transport.protocol.messages.sync_group import SyncGroupRequest
+
+
+class MembersHandler:
+    """Answers members.
+
+    Args:
+        runtime: The coordinators of this broker.
+        settings: The settings.
+        rights: What clients may do.
+    """
+
+    def __init__(self, runtime: CoordinatorRuntime[GroupsState], settings: GroupConfig, rights: Rights) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._rights = rights
+
+    def _refusal(self, request: WireRequest, group_id: str) -> Error:
+        if not self._rights(request, AclOperation.READ, AclResource.GROUP, group_id):
+            return Error.GROUP_AUTHORIZATION_FAILED
+        return Error.NONE if group_id else Error.INVALID_GROUP_ID
+
+    def join(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+        """JoinGroup."""
+        message = request.message
+        assert isinstance(message, JoinGroupRequest), message
+        least_ms, most_ms = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
+        error = self._refusal(request, message.group_id)
+        if error is Error.NONE and not least_ms <= message.session_timeout_ms <= most_ms:
+            error = Error.INVALID_SESSION_TIMEOUT
+        if error is not Error.NONE:
+            return Answer(request.request_id, _refused_join(request, error))
+        return self._runtime.write(
+            self._runtime.number_of(message.group_id),
+            request,
+            lambda shard, context: shard.classic.join(request, context),
+            lambda error: _refused_join(request, error),
+            now_ms,
+        )
+
+    def sync(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+        """SyncGroup."""
+        message = request.message
+        assert isinstance(message, SyncGroupRequest), message
+        is_vague = message.protocol_type is None or message.protocol_name is None
+        if request.version >= SYNC_PROTOCOL_SINCE and is_vague:
+            error = Error.INCONSISTENT_GROUP_PROTOCOL
+        else:
+            error = self._refusal(request, message.group_id)
+        if error is not Error.NONE:
+            return Answer(request.request_id, synced(request, error))
+        return self._runtime.write(
+            self._runtime.number_of(message.group_id),
+            request,
+            lambda shard, context: shard.classic.sync(request, context),
+            lambda error: synced(request, error),
+            now_ms,
+        )
+
+    def heartbeat(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+        """Heartbeat. A coordinator that loads has no objection: the members would only be worried."""
+        message = request.message
+        assert isinstance(message, HeartbeatRequest), message
+        error = self._refusal(request, message.group_id)
+        if error is not Error.NONE:
+            return Answer(request.request_id, HeartbeatResponse(error_code=error))
+        return self._runtime.write(
+            self._runtime.number_of(message.group_id),
+            request,
+            lambda shard, context: shard.classic.heartbeat(request, context),
+            _refused_heartbeat,
+            now_ms,
+        )
+
+    def leave(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+        """LeaveGroup."""
+        message = request.message
+        assert isinstance(message, LeaveGroupRequest), message
+        error = self._refusal(request, message.group_id)
+        if error is not Error.NONE:
+            return Answer(request.request_id, left(request, error, []))
+        return self._runtime.write(
+            self._runtime.number_of(message.group_id),
+            request,
+            lambda shard, context: shard.classic.leave(request, context),
+            lambda error: _refused_leave(request, error),
+            now_ms,
+        )
+
+
+def _refused_join(request: WireRequest, error: Error) -> JoinGroupResponse:
+    message = request.message
+    assert isinstance(message, JoinGroupRequest), message
+    return joined(request, error, message.member_id)
+
+
+def _refused_heartbeat(error: Error) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=Error.NONE if error is Error.COORDINATOR_LOAD_IN_PROGRESS else error)
+
+
+def _refused_leave(request: WireRequest, error: Error) -> Message:
+    """A group that does not exist has none of the members."""
+    message = request.message
+    assert isinstance(message, LeaveGroupRequest), message
+    if error is Error.UNKNOWN_MEMBER_ID:
+        members = message.members if request.version >= LEAVE_LISTS_SINCE else [MemberIdentity(message.member_id)]
+        return left(
+            request, Error.NONE, [MemberResponse(one.member_id, one.group_instance_id, error) for one in members]
+        )
+    return left(request, error, [])
+
+
+# The answers to requests that fail as a whole
+
+
+def refuse_join(request: WireRequest, refused: ApiError) -> Answer:
+    """JoinGroup with an error."""
+    return Answer(request.request_id, _refused_join(request, refused.error))
+
+
+def refuse_sync(request: WireRequest, refused: ApiError) -> Answer:
+    """SyncGroup with an error."""
+    return Answer(request.request_id, synced(request, refused.error))
+
+
+def refuse_heartbeat(request: WireRequest, refused: ApiError) -> Answer:
+    """Heartbeat with an error."""
+    return Answer(request.request_id, HeartbeatResponse(error_code=refused.error))
+
+
+def refuse_leave(request: WireRequest, refused: ApiError) -> Answer:
+    """LeaveGroup with an error."""
+    return Answer(request.request_id, left(request, refused.error, []))

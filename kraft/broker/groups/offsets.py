@@ -1,0 +1,256 @@
+"""Committed offsets: who may commit, what is fetched, what is forgotten (Kafka: `OffsetMetadataManager`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.access.errors import ApiError
+from kraft.broker.coordinator.shard import Context, Operation, Record
+from kraft.broker.groups.classic import ClassicGroups, session
+from kraft.broker.groups.classic_group import CONSUMER, ClassicGroup, GroupState
+from kraft.broker.groups.state import NO_OFFSETS, GroupsState, Offset, Place
+from kraft.config.group_settings import GroupConfig
+from kraft.limits import GROUPS_PER_PARTITION, OFFSETS_PER_GROUP
+from metadata_log.records.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from metadata_log.records.coordinator import RETENTION_VERSION
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+
+MISSING_GROUPS_SINCE: Final = 9
+"""The version of OffsetCommit with an error of its own for a group that does not exist."""
+NO_OFFSET: Final = -1
+NO_GENERATION: Final = -1
+NO_RETENTION: Final = -1
+
+
+class Commit(Struct, frozen=True):
+    """An offset to be committed."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class Committer(Struct, frozen=True):
+    """Who commits, as the request has it."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    version: int
+    retention_ms: int = NO_RETENTION
+    producer: tuple[int, int] | None = None
+    """The producer id and epoch of a commit in a transaction."""
+
+
+def units(text: str) -> int:
+    """The length of a text in units of UTF-16, as Java counts."""
+    return len(text) + sum(1 for one in text if one > "\uffff") if not text.isascii() else len(text)
+
+
+def may_commit(committer: Committer, groups: ClassicGroups, context: Context) -> ClassicGroup | None:
+    """Raise `ApiError` unless the group takes the offsets; returns the group, None if it does not exist."""
+    group = groups.find(committer.group_id, context.state)
+    generation, member_id, instance_id = committer.generation, committer.member_id, committer.instance_id
+    if group is None:
+        if generation >= 0:
+            is_told = committer.version >= MISSING_GROUPS_SINCE and committer.producer is None
+            raise ApiError(Error.GROUP_ID_NOT_FOUND if is_told else Error.ILLEGAL_GENERATION)
+        if len(context.state.groups) >= GROUPS_PER_PARTITION:
+            raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
+        return None
+    if generation < 0 and group.state is GroupState.EMPTY:
+        return group
+    if generation >= 0 or member_id or instance_id is not None:
+        refusal = group.refusal(member_id, instance_id)
+        if refusal is Error.NONE and generation != group.generation:
+            refusal = Error.ILLEGAL_GENERATION
+        if refusal is not Error.NONE:
+            raise ApiError(refusal)
+    elif committer.producer is None and group.state is not GroupState.EMPTY:
+        # A transaction may commit without naming a member, as before KIP-447.
+        raise ApiError(Error.UNKNOWN_MEMBER_ID)
+    if group.state is GroupState.COMPLETING and committer.producer is None:
+        raise ApiError(Error.REBALANCE_IN_PROGRESS)
+    return group
+
+
+def commit(
+    committer: Committer, commits: Iterable[Commit], groups: ClassicGroups, settings: GroupConfig, context: Context
+) -> Operation:
+    """Commit offsets; the result has the error of each topic and partition."""
+    group = may_commit(committer, groups, context)
+    if group is not None and committer.producer is None and committer.member_id in group.members:
+        member = group.members[committer.member_id]
+        context.timers.set(session(group, member.member_id), context.now_ms + member.session_timeout_ms)
+    now_ms = context.now_ms
+    expires_ms, version = -1, None
+    if committer.retention_ms >= 0:
+        expires_ms, version = now_ms + committer.retention_ms, RETENTION_VERSION
+    errors: dict[Place, Error] = {}
+    records: list[Record] = []
+    known = context.state.offsets.get(committer.group_id, NO_OFFSETS)
+    room = OFFSETS_PER_GROUP - len(known)
+    for one in commits:
+        place = one.topic, one.partition
+        errors[place] = Error.NONE
+        room -= place not in known
+        if units(one.metadata) > settings.metadata_max_characters:
+            errors[place] = Error.OFFSET_METADATA_TOO_LARGE
+        elif room < 0 and place not in known:
+            errors[place] = Error.INVALID_COMMIT_OFFSET_SIZE
+        else:
+            records.append(
+                Record(
+                    OffsetCommitKey(group=committer.group_id, topic=one.topic, partition=one.partition),
+                    OffsetCommitValue(
+                        offset=one.offset,
+                        leader_epoch=one.leader_epoch,
+                        metadata=one.metadata,
+                        commit_timestamp=now_ms,
+                        expire_timestamp=expires_ms,
+                        topic_id=one.topic_id,
+                    ),
+                    version,
+                )
+            )
+    return Operation(records, errors, producer=committer.producer)
+
+
+# ---------------------------------------------------------------------------------------------------------------- fetch
+
+
+def fetched(
+    state: GroupsState, group_id: str, place: Place, topic_id: Uuid | None, *, is_stable: bool
+) -> Offset | Error | None:
+    """The committed offset of a partition; None for none.
+
+    Args:
+        state: The state.
+        group_id: The group.
+        place: The topic and the partition.
+        topic_id: The topic that the client means; None if it knows only the name.
+        is_stable: Whether an offset of an open transaction is waited for (`requireStable`).
+    """
+    if is_stable and state.is_pending(group_id, place):
+        return Error.UNSTABLE_OFFSET_COMMIT
+    found = state.offsets.get(group_id, NO_OFFSETS).get(place)
+    if found is not None and topic_id is not None and found.topic_id not in (Uuid.ZERO, topic_id):
+        return None
+    return found
+
+
+def places_of(state: GroupsState, group_id: str) -> dict[str, list[int]]:
+    """The partitions with offsets of a group, by topic."""
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(state.offsets.get(group_id, NO_OFFSETS)):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------------- forget
+
+
+def tombstone(group_id: str, place: Place) -> Record:
+    """The record that forgets an offset."""
+    return Record(OffsetCommitKey(group=group_id, topic=place[0], partition=place[1]))
+
+
+def all_places(state: GroupsState, group_id: str) -> dict[Place, None]:
+    """Every partition with an offset of a group, also of an open transaction."""
+    return dict.fromkeys((*state.offsets.get(group_id, NO_OFFSETS), *state.pending_places(group_id)))
+
+
+def delete_offsets(group_id: str, places: Iterable[Place], groups: ClassicGroups, context: Context) -> Operation:
+    """Forget offsets that no member is subscribed to; the result has the error of each partition."""
+    group = groups.find(group_id, context.state)
+    if group is None:
+        raise ApiError(Error.GROUP_ID_NOT_FOUND)
+    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+        raise ApiError(Error.NON_EMPTY_GROUP)
+    errors: dict[Place, Error] = {}
+    records: list[Record] = []
+    known = all_places(context.state, group_id)
+    for place in places:
+        is_used = group.protocol_type == CONSUMER and group.is_subscribed(place[0])
+        errors[place] = Error.GROUP_SUBSCRIBED_TO_TOPIC if is_used else Error.NONE
+        if not is_used and place in known:
+            records.append(tombstone(group_id, place))
+    return Operation(records, errors)
+
+
+def delete_group(group_id: str, groups: ClassicGroups, context: Context) -> Operation:
+    """Forget a group without members, and its offsets."""
+    group = groups.find(group_id, context.state)
+    if group is None:
+        raise ApiError(Error.GROUP_ID_NOT_FOUND)
+    if group.state is not GroupState.EMPTY:
+        raise ApiError(Error.NON_EMPTY_GROUP)
+    records = [tombstone(group_id, place) for place in all_places(context.state, group_id)]
+
+    def ended(error: Error, context: Context) -> None:
+        if error is Error.NONE and group_id not in context.state.groups:
+            groups.drop(group_id, context)
+
+    return Operation((*records, Record(GroupMetadataKey(group=group_id))), Error.NONE, ended)
+
+
+def expired(group_id: str, groups: ClassicGroups, settings: GroupConfig, context: Context) -> Operation:
+    """Forget the offsets of a group that are too old, and the group with the last one (`cleanupExpiredOffsets`)."""
+    state, now_ms = context.state, context.now_ms
+    group = groups.find(group_id, state)
+    if group is None:
+        return Operation()
+    known = state.offsets.get(group_id, NO_OFFSETS)
+    gone = [place for place, one in known.items() if _is_expired(group, place, one, settings, now_ms)]
+    pending = set(state.pending_places(group_id))
+    gone = [place for place in gone if place not in pending]
+    records = [tombstone(group_id, place) for place in sorted(gone)]
+    if len(gone) == len(known) and not pending and group.state is GroupState.EMPTY and not group.pending:
+        records.append(Record(GroupMetadataKey(group=group_id)))
+    return Operation(records, is_atomic=False)
+
+
+def _is_expired(group: ClassicGroup, place: Place, one: Offset, settings: GroupConfig, now_ms: int) -> bool:
+    since_ms = one.committed_ms
+    if group.protocol_type:
+        match group.state:
+            case GroupState.EMPTY:
+                since_ms = group.state_ms if group.state_ms >= 0 else one.committed_ms
+            case GroupState.STABLE if group.protocol_type == CONSUMER:
+                if group.is_subscribed(place[0]):
+                    return False
+            case _:
+                return False
+    if one.expires_ms >= 0:
+        return now_ms >= one.expires_ms
+    return now_ms - since_ms >= settings.retention_minutes * 60_000
+
+
+def of_deleted_topics(group_id: str, deleted: dict[str, Uuid], context: Context) -> Operation:
+    """Forget the offsets of topics that are deleted, by their names and ids."""
+    state = context.state
+    gone = [
+        place
+        for place in all_places(state, group_id)
+        if place[0] in deleted
+        and any(one.topic_id in (Uuid.ZERO, deleted[place[0]]) for one in _at(state, group_id, place))
+    ]
+    return Operation([tombstone(group_id, place) for place in sorted(gone)], is_atomic=False)
+
+
+def _at(state: GroupsState, group_id: str, place: Place) -> Iterator[Offset]:
+    found = state.offsets.get(group_id, NO_OFFSETS).get(place)
+    if found is not None:
+        yield found
+    for producer_id in state.producers.get(group_id, ()):
+        pending = state.open[producer_id][group_id].get(place)
+        if pending is not None:
+            yield pending

@@ -1,0 +1,419 @@
+"""The requests for committed offsets: OffsetCommit, OffsetFetch, OffsetDelete (Kafka: `KafkaApis`,
+`GroupCoordinatorService`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from msgspec import Struct
+
+from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
+from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.coordinator.shard import Operation
+from kraft.broker.groups.offsets import (
+    NO_OFFSET,
+    NO_RETENTION,
+    Commit,
+    Committer,
+    commit,
+    delete_offsets,
+    fetched,
+    places_of,
+)
+from kraft.broker.groups.state import GroupsState, Offset, Place
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling
+from kraft.config.group_settings import GroupConfig
+from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP
+from kraft.wire import Answer, WireRequest
+from metadata_log.image import MetadataImage
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages import offset_commit as commits
+from transport.protocol.messages import offset_delete as deletions
+from transport.protocol.messages import offset_fetch as fetches
+
+COMMIT_IDS_SINCE: Final = 10
+RETENTION_UNTIL: Final = 4
+"""The versions of OffsetCommit with topic ids, and with a retention time."""
+GROUPS_SINCE: Final = 8
+FETCH_IDS_SINCE: Final = 10
+GROUP_ERRORS_SINCE: Final = 2
+"""The versions of OffsetFetch with several groups, with topic ids, and with an error of the group."""
+
+
+class _Named(Struct, frozen=True):
+    """A topic as a client names it: by its name, or by its id."""
+
+    name: str
+    topic_id: Uuid
+
+
+class OffsetsHandler:
+    """Answers requests for offsets.
+
+    Args:
+        runtime: The coordinators of this broker.
+        settings: The settings.
+        rights: What clients may do.
+    """
+
+    def __init__(self, runtime: CoordinatorRuntime[GroupsState], settings: GroupConfig, rights: Rights) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._rights = rights
+
+    # ----------------------------------------------------------------------------------------------------------- commit
+
+    def commit(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+        """OffsetCommit. A request for very many partitions is committed in parts, unlike in Kafka, which refuses it."""
+        message = request.message
+        assert isinstance(message, commits.OffsetCommitRequest), message
+        if not self._rights(request, AclOperation.READ, AclResource.GROUP, message.group_id):
+            return Answer(request.request_id, _commit_answer(message, {}, Error.GROUP_AUTHORIZATION_FAILED))
+        errors: dict[tuple[_Named, int], Error] = {}
+        valid: list[tuple[_Named, Commit]] = []
+        for topic in message.topics:
+            named = _Named(topic.name, topic.topic_id)
+            error, name, topic_id = self._topic(request, image, named, by_id=request.version >= COMMIT_IDS_SINCE)
+            count = len(image.topics.by_id[topic_id].partitions) if error is Error.NONE else 0
+            for number, one in enumerate(topic.partitions, 1):
+                at = one.partition_index
+                if error is not Error.NONE or not 0 <= at < count:
+                    errors[named, at] = error or Error.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    metadata = one.committed_metadata or ""
+                    offset, epoch = one.committed_offset, one.committed_leader_epoch
+                    valid.append((named, Commit(name, topic_id, at, offset, epoch, metadata)))
+                if number % PARTITIONS_PER_STEP == 0:
+                    yield None
+        if not valid:
+            return Answer(request.request_id, _commit_answer(message, errors, Error.NONE))
+        retention_ms = message.retention_time_ms if request.version <= RETENTION_UNTIL else NO_RETENTION
+        committer = Committer(
+            message.group_id,
+            message.generation_id_or_member_epoch,
+            message.member_id,
+            message.group_instance_id,
+            request.version,
+            retention_ms,
+        )
+        parts = [valid[begin : begin + COMMITS_PER_STEP] for begin in range(0, len(valid), COMMITS_PER_STEP)]
+        left = len(parts)
+
+        def ended(part: list[tuple[_Named, Commit]], result: Any) -> None:
+            nonlocal left
+            left -= 1
+            for named, one in part:
+                found = result if isinstance(result, Error) else result[one.topic, one.partition]
+                errors[named, one.partition] = found
+            if not left:
+                self._runtime.answer(request, _commit_answer(message, errors, Error.NONE))
+
+        number = self._runtime.number_of(message.group_id)
+        for part in parts:
+            self._runtime.run(number, partial(self._committing, committer, part), partial(ended, part), now_ms)
+            if part is not parts[-1]:
+                yield None
+        return None
+
+    def _committing(
+        self, committer: Committer, part: list[tuple[_Named, Commit]], shard: Any, context: Any
+    ) -> Operation:
+        return commit(committer, (one for _, one in part), shard.classic, self._settings, context)
+
+    def _topic(
+        self,
+        request: WireRequest,
+        image: MetadataImage,
+        named: _Named,
+        *,
+        by_id: bool,
+        operation: AclOperation = AclOperation.READ,
+    ) -> tuple[Error, str, Uuid]:
+        """What a client is refused of a topic, the name of the topic, and its id."""
+        topics = image.topics
+        if by_id:
+            if named.topic_id not in topics.by_id:
+                return Error.UNKNOWN_TOPIC_ID, "", named.topic_id
+            name, topic_id = topics.by_id[named.topic_id].name, named.topic_id
+        else:
+            name, topic_id = named.name, topics.by_name.get(named.name, Uuid.ZERO)
+        if not self._rights(request, operation, AclResource.TOPIC, name):
+            return Error.TOPIC_AUTHORIZATION_FAILED, name, topic_id
+        return Error.NONE if topic_id in topics.by_id else Error.UNKNOWN_TOPIC_OR_PARTITION, name, topic_id
+
+    # ------------------------------------------------------------------------------------------------------------ fetch
+
+    def fetch(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+        """OffsetFetch. A group, or a partition, that is named again is answered once: an offset may have metadata."""
+        message = request.message
+        assert isinstance(message, fetches.OffsetFetchRequest), message
+        wanted: dict[str, _Wanted] = {}
+        for group in _groups_of(request, message):
+            if group.group_id not in wanted:
+                wanted[group.group_id] = yield from self._wanted(request, image, group)
+        left = len(wanted)
+        if not left:
+            return Answer(request.request_id, _fetch_answer(request, []))
+
+        def ended(one: _Wanted, result: Any) -> None:
+            nonlocal left
+            left -= 1
+            if isinstance(result, Error):
+                one.error = Error.NOT_COORDINATOR if result is Error.COORDINATOR_NOT_AVAILABLE else result
+            if not left:
+                self._runtime.answer(request, _fetch_answer(request, list(wanted.values())))
+
+        for one in wanted.values():
+            yield None
+            if one.error is not Error.NONE:
+                ended(one, one.error)
+                continue
+            number = self._runtime.number_of(one.group_id)
+            look = partial(self._look, request, image, one, is_stable=message.require_stable)
+            if message.require_stable:
+                self._runtime.run(number, partial(_looking, look), partial(ended, one), now_ms)
+                continue
+            known = self._runtime.active(number)
+            if isinstance(known, Error):
+                ended(one, known)
+            else:
+                look(known.committed)
+                ended(one, None)
+        return None
+
+    def _wanted(
+        self, request: WireRequest, image: MetadataImage, group: fetches.OffsetFetchRequestGroup
+    ) -> Handling[_Wanted]:
+        """What a client may have of a group."""
+        found = _Wanted(group.group_id, has_all=group.topics is None)
+        if not self._rights(request, AclOperation.DESCRIBE, AclResource.GROUP, group.group_id):
+            found.error = Error.GROUP_AUTHORIZATION_FAILED
+            found.has_all = False
+            return found
+        by_id = request.version >= FETCH_IDS_SINCE
+        for topic in group.topics or ():
+            named = _Named(topic.name, topic.topic_id)
+            error, name, topic_id = self._topic(request, image, named, by_id=by_id, operation=AclOperation.DESCRIBE)
+            if error is Error.UNKNOWN_TOPIC_OR_PARTITION:
+                error = Error.NONE
+            answers = found.topics.setdefault(named, {})
+            yield None
+            for count, number in enumerate(topic.partition_indexes, 1):
+                answers[number] = error if error is not Error.NONE else ((name, number), topic_id if by_id else None)
+                if count % PARTITIONS_PER_STEP == 0:
+                    yield None
+        return found
+
+    def _look(
+        self, request: WireRequest, image: MetadataImage, wanted: _Wanted, state: GroupsState, *, is_stable: bool
+    ) -> None:
+        """Find the offsets of a group."""
+        if wanted.has_all:
+            for name, numbers in places_of(state, wanted.group_id).items():
+                if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False):
+                    continue
+                topic_id = image.topics.by_name.get(name, Uuid.ZERO)
+                if request.version >= FETCH_IDS_SINCE and topic_id is Uuid.ZERO:
+                    continue
+                is_known = request.version >= FETCH_IDS_SINCE
+                wanted.topics[_Named(name, topic_id)] = {
+                    number: ((name, number), topic_id if is_known else None) for number in numbers
+                }
+        for answers in wanted.topics.values():
+            for number, one in answers.items():
+                if isinstance(one, tuple):
+                    place, named_id = one
+                    answers[number] = fetched(state, wanted.group_id, place, named_id, is_stable=is_stable)
+
+    # ----------------------------------------------------------------------------------------------------------- delete
+
+    def delete(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+        """OffsetDelete."""
+        message = request.message
+        assert isinstance(message, deletions.OffsetDeleteRequest), message
+        if not self._rights(request, AclOperation.DELETE, AclResource.GROUP, message.group_id):
+            return refuse_delete(request, ApiError(Error.GROUP_AUTHORIZATION_FAILED))
+        errors: dict[Place, Error] = {}
+        valid: list[Place] = []
+        for topic in message.topics:
+            named = _Named(topic.name, Uuid.ZERO)
+            error, _, topic_id = self._topic(request, image, named, by_id=False)
+            count = len(image.topics.by_id[topic_id].partitions) if error is Error.NONE else 0
+            for number, one in enumerate(topic.partitions, 1):
+                place = topic.name, one.partition_index
+                if error is Error.NONE and 0 <= one.partition_index < count:
+                    valid.append(place)
+                else:
+                    errors[place] = error or Error.UNKNOWN_TOPIC_OR_PARTITION
+                if number % PARTITIONS_PER_STEP == 0:
+                    yield None
+        if len(valid) > COMMITS_PER_STEP:
+            return refuse_delete(request, ApiError(Error.INVALID_REQUEST))
+
+        def ended(result: Any) -> None:
+            if isinstance(result, Error):
+                self._runtime.answer(request, deletions.OffsetDeleteResponse(error_code=result))
+            else:
+                self._runtime.answer(request, _delete_answer(message, errors | result))
+
+        self._runtime.run(
+            self._runtime.number_of(message.group_id),
+            lambda shard, context: delete_offsets(message.group_id, valid, shard.classic, context),
+            ended,
+            now_ms,
+        )
+        return None
+
+
+class _Wanted(Struct):
+    """What a client wants of a group: the offset of each partition, or an error, or not known yet."""
+
+    group_id: str
+    has_all: bool = False
+    """Whether the client wants every offset that there is."""
+    error: Error = Error.NONE
+    topics: dict[_Named, dict[int, Any]] = {}
+
+
+def _looking(look: Callable[[GroupsState], None], shard: Any, context: Any) -> Operation:
+    look(context.state)
+    return Operation()
+
+
+def _groups_of(request: WireRequest, message: fetches.OffsetFetchRequest) -> Iterable[fetches.OffsetFetchRequestGroup]:
+    if request.version >= GROUPS_SINCE:
+        return message.groups
+    topics = (
+        None
+        if message.topics is None
+        else [
+            fetches.OffsetFetchRequestTopics(name=one.name, partition_indexes=one.partition_indexes)
+            for one in message.topics
+        ]
+    )
+    return (fetches.OffsetFetchRequestGroup(group_id=message.group_id, topics=topics),)
+
+
+def _answered(found: Offset | Error | None) -> tuple[int, int, str, Error]:
+    """Offset, epoch, metadata and error of a partition."""
+    if isinstance(found, Offset):
+        return found.offset, found.leader_epoch, found.metadata, Error.NONE
+    return NO_OFFSET, NO_OFFSET, "", found or Error.NONE
+
+
+def _fetch_answer(request: WireRequest, wanted: list[_Wanted]) -> fetches.OffsetFetchResponse:
+    if request.version < GROUPS_SINCE:
+        (one,) = wanted
+        every = one.error if request.version < GROUP_ERRORS_SINCE else Error.NONE
+        topics = [
+            fetches.OffsetFetchResponseTopic(
+                named.name,
+                [
+                    fetches.OffsetFetchResponsePartition(
+                        number, *_answered(every or _final(found))[:3], every or _answered(_final(found))[3]
+                    )
+                    for number, found in answers.items()
+                ],
+            )
+            for named, answers in one.topics.items()
+        ]
+        if one.error is not Error.NONE and request.version >= GROUP_ERRORS_SINCE:
+            topics = []
+        return fetches.OffsetFetchResponse(topics=topics, error_code=one.error)
+    return fetches.OffsetFetchResponse(
+        groups=[
+            fetches.OffsetFetchResponseGroup(
+                one.group_id,
+                []
+                if one.error is not Error.NONE
+                else [
+                    fetches.OffsetFetchResponseTopics(
+                        named.name,
+                        named.topic_id,
+                        [
+                            fetches.OffsetFetchResponsePartitions(number, *_answered(_final(found)))
+                            for number, found in answers.items()
+                        ],
+                    )
+                    for named, answers in one.topics.items()
+                ],
+                one.error,
+            )
+            for one in wanted
+        ]
+    )
+
+
+def _final(found: Any) -> Offset | Error | None:
+    """What was found; nothing, where nobody has looked."""
+    return None if isinstance(found, tuple) else found
+
+
+def _commit_answer(
+    message: commits.OffsetCommitRequest, errors: dict[tuple[_Named, int], Error], error: Error
+) -> commits.OffsetCommitResponse:
+    """The errors of the partitions, or the same error for all."""
+    return commits.OffsetCommitResponse(
+        topics=[
+            commits.OffsetCommitResponseTopic(
+                topic.name,
+                topic.topic_id,
+                [
+                    commits.OffsetCommitResponsePartition(
+                        one.partition_index,
+                        error or errors[_Named(topic.name, topic.topic_id), one.partition_index],
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _delete_answer(
+    message: deletions.OffsetDeleteRequest, errors: dict[Place, Error]
+) -> deletions.OffsetDeleteResponse:
+    return deletions.OffsetDeleteResponse(
+        topics=[
+            deletions.OffsetDeleteResponseTopic(
+                topic.name,
+                [
+                    deletions.OffsetDeleteResponsePartition(
+                        one.partition_index, errors[topic.name, one.partition_index]
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+# The answers to requests that fail as a whole
+
+
+def refuse_commit(request: WireRequest, refused: ApiError) -> Answer:
+    """OffsetCommit with an error."""
+    message = request.message
+    assert isinstance(message, commits.OffsetCommitRequest), message
+    return Answer(request.request_id, _commit_answer(message, {}, refused.error))
+
+
+def refuse_fetch(request: WireRequest, refused: ApiError) -> Answer:
+    """OffsetFetch with an error."""
+    message = request.message
+    assert isinstance(message, fetches.OffsetFetchRequest), message
+    names = dict.fromkeys(one.group_id for one in _groups_of(request, message))
+    return Answer(request.request_id, _fetch_answer(request, [_Wanted(name, error=refused.error) for name in names]))
+
+
+def refuse_delete(request: WireRequest, refused: ApiError) -> Answer:
+    """OffsetDelete with an error."""
+    return Answer(request.request_id, deletions.OffsetDeleteResponse(error_code=refused.error))

@@ -1,0 +1,138 @@
+"""The group coordinator of one partition of `__consumer_offsets` (Kafka: `GroupCoordinatorShard`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from msgspec import structs
+
+from kraft.broker.coordinator.partition import RETRY_TIMER_MS
+from kraft.broker.coordinator.shard import Context, Operation, Record
+from kraft.broker.groups.classic import ClassicGroups, GroupTimer
+from kraft.broker.groups.offsets import expired, of_deleted_topics
+from kraft.broker.groups.state import GroupsState, end_transaction, replay_groups
+from kraft.config.group_settings import GroupConfig
+from kraft.limits import GROUPS_PER_STEP
+from metadata_log.image.persistent_map import in_key_order_by_runs
+from metadata_log.records.consumer_offsets import GroupMetadataValue
+from metadata_log.records.coordinator import CONSUMER_OFFSETS
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+
+EXPIRY: Final = GroupTimer("expiry", "")
+"""When old offsets are looked for."""
+DELETION: Final = GroupTimer("deletion", "")
+"""When the offsets of deleted topics are forgotten."""
+START: Final = "start"
+_END: Any = object()
+Groups = Iterator[tuple[str, Any] | None]
+"""The groups in order of their names, with None where work may pause."""
+
+
+class GroupShard:
+    """The groups of one partition.
+
+    Args:
+        settings: The settings.
+    """
+
+    kinds = CONSUMER_OFFSETS
+
+    def __init__(self, settings: GroupConfig) -> None:
+        self._settings = settings
+        self.classic = ClassicGroups(settings)
+        self._expiring: Groups | None = None
+        """The groups whose offsets are still to be looked at."""
+        self._deleting: Groups | None = None
+        self._deleted: dict[str, Uuid] = {}
+        """The deleted topics by name."""
+
+    def empty(self) -> GroupsState:
+        """No groups."""
+        return GroupsState()
+
+    def replay(self, state: GroupsState, record: Record, offset: int, producer_id: int) -> GroupsState:
+        """The state after a record."""
+        return replay_groups(state, record, offset, producer_id)
+
+    def end_transaction(self, state: GroupsState, producer_id: int, *, is_commit: bool) -> GroupsState:
+        """The state after the end of a transaction."""
+        return end_transaction(state, producer_id, is_commit=is_commit)
+
+    def on_loaded(self, context: Context) -> Generator[None, None, None]:
+        """Each group with members goes on: what it needs to write follows in a timer."""
+        context.timers.set(EXPIRY, context.now_ms + self._settings.retention_check_ms)
+        groups = iter(context.state.groups.items())
+        while some := list(islice(groups, GROUPS_PER_STEP)):
+            for group_id, group in some:
+                if isinstance(group, GroupMetadataValue) and group.members:
+                    context.timers.set(GroupTimer(START, group_id), context.now_ms)
+            yield None
+
+    def on_timer(self, key: Hashable, context: Context) -> Operation:
+        """A timer has ended."""
+        assert isinstance(key, GroupTimer), key
+        if key == EXPIRY:
+            return self._expire(context)
+        if key == DELETION:
+            return self._forget_deleted(context)
+        if key.kind == START:
+            return self.classic.start(key.group_id, context)
+        return self.classic.on_timer(key, context)
+
+    def on_deleted_topics(self, topics: Mapping[str, Uuid], context: Context) -> None:
+        """Forget the offsets of the topics, soon."""
+        self._deleted |= topics
+        self._deleting = None
+        context.timers.set(DELETION, context.now_ms)
+
+    def on_unloaded(self, context: Context) -> None:
+        """Whoever waits is told."""
+        self.classic.unload(context)
+
+    # ----------------------------------------------------------------------------------------------------------- sweeps
+
+    def _expire(self, context: Context) -> Operation:
+        """Forget old offsets of the next groups."""
+        if self._expiring is None:
+            self._expiring = in_key_order_by_runs(context.state.groups)
+        found, is_over = _sweep(
+            self._expiring, lambda group_id: expired(group_id, self.classic, self._settings, context)
+        )
+        if is_over:
+            self._expiring = None
+        context.timers.set(EXPIRY, context.now_ms + (self._settings.retention_check_ms if is_over else 1))
+        return found
+
+    def _forget_deleted(self, context: Context) -> Operation:
+        """Forget the offsets of deleted topics of the next groups."""
+        if self._deleting is None:
+            self._deleting = in_key_order_by_runs(context.state.groups)
+        topics = dict(self._deleted)
+        found, is_over = _sweep(self._deleting, lambda group_id: of_deleted_topics(group_id, topics, context))
+        if is_over:
+            self._deleting, self._deleted = None, {}
+        else:
+            context.timers.set(DELETION, context.now_ms + 1)
+
+        def ended(error: Error, context: Context) -> None:
+            if error not in (Error.NONE, Error.REQUEST_TIMED_OUT):
+                self._deleted, self._deleting = topics | self._deleted, None
+                context.timers.set(DELETION, context.now_ms + RETRY_TIMER_MS)
+
+        return structs.replace(found, on_end=ended)
+
+
+def _sweep(groups: Groups, look: Callable[[str], Operation]) -> tuple[Operation, bool]:
+    """What is to be written for the next groups, and whether there are no more."""
+    records: list[Record] = []
+    for _ in range(GROUPS_PER_STEP):
+        one = next(groups, _END)
+        if one is _END:
+            return Operation(records, is_atomic=False), True
+        if one is None:
+            break
+        records += look(one[0]).records
+    return Operation(records, is_atomic=False), False
