@@ -48,7 +48,6 @@ from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.request.verification import Verifier
 from kraft.limits import ORPHANED_PRODUCES, UNPACKED_AT_ONCE, WAITING_PER_TURN
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, Send, WireRequest
-from metadata_log.compression import Compression
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS
@@ -99,9 +98,7 @@ class Requests:
             TOPICS[GROUP],
             manager,
             lambda: GroupShard(groups),
-            CoordinatorSettings(
-                write_timeout_ms=groups.commit_timeout_ms, compression=Compression(groups.compression_codec)
-            ),
+            CoordinatorSettings(write_timeout_ms=groups.commit_timeout_ms, codec=groups.compression_codec),
             Random(rng.getrandbits(64)),
         )
         """The groups that this broker coordinates."""

@@ -22,6 +22,9 @@ controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controll
 default.replication.factor delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
 delegation.token.max.lifetime.ms delegation.token.secret.key delete.topic.enable early.start.listeners fetch.max.bytes
 group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
+offset.metadata.max.bytes offsets.commit.timeout.ms offsets.retention.check.interval.ms offsets.retention.minutes
+offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.replication.factor
+offsets.topic.segment.bytes
 initial.broker.registration.timeout.ms inter.broker.listener.name internal.metadata.log.segment.bytes
 internal.metadata.max.batch.size.in.bytes leader.imbalance.check.interval.seconds listener.security.protocol.map
 listeners log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.enable
@@ -171,6 +174,7 @@ LISTENER_PREFIX: Final = "listener.name."
 PREFIXES: Final = (LISTENER_PREFIX, "config.providers.", "rlmm.config.", "rsm.config.")
 """The prefixes of settings with free names, of plug-ins and of single listeners."""
 
+
 def definition_of(key: str) -> Definition | None:
     """Kafka's definition of a setting of a node, also where the key has the prefix of a listener and a mechanism."""
     name = key
@@ -179,6 +183,7 @@ def definition_of(key: str) -> Definition | None:
         if name not in NODE:
             name = name.partition(".")[2]
     return NODE.get(name)
+
 
 def why_unusable(definition: Definition, text: str) -> str:
     """Why a broker does not use this dynamic value, in Kafka's words; empty if it does."""
@@ -189,6 +194,7 @@ def why_unusable(definition: Definition, text: str) -> str:
     allows, words = _REQUIRED.get(definition.name, (None, ""))
     is_bad = allows is not None and isinstance(value, int) and not allows(value)
     return f"requirement failed: {definition.name} must be {words}" if is_bad else ""
+
 
 def is_refused(definition: Definition, text: str) -> bool:
     """Whether a well-formed value restricts something that this software does not have: any but the default."""

@@ -61,8 +61,8 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True):
 
     write_timeout_ms: int = 5000
     """How long a request waits for its records."""
-    compression: Compression = Compression.NONE
-    """The codec of the batches."""
+    codec: int = 0
+    """The codec of the batches, by Kafka's number."""
 
 
 class _Batch(Struct, Generic[S]):
@@ -273,8 +273,8 @@ class CoordinatorPartition(Generic[S]):
         for at, one in enumerate(operation.records, offset):
             state = self.shard.replay(state, Record(one.key, one.value, one.version), at, producer_id)
         self.state = state
-        first = len(batch.records)
-        batch.records += [LogRecord(at, now_ms, 0, key, value) for at, (key, value) in enumerate(pairs, first)]
+        held = len(batch.records)
+        batch.records += [LogRecord(at, now_ms, 0, key, value) for at, (key, value) in enumerate(pairs, held)]
         batch.size += size
         return Error.NONE if operation.producer is None else self.flush(now_ms, operation.producer)
 
@@ -309,7 +309,7 @@ class CoordinatorPartition(Generic[S]):
         data = write_batch(
             batch.records,
             epoch=self.leader_epoch,
-            compression=self._settings.compression,
+            compression=Compression(self._settings.codec),
             transactional=producer is not None,
             producer_id=producer_id,
             producer_epoch=producer_epoch,

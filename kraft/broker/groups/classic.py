@@ -6,8 +6,8 @@ Each method is one operation on a partition. What waits for other members is hel
 from __future__ import annotations
 
 from functools import partial
+from random import Random
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
@@ -218,7 +218,7 @@ class ClassicGroups:
             return refused(Error.INCONSISTENT_GROUP_PROTOCOL)
         instance_id = message.group_instance_id
         if message.member_id == NO_MEMBER:
-            number = UUID(int=context.rng.getrandbits(128), version=4)
+            number = random_uuid(context.rng)
             new_id = f"{request.client_id or ''}-{number}" if instance_id is None else f"{instance_id}-{number}"
             if instance_id is not None and instance_id in group.static:
                 return self._return_static(group, request, message, new_id, protocols, context)
@@ -594,6 +594,13 @@ class ClassicGroups:
             return NOTHING
         self._remove(group, member_id, context)
         return self._after_removal(group, context)
+
+
+def random_uuid(rng: Random) -> str:
+    """A random UUID as Java writes it (`UUID.randomUUID`)."""
+    digits = f"{rng.getrandbits(128):032x}"
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 def _holding(following: Operation) -> Operation:

@@ -12,13 +12,14 @@ from broker_requests import answer_to, asked, exchange, image_at, new_requests, 
 from msgspec.structs import replace
 
 from kraft.broker.handling.coordinators import java_hash, partition_of
-from kraft.wire import Answer
+from kraft.wire import Answer, Send
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
+    CreateTopicsRequest,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribeClusterResponse,
@@ -170,13 +171,25 @@ def test_names_are_hashed_as_java_does(text: str, value: int):
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_without_the_topic_of_coordinators_a_client_ends(version: int):
+def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: int):
+    """Once, however many ask; they ask again."""
     keys: dict[str, Any] = {"coordinator_keys": ["g", "h"]} if version >= 4 else {"key": "g"}
-    answer = answer_to(new_requests(), asked(FindCoordinatorRequest(**keys), version, 10), MetadataImage())
-    assert isinstance(answer, FindCoordinatorResponse)
-    encode(answer, version)
-    errors = [one.error_code for one in answer.coordinators] if version >= 4 else [answer.error_code]
-    assert errors == [Error.INVALID_REQUEST] * (2 if version >= 4 else 1)
+    requests, image = new_requests(), MetadataImage()
+    for _ in range(2):
+        answer = answer_to(requests, asked(FindCoordinatorRequest(**keys), version, 10), image)
+        assert isinstance(answer, FindCoordinatorResponse)
+        encode(answer, version)
+        errors = [one.error_code for one in answer.coordinators] if version >= 4 else [answer.error_code]
+        assert errors == [Error.COORDINATOR_NOT_AVAILABLE] * (2 if version >= 4 else 1)
+    (sent,) = [one for one in requests.poll(NOW, image) if isinstance(one, Send)]
+    assert isinstance(sent.message, CreateTopicsRequest)
+    (topic,) = sent.message.topics
+    assert (topic.name, topic.num_partitions, topic.replication_factor) == ("__consumer_offsets", 50, 3)
+    assert {one.name: one.value for one in topic.configs} == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }
 
 
 def test_a_transaction_without_coordinator_is_refused_by_the_broker_that_was_asked():
