@@ -117,7 +117,12 @@ def apis_of(rooms: Rooms) -> dict[int, Api]:
         ApiKey.HEARTBEAT: Api(begin=one.members.heartbeat, refuse=members_handler.refuse_heartbeat),
         ApiKey.LEAVE_GROUP: Api(begin=one.members.leave, refuse=members_handler.refuse_leave),
         ApiKey.OFFSET_COMMIT: Api(begin=one.committed.commit, refuse=offsets_handler.refuse_commit),
-        ApiKey.OFFSET_FETCH: Api(begin=one.committed.fetch, refuse=offsets_handler.refuse_fetch),
+        ApiKey.OFFSET_FETCH: Api(
+            begin=one.committed.fetch,
+            is_complete=one.committed.is_fetched,
+            end=one.committed.end_fetch,
+            refuse=offsets_handler.refuse_fetch,
+        ),
         ApiKey.OFFSET_DELETE: Api(begin=one.committed.delete, refuse=offsets_handler.refuse_delete),
         ApiKey.DESCRIBE_GROUPS: Api(begin=one.groups.describe, refuse=admin_handler.refuse_describe),
         ApiKey.LIST_GROUPS: Api(begin=one.groups.list, refuse=admin_handler.refuse_list),

@@ -270,6 +270,7 @@ class Requests:
         for runtime in self._runtimes:
             runtime.on_changes(changes, now_ms)
             yield from runtime.due(now_ms)
+            waiting.wake_in_turn(runtime.take_changes())
         for one in waiting.take_woken(WAITING_PER_TURN):
             api = self._apis[one.request.api_key]
             assert api.is_complete is not None, one

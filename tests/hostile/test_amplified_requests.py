@@ -62,6 +62,8 @@ DEARER: Final = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 120,
     ApiKey.DESCRIBE_QUORUM: 110,  # Decoded by the broker and by the controller, with the errors of each partition.
     ApiKey.FIND_COORDINATOR: 200,
+    ApiKey.DESCRIBE_GROUPS: 210,  # The right to each group, and its partition by a hash of its name.
+    ApiKey.DELETE_GROUPS: 200,
     ApiKey.DESCRIBE_PRODUCERS: 140,
     ApiKey.ALTER_CONFIGS: 90,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 90,

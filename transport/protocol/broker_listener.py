@@ -11,10 +11,10 @@ from msgspec import structs
 from metadata_log.serde import Versions
 from transport.protocol.apis import Api, ApiKey
 from transport.protocol.broker_apis import ALL_APIS
-from transport.protocol.limits import ADMIN, MAX_FRAME_BYTES, Limit, answer_limit, request_limit
+from transport.protocol.limits import ADMIN, MAX_FRAME_BYTES, TINY, Limit, answer_limit, request_limit
 
-_STABLE: Final = {ApiKey.INIT_PRODUCER_ID: Versions(0, 5)}
-"""The served versions of an API with a highest version that is unstable in 4.3.1."""
+_STABLE: Final = {ApiKey.INIT_PRODUCER_ID: Versions(0, 5), ApiKey.DELETE_GROUPS: Versions(0, 2)}
+"""The served versions of APIs with a highest version that is unstable in 4.3.1."""
 _ADVERTISED: Final = {ApiKey.PRODUCE: Versions(0, 13)}
 """Kafka names versions 0 to 2 of Produce, which no broker answers: librdkafka looks for them."""
 AT_BROKERS: Final[Mapping[int, Api]] = MappingProxyType(
@@ -33,6 +33,9 @@ PRODUCE_REQUESTS: Final = Limit(MOST_BYTES, 120_000)
 """
 MARKERS: Final = Limit(16 << 20, 1_000_000)
 """WriteTxnMarkers: a transaction coordinator puts the markers of all its transactions for one broker in a request."""
+JOINS: Final = Limit(2 << 20, 2_000)
+"""JoinGroup: all that a group says of its members goes into one record of at most a mebibyte."""
+LEAVES: Final = Limit(1 << 20, 20_000)
 FETCH_ANSWERS: Final = Limit(MAX_FRAME_BYTES, 4_000_000)
 """A leader answers the first Fetch of a follower with every partition that the follower asks for. A partition has up to
 17 values, and 200,000 partitions are the most that Kafka expects of a broker.
@@ -42,6 +45,9 @@ _REQUESTS: Final = {
     # Unlike a voter, a consumer or a follower names as many partitions as it reads.
     ApiKey.FETCH: Limit(ADMIN.size, 1_000_000),
     ApiKey.WRITE_TXN_MARKERS: MARKERS,
+    ApiKey.JOIN_GROUP: JOINS,
+    ApiKey.HEARTBEAT: TINY,
+    ApiKey.LEAVE_GROUP: LEAVES,
 }
 
 

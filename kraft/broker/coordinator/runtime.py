@@ -6,7 +6,7 @@ what is due: loads, timers, and the append of what the operations of a turn have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
@@ -70,6 +70,7 @@ class CoordinatorRuntime(Generic[S]):
         self._count = 0
         """How many partitions the topic has."""
         self._answers: list[Answer] = []
+        self._woken: list[Hashable] = []
         self._next_ms = NEVER_MS
         """Nothing is due before."""
         self._compared = self._image.topics.by_name
@@ -201,6 +202,15 @@ class CoordinatorRuntime(Generic[S]):
         """Answer a request that takes several operations; `due` returns the answer."""
         self._answer(request, message)
 
+    def wake(self, key: Hashable) -> None:
+        """A request that waits for this key may go on."""
+        self._woken.append(key)
+
+    def take_changes(self) -> list[Hashable]:
+        """The keys of requests that wait, and may go on."""
+        woken, self._woken = self._woken, []
+        return woken
+
     def _note(self, known: CoordinatorPartition[S]) -> None:
         """Something has happened to a partition."""
         self._next_ms = min(self._next_ms, known.deadline_ms())
@@ -213,7 +223,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def deadline_ms(self) -> int:
         """When `due` has something."""
-        return 0 if self._answers else self._next_ms
+        return 0 if self._answers or self._woken else self._next_ms
 
     def due(self, now_ms: int) -> Iterator[Answer]:
         """Do what is due, and return the answers to requests that waited."""

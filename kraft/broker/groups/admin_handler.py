@@ -85,7 +85,7 @@ class GroupAdminHandler:
                     one.client_id,
                     one.client_host,
                     one.metadata(group.protocol) if is_stable else b"",
-                    one.assignment if is_stable else b"",
+                    one.assignment,
                 )
                 for one in group.members.values()
             ],

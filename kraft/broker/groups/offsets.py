@@ -147,14 +147,6 @@ def fetched(
     return found
 
 
-def places_of(state: GroupsState, group_id: str) -> dict[str, list[int]]:
-    """The partitions with offsets of a group, by topic."""
-    found: dict[str, list[int]] = {}
-    for topic, number in sorted(state.offsets.get(group_id, NO_OFFSETS)):
-        found.setdefault(topic, []).append(number)
-    return found
-
-
 # -------------------------------------------------------------------------------------------------------------- forget
 
 

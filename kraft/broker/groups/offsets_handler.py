@@ -13,7 +13,7 @@ from msgspec import Struct
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
-from kraft.broker.coordinator.shard import Operation
+from kraft.broker.coordinator.shard import Context, Operation
 from kraft.broker.groups.offsets import (
     NO_OFFSET,
     NO_RETENTION,
@@ -22,15 +22,15 @@ from kraft.broker.groups.offsets import (
     commit,
     delete_offsets,
     fetched,
-    places_of,
 )
-from kraft.broker.groups.state import GroupsState, Offset, Place
+from kraft.broker.groups.state import NO_OFFSETS, GroupsState, Offset, Place
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling
 from kraft.config.group_settings import GroupConfig
 from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
+from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import offset_commit as commits
@@ -149,7 +149,7 @@ class OffsetsHandler:
 
     # ------------------------------------------------------------------------------------------------------------ fetch
 
-    def fetch(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+    def fetch(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | WaitingFetch]:
         """OffsetFetch. A group, or a partition, that is named again is answered once: an offset may have metadata."""
         message = request.message
         assert isinstance(message, fetches.OffsetFetchRequest), message
@@ -157,35 +157,47 @@ class OffsetsHandler:
         for group in _groups_of(request, message):
             if group.group_id not in wanted:
                 wanted[group.group_id] = yield from self._wanted(request, image, group)
-        left = len(wanted)
-        if not left:
-            return Answer(request.request_id, _fetch_answer(request, []))
-
-        def ended(one: _Wanted, result: Any) -> None:
-            nonlocal left
-            left -= 1
-            if isinstance(result, Error):
-                one.error = Error.NOT_COORDINATOR if result is Error.COORDINATOR_NOT_AVAILABLE else result
-            if not left:
-                self._runtime.answer(request, _fetch_answer(request, list(wanted.values())))
-
-        for one in wanted.values():
+        waiting = WaitingFetch(request, list(wanted.values()), self._settings.commit_timeout_ms)
+        for one in waiting.wanted:
             yield None
             if one.error is not Error.NONE:
-                ended(one, one.error)
                 continue
             number = self._runtime.number_of(one.group_id)
-            look = partial(self._look, request, image, one, is_stable=message.require_stable)
             if message.require_stable:
-                self._runtime.run(number, partial(_looking, look), partial(ended, one), now_ms)
+                waiting.left += 1
+                self._runtime.run(number, _reading, partial(self._have_read, waiting, one), now_ms)
                 continue
             known = self._runtime.active(number)
             if isinstance(known, Error):
-                ended(one, known)
+                one.error = known
             else:
-                look(known.committed)
-                ended(one, None)
-        return None
+                one.state = known.committed
+        return waiting if waiting.left else (yield from self.end_fetch(waiting, image, now_ms))
+
+    def _have_read(self, waiting: WaitingFetch, one: _Wanted, result: Any) -> None:
+        """What was read of a group is committed, or not."""
+        waiting.left -= 1
+        if isinstance(result, Error):
+            one.error = Error.NOT_COORDINATOR if result is Error.COORDINATOR_NOT_AVAILABLE else result
+        else:
+            one.state = result
+        if not waiting.left:
+            self._runtime.wake(*waiting.keys)
+
+    def is_fetched(self, waiting: WaitingFetch, image: MetadataImage) -> bool:
+        """Whether everything that was read is committed."""
+        return not waiting.left
+
+    def end_fetch(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """The answer, in steps: a group may have very many offsets."""
+        request, message = waiting.request, waiting.request.message
+        assert isinstance(message, fetches.OffsetFetchRequest), message
+        for one in waiting.wanted:
+            if one.state is not None:
+                yield from self._look(request, image, one, one.state, is_stable=message.require_stable)
+            elif one.error is Error.NONE:
+                one.error = Error.NOT_COORDINATOR
+        return Answer(request.request_id, (yield from _fetch_answer(request, waiting.wanted)))
 
     def _wanted(
         self, request: WireRequest, image: MetadataImage, group: fetches.OffsetFetchRequestGroup
@@ -212,24 +224,29 @@ class OffsetsHandler:
 
     def _look(
         self, request: WireRequest, image: MetadataImage, wanted: _Wanted, state: GroupsState, *, is_stable: bool
-    ) -> None:
+    ) -> Handling[None]:
         """Find the offsets of a group."""
+        by_id = request.version >= FETCH_IDS_SINCE
         if wanted.has_all:
-            for name, numbers in places_of(state, wanted.group_id).items():
-                if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False):
-                    continue
+            known = state.offsets.get(wanted.group_id, NO_OFFSETS)
+            for count, (name, number) in enumerate(sorted(known), 1):
                 topic_id = image.topics.by_name.get(name, Uuid.ZERO)
-                if request.version >= FETCH_IDS_SINCE and topic_id is Uuid.ZERO:
-                    continue
-                is_known = request.version >= FETCH_IDS_SINCE
-                wanted.topics[_Named(name, topic_id)] = {
-                    number: ((name, number), topic_id if is_known else None) for number in numbers
-                }
+                named = _Named(name, topic_id)
+                if named not in wanted.topics:
+                    if by_id and topic_id is Uuid.ZERO:
+                        continue
+                    if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False):
+                        continue
+                wanted.topics.setdefault(named, {})[number] = (name, number), topic_id if by_id else None
+                if count % PARTITIONS_PER_STEP == 0:
+                    yield None
         for answers in wanted.topics.values():
-            for number, one in answers.items():
+            for count, (number, one) in enumerate(list(answers.items()), 1):
                 if isinstance(one, tuple):
                     place, named_id = one
                     answers[number] = fetched(state, wanted.group_id, place, named_id, is_stable=is_stable)
+                if count % PARTITIONS_PER_STEP == 0:
+                    yield None
 
     # ----------------------------------------------------------------------------------------------------------- delete
 
@@ -272,18 +289,40 @@ class OffsetsHandler:
 
 
 class _Wanted(Struct):
-    """What a client wants of a group: the offset of each partition, or an error, or not known yet."""
+    """What a client wants of a group: the offset of each partition, or an error, or where to look."""
 
     group_id: str
     has_all: bool = False
     """Whether the client wants every offset that there is."""
     error: Error = Error.NONE
+    state: GroupsState | None = None
+    """What is known of the group's partition; None while that is not committed."""
     topics: dict[_Named, dict[int, Any]] = {}
 
 
-def _looking(look: Callable[[GroupsState], None], shard: Any, context: Any) -> Operation:
-    look(context.state)
-    return Operation()
+class ReadOffsets(Struct, frozen=True, gc=False):
+    """What ends the wait of an OffsetFetch."""
+
+    request_id: int
+
+
+class WaitingFetch(Struct):
+    """An OffsetFetch that waits until what it has read is committed."""
+
+    request: WireRequest
+    wanted: list[_Wanted]
+    timeout_ms: int
+    left: int = 0
+    """How many groups it waits for."""
+
+    @property
+    def keys(self) -> tuple[ReadOffsets]:
+        """What ends the wait."""
+        return (ReadOffsets(self.request.request_id),)
+
+
+def _reading(shard: Any, context: Context) -> Operation:
+    return Operation(result=context.state)
 
 
 def _groups_of(request: WireRequest, message: fetches.OffsetFetchRequest) -> Iterable[fetches.OffsetFetchRequestGroup]:
@@ -307,47 +346,41 @@ def _answered(found: Offset | Error | None) -> tuple[int, int, str, Error]:
     return NO_OFFSET, NO_OFFSET, "", found or Error.NONE
 
 
-def _fetch_answer(request: WireRequest, wanted: list[_Wanted]) -> fetches.OffsetFetchResponse:
-    if request.version < GROUPS_SINCE:
-        (one,) = wanted
-        every = one.error if request.version < GROUP_ERRORS_SINCE else Error.NONE
-        topics = [
-            fetches.OffsetFetchResponseTopic(
-                named.name,
-                [
-                    fetches.OffsetFetchResponsePartition(
-                        number, *_answered(every or _final(found))[:3], every or _answered(_final(found))[3]
-                    )
-                    for number, found in answers.items()
-                ],
-            )
-            for named, answers in one.topics.items()
-        ]
-        if one.error is not Error.NONE and request.version >= GROUP_ERRORS_SINCE:
-            topics = []
-        return fetches.OffsetFetchResponse(topics=topics, error_code=one.error)
-    return fetches.OffsetFetchResponse(
-        groups=[
-            fetches.OffsetFetchResponseGroup(
-                one.group_id,
-                []
-                if one.error is not Error.NONE
-                else [
-                    fetches.OffsetFetchResponseTopics(
-                        named.name,
-                        named.topic_id,
-                        [
-                            fetches.OffsetFetchResponsePartitions(number, *_answered(_final(found)))
-                            for number, found in answers.items()
-                        ],
-                    )
-                    for named, answers in one.topics.items()
-                ],
-                one.error,
-            )
-            for one in wanted
-        ]
+def _fetch_answer(request: WireRequest, wanted: list[_Wanted]) -> Handling[fetches.OffsetFetchResponse]:
+    if request.version >= GROUPS_SINCE:
+        groups = []
+        for one in wanted:
+            topics = yield from _topics_of(one, fetches.OffsetFetchResponsePartitions)
+            answers = [fetches.OffsetFetchResponseTopics(named.name, named.topic_id, parts) for named, parts in topics]
+            groups.append(fetches.OffsetFetchResponseGroup(one.group_id, answers, one.error))
+        return fetches.OffsetFetchResponse(groups=groups)
+    (one,) = wanted
+    topics = yield from _topics_of(
+        one, fetches.OffsetFetchResponsePartition, is_told_each=request.version < GROUP_ERRORS_SINCE
     )
+    named_topics = [fetches.OffsetFetchResponseTopic(named.name, parts) for named, parts in topics]
+    return fetches.OffsetFetchResponse(topics=named_topics, error_code=one.error)
+
+
+def _topics_of(
+    one: _Wanted, made: Callable[..., Any], *, is_told_each: bool = False
+) -> Handling[list[tuple[_Named, list[Any]]]]:
+    """The topics of a group with the answers for their partitions; none if the group itself has an error, unless each
+    partition is to be told.
+    """
+    if one.error is not Error.NONE and not is_told_each:
+        return []
+    found = []
+    for named, answers in one.topics.items():
+        parts = []
+        for count, (number, each) in enumerate(answers.items(), 1):
+            offset, epoch, metadata, error = _answered(_final(each))
+            parts.append(made(number, offset, epoch, metadata, one.error or error))
+            if count % PARTITIONS_PER_STEP == 0:
+                yield None
+        found.append((named, parts))
+        yield None
+    return found
 
 
 def _final(found: Any) -> Offset | Error | None:
@@ -411,7 +444,8 @@ def refuse_fetch(request: WireRequest, refused: ApiError) -> Answer:
     message = request.message
     assert isinstance(message, fetches.OffsetFetchRequest), message
     names = dict.fromkeys(one.group_id for one in _groups_of(request, message))
-    return Answer(request.request_id, _fetch_answer(request, [_Wanted(name, error=refused.error) for name in names]))
+    wanted = [_Wanted(name, error=refused.error) for name in names]
+    return Answer(request.request_id, finished(_fetch_answer(request, wanted)))
 
 
 def refuse_delete(request: WireRequest, refused: ApiError) -> Answer:
