@@ -29,6 +29,8 @@ HOST: Final = "127.0.0.1"
 STOP_SECONDS: Final = 10.0
 """A graceful shutdown of a controller takes at most five seconds; after this time the node is killed."""
 FIRST_BROKER: Final = 101
+MOST_REPLICAS: Final = 3
+"""The replicas of internal topics, where there are so many brokers."""
 """The first broker id, since each node of a cluster needs its own id."""
 
 
@@ -225,7 +227,13 @@ def _properties(node: NodeProcess, nodes: Sequence[NodeProcess]) -> str:
         "log.dirs": os.fspath(node.directory.absolute()),
     }
     if is_broker:
-        settings |= {"broker.heartbeat.interval.ms": "500"}
+        brokers = sum(one.role == BROKER for one in nodes)
+        settings |= {
+            "broker.heartbeat.interval.ms": "500",
+            # As in the files that come with Kafka: nobody waits for further members of a group.
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.replication.factor": str(min(MOST_REPLICAS, brokers)),
+        }
     else:
         settings |= {"controller.quorum.append.linger.ms": "0", "broker.session.timeout.ms": "3000"}
     return "".join(javaproperties.join_key_value(key, value) + "\n" for key, value in settings.items())
