@@ -15,7 +15,7 @@ from kraft.client.state.consuming import ConsumerSettings, ConsumerState
 from kraft.client.state.errors import ClientError
 from kraft.client.state.positions import ConsumedRecord
 from kraft.client.state.producing import Delivered, ProducerSettings, ProducerState, Undelivered
-from kraft.client.state.requests import Address, Engine
+from kraft.client.state.requests import REQUEST_TIMEOUT_MS, Address, Engine
 from metadata_log.records.record import Header
 from metadata_log.serde import Message
 from transport.causes import one_cause
@@ -266,6 +266,14 @@ class Consumer:
                 yield record
 
 
+class _Question:
+    """A single request on its way."""
+
+    def __init__(self) -> None:
+        self.answered = trio.Event()
+        self.outcome: Message | Failed | None = None
+
+
 class Client:
     """A client of a cluster's brokers, made by `open_client`."""
 
@@ -278,7 +286,7 @@ class Client:
         self._rng = rng
         self._tokens = count(1)
         self._routes: dict[int, tuple[Driver, int]] = {}
-        self._pings: dict[int, trio.Event] = {}
+        self._questions: dict[int, _Question] = {}
         self._started_ms = start_ms
         self._started_s = trio.current_time()
         self.requests_sent = 0
@@ -292,8 +300,9 @@ class Client:
         """The transport's callback."""
         if not isinstance(thing, Reply | Failed):
             return
-        if (ping := self._pings.pop(thing.token, None)) is not None:
-            ping.set()
+        if (question := self._questions.pop(thing.token, None)) is not None:
+            question.outcome = thing.message if isinstance(thing, Reply) else thing
+            question.answered.set()
         elif (route := self._routes.pop(thing.token, None)) is not None:
             driver, token = route
             driver.on_outcome(token, thing)
@@ -307,11 +316,36 @@ class Client:
 
     async def ping(self, endpoint: Endpoint, timeout_ms: int = 5_000) -> None:
         """Wait until a broker has answered a request, or the connection has failed."""
+        await self.question(endpoint, MetadataRequest(topics=[], allow_auto_topic_creation=False), timeout_ms)
+
+    async def question(
+        self, endpoint: Endpoint, message: Message, timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> Message | Failed:
+        """Send one request to one broker, once.
+
+        Args:
+            endpoint: The address of the broker.
+            message: The request.
+            timeout_ms: Milliseconds until the request fails.
+
+        Returns:
+            The response, or the cause of the failure.
+        """
         number = next(self._tokens)
-        answered = self._pings[number] = trio.Event()
-        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-        self._transport.request(endpoint, number, request, timeout_ms=timeout_ms, client_id=self._client_id)
-        await answered.wait()
+        question = self._questions[number] = _Question()
+        self.requests_sent += 1
+        self._transport.request(endpoint, number, message, timeout_ms=timeout_ms, client_id=self._client_id)
+        try:
+            await question.answered.wait()
+        finally:
+            self._questions.pop(number, None)
+        assert question.outcome is not None
+        return question.outcome
+
+    @property
+    def bootstrap(self) -> tuple[Endpoint, ...]:
+        """The addresses that the user gave."""
+        return tuple(Endpoint(*one) for one in self._bootstrap)
 
     @asynccontextmanager
     async def producer(self, topic: str, settings: ProducerSettings = ProducerSettings()) -> AsyncIterator[Producer]:

@@ -83,6 +83,8 @@ class Kind(Struct, frozen=True):
     controllers: int = 1
     log_dirs: int = 1
     """The log directories of each broker; the metadata log is in the first."""
+    settings: tuple[str, ...] = ()
+    """Settings of each broker in place of those of all scenarios."""
 
 
 PLAIN: Final = Kind("plain")
@@ -129,6 +131,7 @@ class Cluster(Client):
     def properties(self, broker: int) -> Path:
         """Write the configuration of a broker, which both makes understand."""
         path = self.layout.root / f"broker-{broker}.properties"
+        own = {line.partition("=")[0] for line in self.kind.settings}
         lines = (
             "process.roles=broker",
             f"node.id={broker}",
@@ -137,7 +140,8 @@ class Cluster(Client):
             "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             f"listeners=PLAINTEXT://127.0.0.1:{self.ports[broker]}",
             f"controller.quorum.voters={self.layout.voters}",
-            *BROKER_SETTINGS,
+            *(line for line in BROKER_SETTINGS if line.partition("=")[0] not in own),
+            *self.kind.settings,
         )
         path.write_text("".join(f"{line}\n" for line in lines))
         return path

@@ -1,0 +1,495 @@
+"""`kraft groups`: shows groups of consumers and repairs their offsets (Kafka: `kafka-consumer-groups`)."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from msgspec import Struct
+
+from kraft.cli.cluster.on_brokers import BrokerCluster, on_brokers, partitions_of
+from kraft.cli.moments import MOMENT
+from kraft.cli.near import did_you_mean, unknown_topic
+from kraft.cli.text import count, table
+from kraft.client.groups import (
+    DEAD,
+    EARLIEST,
+    IDLE,
+    LATEST,
+    NO_OFFSET,
+    CommittedOffset,
+    GroupDescription,
+    alter_offsets,
+    committed_offsets,
+    delete_group,
+    delete_offsets,
+    describe_group,
+    list_groups,
+    list_offsets,
+)
+from kraft.client.questions import ClusterView, Questions, TopicPartition
+from kraft.client.state.errors import ClientError
+from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
+from metadata_log.reading.timeline import At
+from transport.protocol.errors import Error
+
+EXAMPLE: Final = "--bootstrap-server 127.0.0.1:9092"
+SEE_LIST: Final = "See `kraft groups list`."
+_HINTS: Final = {
+    Error.NON_EMPTY_GROUP: "The group has members: stop them first.",
+    Error.GROUP_ID_NOT_FOUND: SEE_LIST,
+    Error.GROUP_SUBSCRIBED_TO_TOPIC: "A member of the group reads that topic: stop it first.",
+    Error.UNKNOWN_TOPIC_OR_PARTITION: "See `kraft topics list`.",
+    Error.UNKNOWN_MEMBER_ID: "The group has members: stop them first.",
+    Error.GROUP_AUTHORIZATION_FAILED: "The access rules do not permit that to this user: see `kraft acls list`.",
+}
+_ISO_DURATION: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+_SHORT_DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+
+
+@click.group(
+    "groups",
+    short_help="List, describe and delete groups; reset offsets.",
+    epilog=f"Example: kraft groups list {EXAMPLE}",
+)
+def groups_command() -> None:
+    """Look at groups of consumers and repair their offsets, like kafka-consumer-groups, on this program's or Apache
+    Kafka's brokers.
+    """
+
+
+# ------------------------------------------------------------------------------------------------- list and describe
+
+
+@groups_command.command("list", short_help="All groups.", epilog=f"Example: kraft groups list --state Empty {EXAMPLE}")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state. May be repeated.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only groups of this type. May be repeated.")
+@on_brokers
+def list_command(states: tuple[str, ...], types: tuple[str, ...], *, cluster: BrokerCluster) -> None:
+    """List the groups of all brokers: classic, consumer, share and streams groups."""
+    found = cluster.ask(partial(list_groups, states=states, types=types))
+    facts = [
+        {"group": one.group, "type": one.type, "state": one.state, "protocolType": one.protocol_type} for one in found
+    ]
+    rows = [(one.group, one.type, one.state or "-", one.protocol_type or "-") for one in found]
+    lines = table(("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"), rows) if rows else ["No group."]
+    cluster.say({"groups": facts}, lines)
+
+
+class _Row(Struct, frozen=True):
+    """A partition that a group has committed or is assigned."""
+
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+    end: int | None
+    """None if no leader has named it."""
+    owner: int | None
+    """The place of the member among the members."""
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets are left to read."""
+        return None if self.committed is None or self.end is None else max(0, self.end - self.committed.offset)
+
+
+@groups_command.command(
+    "describe", short_help="Offsets, lag and members.", epilog=f"Example: kraft groups describe billing {EXAMPLE}"
+)
+@click.argument("groups", nargs=-1, metavar="[GROUP]...")
+@click.option("--members", "shows_members", is_flag=True, help="Show the members, not the offsets.")
+@on_brokers
+def describe_command(groups: tuple[str, ...], *, shows_members: bool, cluster: BrokerCluster) -> None:
+    """Describe these groups, or all: for each partition the committed offset, the end of the log, the lag, and the
+    member that reads it.
+    """
+    described = cluster.ask(partial(_described, groups=groups))
+    facts: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for group, rows in described:
+        facts.append(_group_json(group, rows))
+        lines += [*([""] if lines else []), *_head_lines(group, rows)]
+        lines += _member_lines(group) if shows_members else _row_lines(group, rows)
+    cluster.say({"groups": facts}, lines or ["No group."])
+
+
+async def _described(ask: Questions, *, groups: tuple[str, ...]) -> list[tuple[GroupDescription, list[_Row]]]:
+    view = await ask.cluster()
+    names = groups or tuple(one.group for one in await list_groups(ask))
+    found = []
+    for name in names:
+        group = await describe_group(ask, name)
+        offsets = await committed_offsets(ask, name, view)
+        if group.state == DEAD and not offsets:
+            raise await _unknown_group(ask, name)
+        found.append((group, await _rows(ask, group, offsets)))
+    return found
+
+
+async def _unknown_group(ask: Questions, name: str) -> CommandFailed:
+    """The error for a group that no coordinator has, with similar names."""
+    try:
+        near = did_you_mean(name, [one.group for one in await list_groups(ask)])
+    except ClientError:  # the missing group is what matters
+        near = None
+    return CommandFailed(f"there is no group {name}", hint=near or SEE_LIST)
+
+
+async def _rows(
+    ask: Questions, group: GroupDescription, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> list[_Row]:
+    owners = {
+        (topic, number): at
+        for at, member in enumerate(group.members)
+        for topic, numbers in member.assignment.items()
+        for number in numbers
+    }
+    wanted = sorted({*offsets, *owners})
+    ends = await list_offsets(ask, dict.fromkeys(wanted, LATEST)) if wanted else {}
+    return [
+        _Row(
+            *one,
+            committed=offsets.get(one),
+            end=ends[one][1] if ends[one][0] is Error.NONE else None,
+            owner=owners.get(one),
+        )
+        for one in wanted
+    ]
+
+
+def _head_lines(group: GroupDescription, rows: list[_Row]) -> list[str]:
+    lag = sum(row.lag or 0 for row in rows)
+    epoch = "" if group.epoch is None else f", epoch {group.epoch}"
+    assignor = f", assignor {group.assignor}" if group.assignor else ""
+    members = count(len(group.members), "member")
+    return [f"Group {group.group}: {group.type}, {group.state}{epoch}{assignor}, {members}, lag {lag}"]
+
+
+def _row_lines(group: GroupDescription, rows: list[_Row]) -> list[str]:
+    if not rows:
+        return ["The group has no offsets."]
+    columns = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID")
+    cells = []
+    for row in rows:
+        member = None if row.owner is None else group.members[row.owner]
+        where = ("-", "-", "-") if member is None else (member.id, member.host, member.client_id)
+        current = None if row.committed is None else row.committed.offset
+        cells.append((row.topic, row.partition, _or_dash(current), _or_dash(row.end), _or_dash(row.lag), *where))
+    return table(columns, cells)
+
+
+def _or_dash(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def _member_lines(group: GroupDescription) -> list[str]:
+    if not group.members:
+        return ["The group has no members."]
+    columns = ("CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "EPOCH", "PARTITIONS")
+    return table(
+        columns,
+        [
+            (one.id, one.instance or "-", one.host, one.client_id, _or_dash(one.epoch), _assigned(one.assignment))
+            for one in group.members
+        ],
+    )
+
+
+def _assigned(assignment: Mapping[str, tuple[int, ...]]) -> str:
+    return " ".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in assignment.items()) or "-"
+
+
+def _group_json(group: GroupDescription, rows: list[_Row]) -> dict[str, Any]:
+    return {
+        "group": group.group,
+        "type": group.type,
+        "state": group.state,
+        "epoch": group.epoch,
+        "assignor": group.assignor,
+        "members": [
+            {
+                "memberId": one.id,
+                "instanceId": one.instance,
+                "clientId": one.client_id,
+                "host": one.host,
+                "epoch": one.epoch,
+                "assignment": one.assignment,
+            }
+            for one in group.members
+        ],
+        "offsets": [
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "currentOffset": None if row.committed is None else row.committed.offset,
+                "metadata": None if row.committed is None else row.committed.metadata,
+                "logEndOffset": row.end,
+                "lag": row.lag,
+                "memberId": None if row.owner is None else group.members[row.owner].id,
+            }
+            for row in rows
+        ],
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- reset
+
+
+class _Plan(Struct, frozen=True, kw_only=True):
+    """Which partitions get which offset; exactly one of the targets is given."""
+
+    topics: Mapping[str, tuple[int, ...] | None] | None
+    """None for all topics that the group has offsets for."""
+    time: int | None = None
+    """A time in ms since 1970, or `EARLIEST`, `LATEST`."""
+    offset: int | None = None
+    shift: int | None = None
+    is_current: bool = False
+    ago_ms: int | None = None
+    listed: Mapping[TopicPartition, int] | None = None
+
+
+@groups_command.command(
+    "reset",
+    short_help="Give a group without members other offsets.",
+    epilog=f"Example: kraft groups reset billing --topic orders --to-earliest --execute {EXAMPLE}",
+)
+@click.argument("group")
+@click.option("--topic", "topics", multiple=True, metavar="T[:N,N]", help="This topic, or these partitions of it.")
+@click.option("--all-topics", is_flag=True, help="Every topic that the group has offsets for.")
+@click.option("--to-earliest", is_flag=True, help="To the first record that there still is.")
+@click.option("--to-latest", is_flag=True, help="Behind the last record.")
+@click.option("--to-current", is_flag=True, help="To what is committed now, within the bounds of the log.")
+@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To this offset.")
+@click.option("--to-datetime", type=MOMENT, metavar="TIME", help="To the first record of this time or later.")
+@click.option("--by-duration", metavar="TIME", help="To the first record of so long ago or later: PT1H30M or 1h30m.")
+@click.option("--shift-by", type=int, metavar="N", help="So many records on, or back with a minus.")
+@click.option(
+    "--from-file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="To the offsets in lines of TOPIC,PARTITION,OFFSET.",
+)
+@click.option("--execute", is_flag=True, help="Commit the offsets; without this they are only shown.")
+@on_brokers
+def reset_command(
+    group: str,
+    *,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_offset: int | None,
+    to_datetime: At | None,
+    by_duration: str | None,
+    shift_by: int | None,
+    from_file: str | None,
+    execute: bool,
+    cluster: BrokerCluster,
+) -> None:
+    """Show the offsets that GROUP would get, and with --execute commit them. The group must have no members. An offset
+    outside of the log becomes the nearest end.
+    """
+    targets = (to_earliest, to_latest, to_current, *(one is not None for one in (to_offset, to_datetime, by_duration)))
+    if sum((*targets, shift_by is not None, from_file is not None)) != 1:
+        raise UsageError("give exactly one target", where="kraft groups reset", hint="For example --to-earliest.")
+    if from_file is None and bool(topics) is all_topics:
+        raise UsageError("give either --topic or --all-topics", where="kraft groups reset")
+    if from_file is not None and (topics or all_topics):
+        raise UsageError("the file names the topics", where="--from-file, --topic, --all-topics")
+    if to_datetime is not None and to_datetime.timestamp_ms is None:
+        raise UsageError("an offset is no time", where="--to-datetime", hint="See --to-offset.")
+    time = None if to_datetime is None else to_datetime.timestamp_ms
+    plan = _Plan(
+        topics=None if all_topics or from_file is not None else partitions_of(topics, "--topic"),
+        time=EARLIEST if to_earliest else LATEST if to_latest else time,
+        offset=to_offset,
+        shift=shift_by,
+        is_current=to_current,
+        ago_ms=None if by_duration is None else _duration_ms(by_duration),
+        listed=None if from_file is None else read_offsets(Path(from_file)),
+    )
+    found = cluster.ask(partial(_reset, group=group, plan=plan, executes=execute))
+    facts = [
+        {"topic": topic, "partition": number, "currentOffset": before, "newOffset": after}
+        for (topic, number), (before, after) in found.items()
+    ]
+    rows = [(topic, number, _or_dash(before), after) for (topic, number), (before, after) in found.items()]
+    lines = table(("TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows) if rows else ["No partition."]
+    note = [] if execute or not rows else ["Nothing was changed: add --execute to commit these offsets."]
+    cluster.say({"group": group, "executed": execute, "offsets": facts}, [*lines, *note])
+
+
+def _duration_ms(text: str) -> int:
+    """Milliseconds of `PT1H30M` or `1h30m`; raises `UsageError`."""
+    found = _ISO_DURATION.fullmatch(text) or _SHORT_DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        raise UsageError(f"{text!r} is no duration", where="--by-duration", hint="For example PT1H30M or 1h30m.")
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """The offsets of a file with lines of TOPIC,PARTITION,OFFSET; raises `CommandFailed`."""
+    found: dict[TopicPartition, int] = {}
+    with path.open(newline="") as file:
+        for number, cells in enumerate(csv.reader(file), 1):
+            if not cells:
+                continue
+            try:
+                topic, partition, offset = cells
+                found[topic.strip(), int(partition)] = int(offset)
+            except ValueError:
+                raise CommandFailed(
+                    f"{path}, line {number}: {','.join(cells)!r} is not TOPIC,PARTITION,OFFSET",
+                    hint="For example orders,0,1200.",
+                ) from None
+    return found
+
+
+async def _reset(
+    ask: Questions, *, group: str, plan: _Plan, executes: bool
+) -> dict[TopicPartition, tuple[int | None, int]]:
+    """Each partition with the committed and the new offset."""
+    view = await ask.cluster()
+    described = await describe_group(ask, group)
+    if described.state not in IDLE:
+        members = count(len(described.members), "member")
+        raise CommandFailed(f"group {group} is {described.state}, with {members}", hint="Stop the members first.")
+    before = {one: found.offset for one, found in (await committed_offsets(ask, group, view)).items()}
+    wanted = _partitions(view, plan, before)
+    offsets = await _new_offsets(ask, plan, wanted, before)
+    if executes and offsets:
+        _raise_first(await alter_offsets(ask, group, offsets, view), f"group {group}")
+    return {one: (before.get(one), offsets[one]) for one in sorted(offsets)}
+
+
+def _partitions(view: ClusterView, plan: _Plan, before: Collection[TopicPartition]) -> list[TopicPartition]:
+    """The partitions of a plan, all of which exist; raises `CommandFailed`."""
+    if plan.listed is not None:
+        wanted = list(plan.listed)
+    elif plan.topics is None:
+        return [one for one in before if one[0] in view.topics and one[1] in view.topics[one[0]].partitions]
+    else:
+        wanted = []
+        for topic, numbers in plan.topics.items():
+            known = view.topics.get(topic)
+            wanted += [(topic, one) for one in numbers or (known.partitions if known is not None else (0,))]
+    for topic, number in wanted:
+        if topic not in view.topics:
+            raise unknown_topic(topic, view.topics, hint="See `kraft topics list`.")
+        if number not in view.topics[topic].partitions:
+            last = len(view.topics[topic].partitions) - 1
+            raise CommandFailed(f"{topic} has no partition {number}", hint=f"The last one is {last}.")
+    return wanted
+
+
+async def _new_offsets(
+    ask: Questions, plan: _Plan, wanted: Collection[TopicPartition], before: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The offset of each partition, within the bounds of its log."""
+    first = await _named(ask, wanted, EARLIEST)
+    last = await _named(ask, wanted, LATEST)
+    asked: Callable[[TopicPartition], int | None]
+    time = ask.now_ms - plan.ago_ms if plan.ago_ms is not None else plan.time
+    if time is not None:
+        named = await _named(ask, wanted, time)
+        asked = named.__getitem__
+    elif plan.listed is not None:
+        asked = plan.listed.__getitem__
+    elif plan.offset is not None:
+        offset = plan.offset
+        asked = lambda one: offset  # noqa: E731 - one line a target
+    elif plan.shift is not None:
+        missing = next((one for one in wanted if one not in before), None)
+        if missing is not None:
+            raise CommandFailed(f"nothing is committed for {missing[0]}-{missing[1]}, from which to shift")
+        shift = plan.shift
+        asked = lambda one: before[one] + shift  # noqa: E731
+    else:
+        asked = lambda one: before.get(one, last[one])  # noqa: E731
+    found: dict[TopicPartition, int] = {}
+    for one in wanted:
+        offset_of = asked(one)
+        assert offset_of is not None
+        found[one] = last[one] if offset_of == NO_OFFSET and time is not None else offset_of
+        found[one] = min(max(found[one], first[one]), last[one])
+    return found
+
+
+async def _named(ask: Questions, wanted: Collection[TopicPartition], time: int) -> dict[TopicPartition, int]:
+    """The offsets that the leaders name; raises `CommandFailed` if one does not."""
+    found = await list_offsets(ask, dict.fromkeys(wanted, time))
+    _raise_first({one: error for one, (error, _) in found.items()}, "the offsets of the log")
+    return {one: offset for one, (_, offset) in found.items()}
+
+
+def _raise_first(errors: Mapping[TopicPartition, Error], what: str) -> None:
+    for (topic, number), error in errors.items():
+        if error is not Error.NONE:
+            raise CommandFailed(f"{what}: {topic}-{number}: {error.name}", hint=_HINTS.get(error))
+
+
+# ------------------------------------------------------------------------------------------------------------ delete
+
+
+@groups_command.command(
+    "delete", short_help="Groups with their offsets.", epilog=f"Example: kraft groups delete billing {EXAMPLE}"
+)
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+@on_brokers
+def delete_command(groups: tuple[str, ...], *, cluster: BrokerCluster) -> None:
+    """Delete these groups, which must have no members, with all of their offsets."""
+
+    async def delete(ask: Questions) -> dict[str, Error]:
+        return {group: await delete_group(ask, group) for group in groups}
+
+    found = cluster.ask(delete)
+    done = [group for group, error in found.items() if error is Error.NONE]
+    cluster.say({"deleted": done}, [f"Deleted: {group}" for group in done])
+    failures = [
+        CommandFailed(f"group {group}: {error.name}", hint=_HINTS.get(error))
+        for group, error in found.items()
+        if error is not Error.NONE
+    ]
+    if failures:
+        raise failures[0] if len(failures) == 1 else ExceptionGroup("several groups were not deleted", failures)
+
+
+@groups_command.command(
+    "delete-offsets",
+    short_help="Offsets of topics.",
+    epilog=f"Example: kraft groups delete-offsets billing --topic orders {EXAMPLE}",
+)
+@click.argument("group")
+@click.option(
+    "--topic", "topics", multiple=True, required=True, metavar="T[:N,N]", help="This topic, or partitions of it."
+)
+@on_brokers
+def delete_offsets_command(group: str, *, topics: tuple[str, ...], cluster: BrokerCluster) -> None:
+    """Delete the offsets of topics that no member of GROUP reads."""
+
+    async def delete(ask: Questions) -> dict[TopicPartition, Error]:
+        view = await ask.cluster()
+        offsets = await committed_offsets(ask, group, view)
+        wanted: list[TopicPartition] = []
+        for topic, numbers in partitions_of(topics, "--topic").items():
+            wanted += [(topic, one) for one in numbers] if numbers else [one for one in offsets if one[0] == topic]
+        if not wanted:
+            described = await describe_group(ask, group)
+            if described.state == DEAD:
+                raise await _unknown_group(ask, group)
+            raise CommandFailed(f"group {group} has no offsets of {', '.join(topics)}")
+        return await delete_offsets(ask, group, wanted)
+
+    found = cluster.ask(delete)
+    _raise_first(found, f"group {group}")
+    facts = [{"topic": topic, "partition": number} for topic, number in found]
+    cluster.say({"group": group, "deleted": facts}, [f"Deleted: {topic}-{number}" for topic, number in found])

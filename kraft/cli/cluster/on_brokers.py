@@ -1,0 +1,92 @@
+"""The options and the run of commands that ask brokers single questions: groups and transactions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+import trio
+from msgspec import Struct
+
+from kraft.cli.cluster.brokers_of import Brokers, Interrupted, command_config_option, servers_option
+from kraft.cli.text import echo, echo_lines
+from kraft.client import Client
+from kraft.client.questions import Questions
+from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
+
+T = TypeVar("T")
+INTERRUPTED = 130
+
+
+class BrokerCluster(Struct, frozen=True):
+    """The brokers that a command asks, and the form of its output."""
+
+    brokers: Brokers
+    timeout_ms: int
+    as_json: bool
+
+    def ask(self, work: Callable[[Questions], Awaitable[T]]) -> T:
+        """Run some work with the brokers; raises `CommandFailed`."""
+        found: list[T] = []
+
+        async def run(client: Client, scope: trio.CancelScope, interrupted: Interrupted) -> int:
+            with scope:
+                found.append(await work(Questions(client, self.timeout_ms)))
+            return INTERRUPTED if interrupted.is_set else 0
+
+        code = self.brokers.run(run)
+        if code or not found:
+            raise CommandFailed(exit_code=code or INTERRUPTED)
+        return found[0]
+
+    def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
+        """Print the facts as one JSON object, or the lines otherwise."""
+        if self.as_json:
+            echo(json.dumps(facts, ensure_ascii=False))
+        else:
+            echo_lines(lines)
+
+
+def on_brokers(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that select the brokers; the command gets them as `cluster`."""
+
+    @wraps(command)
+    def with_cluster(
+        *args: Any, servers: str, command_config: str | None, timeout: float, as_json: bool, **more: Any
+    ) -> None:
+        cluster = BrokerCluster(Brokers.of(servers, command_config), int(timeout * 1000), as_json)
+        command(*args, cluster=cluster, **more)
+
+    for option in (
+        click.option(
+            "--timeout",
+            default=30.0,
+            show_default=True,
+            type=click.FloatRange(min=0.1),
+            help="Seconds that a question to the brokers may take, with its retries.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        command_config_option,
+        servers_option,
+    ):
+        with_cluster = option(with_cluster)
+    return with_cluster
+
+
+def partitions_of(words: Iterable[str], where: str) -> dict[str, tuple[int, ...] | None]:
+    """The topics of `orders` or `orders:0,2`, each with its partitions or None for all. Raises `UsageError`."""
+    found: dict[str, tuple[int, ...] | None] = {}
+    for word in words:
+        topic, colon, numbers = word.rpartition(":")
+        if not colon:
+            found[word] = None
+            continue
+        parts = numbers.split(",")
+        if not topic or not all(one.isascii() and one.isdigit() for one in parts):
+            raise UsageError(f"{word!r} names no partitions", where=where, hint="For example orders, or orders:0,2.")
+        found[topic] = tuple(dict.fromkeys((*(found.get(topic) or ()), *map(int, parts))))
+    return found

@@ -1,0 +1,363 @@
+"""Groups as an administrator sees and changes them (Kafka: `ConsumerGroupCommand`, `Admin.describeConsumerGroups`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.client.questions import ClusterView, KeyType, Questions, TopicPartition
+from kraft.client.state.consuming import EARLIEST, LATEST
+from kraft.client.state.errors import ClientError, refused
+from metadata_log.errors import DecodeError
+from metadata_log.serde import decode_from
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.inbound import Cause
+from transport.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from transport.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from transport.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from transport.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from transport.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from transport.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from transport.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from transport.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from transport.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+NO_OFFSET: Final = -1
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+DEAD: Final = "Dead"
+IDLE: Final = frozenset({"Empty", DEAD})
+"""The states of groups without members."""
+_VERSION_BYTES: Final = 2
+
+
+class ListedGroup(Struct, frozen=True):
+    """A group in a list."""
+
+    group: str
+    type: str
+    """`classic`, `consumer`, `share` or `streams`; empty from brokers before 3.8."""
+    state: str
+    protocol_type: str
+
+
+class GroupMember(Struct, frozen=True):
+    """A member of a group with its partitions by topic."""
+
+    id: str
+    instance: str | None
+    client_id: str
+    host: str
+    epoch: int | None
+    """None for a classic group, which has one generation."""
+    assignment: Mapping[str, tuple[int, ...]]
+
+
+class GroupDescription(Struct, frozen=True):
+    """A group with its members."""
+
+    group: str
+    type: str
+    state: str
+    assignor: str
+    epoch: int | None
+    members: tuple[GroupMember, ...]
+
+
+class CommittedOffset(Struct, frozen=True):
+    """What a group has committed for a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+async def list_groups(
+    ask: Questions, *, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> tuple[ListedGroup, ...]:
+    """The groups of all coordinators, by name.
+
+    Raises:
+        ClientError: A broker did not answer in time, or refused.
+    """
+    cluster = await ask.cluster(())
+    request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+    found: dict[str, ListedGroup] = {}
+    for broker, endpoint in cluster.brokers.items():
+
+        async def attempt(endpoint=endpoint) -> ListGroupsResponse | None:  # type: ignore[no-untyped-def]
+            answer = await ask.ask(endpoint, request, ListGroupsResponse)
+            return None if answer is None or Error.of(answer.error_code).retriable else answer
+
+        answer = await ask.in_time(attempt, f"broker {broker} did not list its groups")
+        if answer.error_code:
+            raise refused(f"the groups of broker {broker}", Error.of(answer.error_code))
+        for one in answer.groups:
+            found[one.group_id] = ListedGroup(one.group_id, one.group_type, one.group_state, one.protocol_type)
+    return tuple(found[name] for name in sorted(found))
+
+
+async def describe_group(ask: Questions, group: str) -> GroupDescription:
+    """A group of consumers with its members; state `Dead` for a group that does not exist.
+
+    Raises:
+        ClientError: The coordinator did not answer in time, or refused.
+    """
+    try:
+        found = await _describe_consumer_group(ask, group)
+    except ClientError as failed:
+        if failed.cause is not Cause.UNSUPPORTED_VERSION:
+            raise
+        found = None  # brokers before 3.7 have only classic groups
+    return found or await _describe_classic_group(ask, group)
+
+
+async def _describe_consumer_group(ask: Questions, group: str) -> GroupDescription | None:
+    request = ConsumerGroupDescribeRequest(group_ids=[group])
+    answer = await ask.ask_coordinator(
+        KeyType.GROUP,
+        group,
+        request,
+        ConsumerGroupDescribeResponse,
+        lambda answer: [one.error_code for one in answer.groups],
+    )
+    [one] = answer.groups
+    error = Error.of(one.error_code)
+    if error in {Error.GROUP_ID_NOT_FOUND, Error.UNSUPPORTED_VERSION}:
+        return None
+    if error is not Error.NONE:
+        raise refused(f"group {group}", error, one.error_message)
+    members = tuple(
+        GroupMember(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            each.member_epoch,
+            {topic.topic_name: tuple(topic.partitions) for topic in each.assignment.topic_partitions},
+        )
+        for each in one.members
+    )
+    return GroupDescription(group, CONSUMER, one.group_state, one.assignor_name, one.group_epoch, members)
+
+
+async def _describe_classic_group(ask: Questions, group: str) -> GroupDescription:
+    answer = await ask.ask_coordinator(
+        KeyType.GROUP,
+        group,
+        DescribeGroupsRequest(groups=[group]),
+        DescribeGroupsResponse,
+        lambda answer: [one.error_code for one in answer.groups],
+    )
+    [one] = answer.groups
+    error = Error.of(one.error_code)
+    if error not in {Error.NONE, Error.GROUP_ID_NOT_FOUND}:
+        raise refused(f"group {group}", error, one.error_message)
+    members = tuple(
+        GroupMember(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            None,
+            assignment_of(each.member_assignment) if one.protocol_type == CONSUMER else {},
+        )
+        for each in one.members
+    )
+    return GroupDescription(group, CLASSIC, one.group_state, one.protocol_data, None, members)
+
+
+def assignment_of(data: bytes) -> dict[str, tuple[int, ...]]:
+    """The partitions in the bytes of a classic consumer's assignment; none for other bytes."""
+    version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
+    if len(data) < _VERSION_BYTES or version < 0:
+        return {}
+    highest = ConsumerProtocolAssignment.__schema__.versions.highest
+    try:
+        found, _ = decode_from(ConsumerProtocolAssignment, min(version, highest), data, _VERSION_BYTES)
+    except DecodeError:
+        return {}
+    return {one.topic: tuple(one.partitions) for one in found.assigned_partitions}
+
+
+async def committed_offsets(ask: Questions, group: str, cluster: ClusterView) -> dict[TopicPartition, CommittedOffset]:
+    """All offsets of a group. `cluster` has all topics: newer brokers name topics by their ids.
+
+    Raises:
+        ClientError: The coordinator did not answer in time, or refused.
+    """
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+    answer = await ask.ask_coordinator(
+        KeyType.GROUP, group, request, OffsetFetchResponse, lambda answer: [one.error_code for one in answer.groups]
+    )
+    [found] = answer.groups
+    if found.error_code:
+        raise refused(f"the offsets of group {group}", Error.of(found.error_code))
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic in found.topics:
+        name = cluster.name_of(topic.topic_id, topic.name)
+        for one in topic.partitions:
+            if name is not None and not one.error_code and one.committed_offset != NO_OFFSET:
+                offsets[name, one.partition_index] = CommittedOffset(
+                    one.committed_offset, one.committed_leader_epoch, one.metadata or ""
+                )
+    return dict(sorted(offsets.items()))
+
+
+async def list_offsets(
+    ask: Questions, partitions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[Error, int]]:
+    """The offset of each partition at a time in ms since 1970, or at one of its ends (`EARLIEST`, `LATEST`).
+
+    An offset of -1 stands for a time after the last record, and beside an error.
+    """
+    times: dict[int, list[TopicPartition]] = {}
+    for one, timestamp in partitions.items():
+        times.setdefault(timestamp, []).append(one)
+    offsets: dict[TopicPartition, tuple[Error, int]] = {}
+    for timestamp, some in times.items():
+
+        def message(own: Sequence[TopicPartition], timestamp: int = timestamp) -> ListOffsetsRequest:
+            return ListOffsetsRequest(
+                replica_id=-1,
+                topics=[
+                    ListOffsetsTopic(
+                        topic, [ListOffsetsPartition(number, timestamp=timestamp) for number in sorted(numbers)]
+                    )
+                    for topic, numbers in by_topic(own).items()
+                ],
+            )
+
+        found = await ask.ask_leaders(some, message, ListOffsetsResponse, _offsets)
+        offsets |= {one: (error, NO_OFFSET if offset is None else offset) for one, (error, offset) in found.items()}
+    return offsets
+
+
+def _offsets(answer: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, int]]:
+    for topic in answer.topics:
+        for one in topic.partitions:
+            yield (topic.name, one.partition_index), one.error_code, one.offset
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of the partitions of each topic."""
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+async def alter_offsets(
+    ask: Questions, group: str, offsets: Mapping[TopicPartition, int], cluster: ClusterView
+) -> dict[TopicPartition, Error]:
+    """Commit offsets for a group without members; returns the error of each partition.
+
+    Raises:
+        ClientError: The coordinator did not answer in time.
+    """
+    request = OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                topic_id=cluster.topics[topic].id if topic in cluster.topics else Uuid.ZERO,
+                partitions=[OffsetCommitRequestPartition(one, offsets[topic, one]) for one in numbers],
+            )
+            for topic, numbers in by_topic(offsets).items()
+        ],
+    )
+
+    def errors(answer: OffsetCommitResponse) -> Iterable[int]:
+        return (one.error_code for topic in answer.topics for one in topic.partitions)
+
+    answer = await ask.ask_coordinator(KeyType.GROUP, group, request, OffsetCommitResponse, errors)
+    return {
+        (cluster.name_of(topic.topic_id, topic.name) or "", one.partition_index): Error.of(one.error_code)
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+async def delete_offsets(
+    ask: Questions, group: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, Error]:
+    """Delete offsets of a group; returns the error of each partition.
+
+    Raises:
+        ClientError: The coordinator did not answer in time, or refused.
+    """
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(one) for one in numbers])
+            for topic, numbers in by_topic(partitions).items()
+        ],
+    )
+    answer = await ask.ask_coordinator(
+        KeyType.GROUP, group, request, OffsetDeleteResponse, lambda answer: [answer.error_code]
+    )
+    if answer.error_code:
+        raise refused(f"group {group}", Error.of(answer.error_code))
+    return {
+        (topic.name, one.partition_index): Error.of(one.error_code)
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+async def delete_group(ask: Questions, group: str) -> Error:
+    """Delete a group with its offsets; returns the error.
+
+    Raises:
+        ClientError: The coordinator did not answer in time.
+    """
+    answer = await ask.ask_coordinator(
+        KeyType.GROUP,
+        group,
+        DeleteGroupsRequest(groups_names=[group]),
+        DeleteGroupsResponse,
+        lambda answer: [one.error_code for one in answer.results],
+    )
+    return Error.of(answer.results[0].error_code)
+
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "CommittedOffset",
+    "GroupDescription",
+    "GroupMember",
+    "ListedGroup",
+    "alter_offsets",
+    "committed_offsets",
+    "delete_group",
+    "delete_offsets",
+    "describe_group",
+    "list_groups",
+    "list_offsets",
+]

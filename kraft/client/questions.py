@@ -1,0 +1,228 @@
+"""Single requests to brokers, coordinators and leaders, again while the answer may change (Kafka: `AdminApiDriver`)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final, TypeVar
+
+import trio
+from msgspec import Struct
+
+from kraft.client.client import Client
+from kraft.client.state.errors import ClientError, cannot_connect, refused
+from kraft.client.state.requests import pause_ms
+from metadata_log.serde import Message
+from metadata_log.types import NO_NODE, Uuid
+from transport.interface import Endpoint
+from transport.protocol.errors import Error
+from transport.protocol.inbound import LASTING, Failed
+from transport.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from transport.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+TopicPartition = tuple[str, int]
+
+
+class KeyType(IntEnum):
+    """What a coordinator coordinates (Kafka: `FindCoordinatorRequest.CoordinatorType`)."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+_NAMES: Final = {KeyType.GROUP: "group", KeyType.TRANSACTION: "transactional id"}
+ELSEWHERE: Final = frozenset(
+    {Error.COORDINATOR_LOAD_IN_PROGRESS, Error.COORDINATOR_NOT_AVAILABLE, Error.NOT_COORDINATOR}
+)
+"""The errors that mean another coordinator, or this one later."""
+NOT_LEADING: Final = frozenset(
+    {
+        Error.NOT_LEADER_OR_FOLLOWER,
+        Error.LEADER_NOT_AVAILABLE,
+        Error.UNKNOWN_LEADER_EPOCH,
+        Error.FENCED_LEADER_EPOCH,
+        Error.KAFKA_STORAGE_ERROR,
+        Error.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""The errors that mean another leader, or this one later."""
+
+
+class PartitionView(Struct, frozen=True):
+    """A partition as a broker knows it."""
+
+    leader: int
+    replicas: tuple[int, ...]
+
+
+class TopicView(Struct, frozen=True):
+    """A topic as a broker knows it."""
+
+    name: str
+    id: Uuid
+    partitions: Mapping[int, PartitionView]
+    is_internal: bool
+
+
+class ClusterView(Struct, frozen=True):
+    """Brokers by id, and topics by name."""
+
+    brokers: Mapping[int, Endpoint]
+    topics: Mapping[str, TopicView]
+
+    def name_of(self, topic_id: Uuid, name: str) -> str | None:
+        """The name of a topic in an answer, which has its name or its id; None for a topic that is gone."""
+        if name or topic_id == Uuid.ZERO:
+            return name
+        return next((one.name for one in self.topics.values() if one.id == topic_id), None)
+
+
+class Questions:
+    """Asks the brokers of a cluster; each question has the same time-out, with all repetitions."""
+
+    def __init__(self, client: Client, timeout_ms: int) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
+        self._last_failure = "no broker has answered"
+        self._known: tuple[Endpoint, ...] = ()
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return self._client.now_ms()
+
+    async def cluster(self, topics: Collection[str] | None = None) -> ClusterView:
+        """The brokers, and these topics or all; a topic that does not exist is missing in the answer."""
+        named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+        found = await self.ask_any(request, MetadataResponse, lambda answer: Error.NONE)
+        brokers = {one.node_id: Endpoint(one.host, one.port) for one in found.brokers}
+        self._known = tuple(brokers.values())
+        return ClusterView(
+            brokers,
+            {
+                each.name or "": TopicView(
+                    each.name or "",
+                    each.topic_id,
+                    {
+                        one.partition_index: PartitionView(one.leader_id, tuple(one.replica_nodes))
+                        for one in sorted(each.partitions, key=lambda one: one.partition_index)
+                    },
+                    each.is_internal,
+                )
+                for each in found.topics
+                if not each.error_code or each.partitions
+            },
+        )
+
+    async def ask_any(self, message: Message, answer: type[M], error_of: Callable[[M], Error]) -> M:
+        """The answer of the first broker that gives one without a retriable error."""
+
+        async def attempt() -> M | None:
+            for endpoint in dict.fromkeys((*self._known, *self._client.bootstrap)):
+                found = await self.ask(endpoint, message, answer)
+                if found is not None and not self._is_retriable(error_of(found), message):
+                    return found
+            return None
+
+        return await self.in_time(attempt, "no broker answered")
+
+    async def ask(self, endpoint: Endpoint, message: Message, answer: type[M]) -> M | None:
+        """The answer of one broker, or None after a failure that time may cure. Raises `ClientError` for another."""
+        outcome = await self._client.question(endpoint, message)
+        if isinstance(outcome, Failed):
+            if outcome.cause in LASTING:
+                raise cannot_connect(outcome)
+            self._last_failure = outcome.detail
+            return None
+        assert isinstance(outcome, answer), outcome
+        return outcome
+
+    async def ask_coordinator(
+        self, kind: KeyType, key: str, message: Message, answer: type[M], errors_of: Callable[[M], Iterable[int]]
+    ) -> M:
+        """The answer of the coordinator of a key, once it coordinates and has loaded."""
+
+        async def attempt() -> M | None:
+            endpoint = await self._coordinator(kind, key)
+            found = None if endpoint is None else await self.ask(endpoint, message, answer)
+            if found is None or any(self._is_elsewhere(Error.of(code), key) for code in errors_of(found)):
+                return None
+            return found
+
+        return await self.in_time(attempt, f"no coordinator of {_NAMES[kind]} {key} answered")
+
+    async def _coordinator(self, kind: KeyType, key: str) -> Endpoint | None:
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        found = await self.ask_any(request, FindCoordinatorResponse, lambda _: Error.NONE)
+        [one] = found.coordinators
+        error = Error.of(one.error_code)
+        if error is Error.NONE:
+            return Endpoint(one.host, one.port)
+        if not self._is_elsewhere(error, key):
+            raise refused(f"{_NAMES[kind]} {key}", error, one.error_message)
+        return None
+
+    def _is_elsewhere(self, error: Error, key: str) -> bool:
+        if error in ELSEWHERE:
+            self._last_failure = f"{key}: {error.name}"
+        return error in ELSEWHERE
+
+    def _is_retriable(self, error: Error, message: Message) -> bool:
+        if error.retriable:
+            self._last_failure = f"{type(message).__name__}: {error.name}"
+        return error.retriable
+
+    async def ask_leaders(
+        self,
+        partitions: Collection[TopicPartition],
+        message: Callable[[Sequence[TopicPartition]], Message],
+        answer: type[M],
+        results: Callable[[M], Iterable[tuple[TopicPartition, int, T]]],
+    ) -> dict[TopicPartition, tuple[Error, T | None]]:
+        """The answers of the leaders about each partition: the error, and the result.
+
+        A partition without a leader gets LEADER_NOT_AVAILABLE, and one that does not exist UNKNOWN_TOPIC_OR_PARTITION,
+        as soon as the time is over or the error will not change.
+        """
+        found: dict[TopicPartition, tuple[Error, T | None]] = {}
+
+        async def attempt() -> bool | None:
+            left = [one for one in partitions if one not in found or found[one][0] in NOT_LEADING]
+            view = await self.cluster({topic for topic, _ in left})
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for one in left:
+                topic = view.topics.get(one[0])
+                if topic is None or one[1] not in topic.partitions:
+                    found[one] = Error.UNKNOWN_TOPIC_OR_PARTITION, None
+                elif (leader := topic.partitions[one[1]].leader) == NO_NODE or leader not in view.brokers:
+                    found[one] = Error.LEADER_NOT_AVAILABLE, None
+                else:
+                    by_leader.setdefault(leader, []).append(one)
+            for leader, own in by_leader.items():
+                for one in own:
+                    found[one] = Error.LEADER_NOT_AVAILABLE, None
+                reply = await self.ask(view.brokers[leader], message(own), answer)
+                for one, code, result in [] if reply is None else results(reply):
+                    found[one] = Error.of(code), result
+            return None if any(error in NOT_LEADING for error, _ in found.values()) else True
+
+        with trio.move_on_after(self._timeout_ms / 1000):
+            await self._repeated(attempt)
+        return {one: found.get(one, (Error.LEADER_NOT_AVAILABLE, None)) for one in partitions}
+
+    async def in_time(self, attempt: Callable[[], Awaitable[T | None]], what: str) -> T:
+        """The first result that is not None; raises `ClientError` after the time-out."""
+        with trio.move_on_after(self._timeout_ms / 1000):
+            return await self._repeated(attempt)
+        raise ClientError(f"{what} within {self._timeout_ms / 1000:g} s: {self._last_failure}")
+
+    @staticmethod
+    async def _repeated(attempt: Callable[[], Awaitable[T | None]]) -> T:
+        attempts = 0
+        while (result := await attempt()) is None:
+            await trio.sleep(pause_ms(attempts) / 1000)
+            attempts += 1
+        return result

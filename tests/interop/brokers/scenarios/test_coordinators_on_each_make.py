@@ -1,0 +1,37 @@
+"""The coordinators' scenarios on brokers of ours, on both makes in one cluster, and on Kafka's alone as the reference.
+
+By default the quick ones run on ours; the JVM and the mixed cluster, and all that wait for time-outs, are soak tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import group_coordinator_scenarios
+import pytest
+from coordinator_client import COORDINATED, COORDINATOR_SCENARIOS, CoordinatorScenario
+from real_kafka import KafkaInstallation
+from scenario_cluster import MAKES, Cluster, scenario_cluster
+
+GROUPS = (group_coordinator_scenarios,)
+pytestmark = pytest.mark.kafka
+CASES = [
+    pytest.param(make, one, id=f"{make}-{one.name}", marks=pytest.mark.soak)
+    for make in MAKES
+    for one in COORDINATOR_SCENARIOS
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kafka: KafkaInstallation
+) -> Iterator[Cluster]:
+    make: str = request.param
+    with scenario_cluster(tmp_path_factory.mktemp(make), MAKES[make], kafka, COORDINATED) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize(("cluster", "one"), CASES, indirect=["cluster"], scope="module")
+def test_a_coordinator_does_what_the_plan_says(cluster: Cluster, one: CoordinatorScenario):
+    cluster.restore()
+    one.run(cluster)
