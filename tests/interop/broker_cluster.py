@@ -46,6 +46,7 @@ class BrokerCluster:
     ) -> None:
         self.release = release
         self.kafka = kafka
+        """Of which release brokers are when they start."""
         self.make = make
         self.settings = settings
         self.layout: QuorumLayout = layout_in(root, settings)

@@ -349,7 +349,8 @@ class Load:
         return any(one.failure for one in self._workers)
 
     def _all_is_read(self) -> bool:
-        return set(self.writing.acknowledged) <= {number for one in self.readings for number in one.numbers}
+        # The readers go on meanwhile: only a set of a whole counter is made in one step.
+        return set(self.writing.acknowledged) <= set().union(*(set(one.numbers) for one in self.readings))
 
     def _check_messages(self) -> None:
         """What was acknowledged is there exactly once."""

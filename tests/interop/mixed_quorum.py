@@ -46,7 +46,7 @@ TOLD_THAT_IT_LEADS: Final = "which is inconsistent with current leader OptionalI
 
 
 class MixedQuorum(Nodes):
-    """The nodes of a layout, each of the make that `makes` says at the moment it is started.
+    """The nodes of a layout, each of the make that `makes` says at the moment it is started; Kafka's of `kafka` then.
 
     `auto_join` are those that make themselves voters. `monitors` are the ports, by node, of the metrics: of JMX at a
     node of Kafka's, of `/metrics` at ours. `settings` are further settings, by node.
@@ -61,6 +61,9 @@ class MixedQuorum(Nodes):
         monitors: Mapping[int, int] | None = None,
         settings: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
+        self.kafka = kafka
+        self.releases: dict[int, KafkaInstallation] = {}
+        """Of which release nodes of Kafka's are, by node, if not of `kafka`."""
         self.makes = dict(makes)
         self.monitors = dict(monitors or {})
         self.where = ("--bootstrap-controller", layout.bootstrap)
@@ -72,7 +75,9 @@ class MixedQuorum(Nodes):
             if self.makes[node] == "ours":
                 metrics = () if port is None else ("--metrics", f"127.0.0.1:{port}")
                 return [*our_controller(layout)(node), *metrics, *more]
-            return [*kafka_controller(kafka, layout, options=() if port is None else jmx_options(port))(node), *more]
+            of_kafka = self.releases.get(node, self.kafka)
+            options = () if port is None else jmx_options(port)
+            return [*kafka_controller(of_kafka, layout, options=options)(node), *more]
 
         super().__init__(layout, start, name="mixed")
 

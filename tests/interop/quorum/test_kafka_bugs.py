@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from kafka_jars import KAFKA_VERSION, NEWER_VERSION
+from kafka_or_skip import found_or_skipped
 from mixed_quorum import TOLD_THAT_IT_LEADS, Make, batches_in, controls_in, truncations
 from our_nodes import our_controller, told
 from real_kafka import (
@@ -22,7 +24,7 @@ from real_kafka import (
     kafka_controller,
 )
 from scripted_voter import HOST, ScriptedVoter, listening_at, scripted_voter
-from wire import request_bytes
+from wire import ask, request_bytes
 
 from kraft.quorum.values import ReplicaKey, VersionRange
 from kraft.quorum.voters import Voter, VoterSet
@@ -33,12 +35,25 @@ from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
-from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from transport.protocol.errors import Error
+from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from transport.protocol.messages.update_raft_voter import (
+    KRaftVersionFeature,
+    Listener,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
 
 pytestmark = pytest.mark.kafka
 
 METADATA_VERSION: Final = 30
 SOON: Final = ("controller.quorum.election.timeout.ms=200", "controller.quorum.fetch.timeout.ms=800")
+PATIENT: Final = (
+    "controller.quorum.election.timeout.ms=200",
+    "controller.quorum.fetch.timeout.ms=120000",
+    "controller.quorum.request.timeout.ms=1000",
+)
+"""A leader stays although nobody fetches, and gives a change of the voters a second."""
 LONG_SECONDS: Final = 2.0
 """Longer than several of these timeouts."""
 LEADS_ITSELF: Final = rf"with leader OptionalInt\[1\] and epoch 5 {TOLD_THAT_IT_LEADS}"
@@ -73,11 +88,8 @@ def test_a_voter_set_replaces_a_truncated_record_at_the_same_offset(
         eventually(lambda: epoch_of(log) > 2, "the node leads")
         assert voters_at(log, LeaderChangeMessage)[-1] == believed
         script.follow(port, epoch_of(log))
-        remove = RemoveRaftVoterRequest(
-            cluster_id=CLUSTER_ID, voter_id=SCRIPTED.id, voter_directory_id=SCRIPTED.directory_id
-        )
         with socket.create_connection((HOST, port)) as connection:
-            connection.sendall(request_bytes(remove, 0))
+            connection.sendall(request_bytes(removal(SCRIPTED), 0))
             eventually(lambda: len(voters_at(log, VotersRecord)) == len(sets), "the voters are changed")
     assert voters_at(log, VotersRecord) == sets
     assert make == "ours" or truncations(nodes, REAL.id) == [1]
@@ -163,6 +175,51 @@ def test_voters_of_the_snapshot_count_after_the_first_voters_record_is_truncated
         script.votes.clear()
         script.resign_to(REAL, nodes.layout.ports[REAL.id])
         assert has_stood_without(script) == (make == "ours")
+
+
+@pytest.mark.parametrize(("make", "version"), [("kafka", KAFKA_VERSION), ("kafka", NEWER_VERSION), ("ours", None)])
+def test_a_change_of_the_voters_waits_for_one_whose_request_has_timed_out(
+    tmp_path: Path, make: Make, version: str | None
+) -> None:
+    """KAFKA-20740, tried on a leader of each release: a removal times out, and its record is in the log, uncommitted.
+
+    Kafka's leaders, too, find it in the log. They would write a second one only if the request expired before the
+    record has left their accumulator, which no request from outside brings about.
+    """
+    kafka = found_or_skipped(version or KAFKA_VERSION)
+    with stage(kafka, tmp_path, make, *PATIENT) as (script, nodes):
+        port, log = nodes.layout.ports[REAL.id], nodes.layout.partition(REAL.id)
+        nodes.start(REAL.id)
+        script.lead(1, [leader_change(0, 1), voters(1, 1, nodes, REAL, SCRIPTED, ADDED)])
+        eventually(lambda: script.fetched == (1, 2), "the voters are fetched")
+        script.resign_to(REAL, port)
+        eventually(lambda: epoch_of(log) > 1, "the node leads")
+        script.follow(port, epoch_of(log))
+        before = voters_at(log, VotersRecord)
+        assert before[-1] == {REAL.id, SCRIPTED.id, ADDED.id}
+        assert ask(port, removal(ADDED), 0, RemoveRaftVoterResponse).error_code == Error.REQUEST_TIMED_OUT
+        uncommitted = [*before, {REAL.id, SCRIPTED.id}]
+        assert voters_at(log, VotersRecord) == uncommitted
+        assert ask(port, removal(SCRIPTED), 0, RemoveRaftVoterResponse).error_code == Error.REQUEST_TIMED_OUT
+        update = UpdateRaftVoterRequest(
+            cluster_id=CLUSTER_ID,
+            current_leader_epoch=epoch_of(log),
+            voter_id=SCRIPTED.id,
+            voter_directory_id=SCRIPTED.directory_id,
+            listeners=[Listener("CONTROLLER", "elsewhere", 9093)],
+            kraft_version_feature=KRaftVersionFeature(0, 1),
+        )
+        assert ask(port, update, 0, UpdateRaftVoterResponse).error_code == Error.REQUEST_TIMED_OUT
+        assert voters_at(log, VotersRecord) == uncommitted
+        script.follow(port, epoch_of(log))
+        with socket.create_connection((HOST, port)) as connection:
+            connection.sendall(request_bytes(update, 0))
+            eventually(lambda: len(voters_at(log, VotersRecord)) == len(uncommitted) + 1, "the next change begins")
+
+
+def removal(voter: ReplicaKey) -> RemoveRaftVoterRequest:
+    """The request to remove a voter."""
+    return RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=voter.id, voter_directory_id=voter.directory_id)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION
+from kafka_or_skip import found_or_skipped
 from mixed_quorum import AdminStream, Make, MixedQuorum, Way, admin_stream, values_in
 from our_nodes import kraft, our_format, told
 from real_kafka import QUORUM_TOOL, KafkaInstallation, QuorumLayout, eventually, layout_in
@@ -17,8 +19,8 @@ pytestmark = pytest.mark.kafka
 
 TURN = int((Path(__file__).parents[2] / "soak" / "turn.txt").read_text())
 DEFAULTS = ()
-OLDER_METADATA_VERSION = "3.9-IV0"
-NEWER_METADATA_VERSION = "4.3-IV0"
+PATIENT = ("controller.quorum.fetch.timeout.ms=10000",)
+"""A leader of ours stays while another node starts."""
 WAYS: tuple[Way, ...] = ("kill", "stop")
 SOAK_TURNS = 4
 """By killing the leader, and as many by a graceful shutdown. A turn with both takes about a minute."""
@@ -55,7 +57,7 @@ def test_leadership_passes_between_releases(
     ends the leaders in one way, and in the other way after the next submission.
     """
     layout = layout_in(tmp_path, DEFAULTS)
-    our_format(layout, release=OLDER_METADATA_VERSION)
+    our_format(layout, release=OLDER_VERSION)
     lead_in_turn(older_kafka, layout, of_kafka, turns, ways)
     of_ours = [(tmp_path / f"mixed{node}.log").read_text() for node in layout.ports.keys() - set(of_kafka)]
     # 3.9 says so late, as it first refuses ApiVersions 5: a node of ours may have granted the pre-vote by then.
@@ -135,7 +137,7 @@ def end_leader(nodes: MixedQuorum, stream: AdminStream, leader: int, way: Way, t
 def test_an_older_cluster_is_replaced_and_then_upgraded(older_kafka: KafkaInstallation, tmp_path: Path) -> None:
     """Controllers of Kafka 3.9 one by one become ours; until the last is gone, metadata.version stays what it knows."""
     layout = layout_in(tmp_path, DEFAULTS)
-    our_format(layout, release=OLDER_METADATA_VERSION)
+    our_format(layout, release=OLDER_VERSION)
     nodes = MixedQuorum(older_kafka, layout, dict.fromkeys(layout.ports, "kafka"))
     try:
         nodes.start()
@@ -149,12 +151,12 @@ def test_an_older_cluster_is_replaced_and_then_upgraded(older_kafka: KafkaInstal
                 leader_of(layout)
                 stream.wait_for_progress()
                 if "kafka" in nodes.makes.values():
-                    refused = kraft("features", "upgrade", "--release-version", NEWER_METADATA_VERSION, *nodes.where)
+                    refused = kraft("features", "upgrade", "--release-version", KAFKA_VERSION, *nodes.where)
                     assert "INVALID_UPDATE_VERSION" in refused.stderr
                     static = kraft("quorum", "upgrade", *nodes.where, "--timeout", "2")
                     assert static.returncode == 1
                     print(static.stderr)
-            told("features", "upgrade", "--release-version", NEWER_METADATA_VERSION, *nodes.where)
+            told("features", "upgrade", "--release-version", KAFKA_VERSION, *nodes.where)
             # The leader knows the directory id of the last voter with the first Fetch that the voter sends.
             eventually(lambda: kraft("quorum", "upgrade", *nodes.where).returncode == 0, "the voters are in the log")
             stream.wait_for_progress()
@@ -163,3 +165,49 @@ def test_an_older_cluster_is_replaced_and_then_upgraded(older_kafka: KafkaInstal
         nodes.kill()
     for node, batches in logs.items():
         assert set(stream.acknowledged) <= set(values_in(batches)), f"node {node} lacks changes"
+
+
+@pytest.mark.soak
+def test_a_leader_of_ours_names_the_member_that_holds_a_level_back(tmp_path: Path) -> None:
+    """A quorum of three releases and ours: each upgrade goes as far as the oldest member knows, until that member runs
+    a newer release. A controller that was killed comes back at the level that was finalised meanwhile.
+    """
+    older, newest = found_or_skipped(OLDER_VERSION), found_or_skipped(NEWER_VERSION)
+    layout = layout_in(tmp_path, PATIENT)
+    our_format(layout, release=OLDER_VERSION)
+    nodes = MixedQuorum(found_or_skipped(KAFKA_VERSION), layout, {1: "ours", 2: "kafka", 3: "kafka"})
+    nodes.releases[2] = older
+
+    def upgrade(level: int) -> str:
+        """What an upgrade under our leader is refused with, or nothing."""
+        while (leader := leader_of(layout)) != 1:
+            nodes.end(leader, "stop")
+            nodes.start(leader)
+            nodes.wait_until_listening()
+        return kraft("features", "upgrade", *nodes.where, "--feature", f"metadata.version={level}").stderr
+
+    try:
+        nodes.start()
+        nodes.wait_until_listening()
+        eventually(lambda: "not registered" not in upgrade(33), "all have registered")
+        assert "Controller 2 only supports versions 1-21" in upgrade(33)
+        assert "Controller 2 only supports versions 1-21" in upgrade(22)
+        nodes.end(2, "kill")
+        nodes.releases[2] = newest
+        nodes.start(2)
+        nodes.wait_until_listening()
+        eventually(lambda: "Controller 2 " not in upgrade(33), "2 has registered with more levels")
+        assert "Controller 3 only supports versions 7-30" in upgrade(33)
+        nodes.end(3, "kill")
+        assert upgrade(30) == ""
+        nodes.releases[3] = newest
+        nodes.start(3)
+        nodes.wait_until_listening()
+        eventually(lambda: "Controller 3 " not in upgrade(31), "3 has registered with more levels")
+        told("features", "downgrade", *nodes.where, "--feature", "metadata.version=30")
+        assert upgrade(33) == ""
+        refused = kraft("features", "downgrade", *nodes.where, "--feature", "metadata.version=32", "--unsafe")
+        assert "Unsafe metadata downgrade is not supported in this version." in refused.stderr
+        nodes.end_all()
+    finally:
+        nodes.kill()

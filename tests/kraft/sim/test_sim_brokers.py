@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hash_seeds import outputs_of
 
 from kraft.sim import Result, run_cluster
+from kraft.sim.nodes import node_disk
 from kraft.sim.nodes.cluster import CLUSTER, DYNAMIC_CLUSTER
+from metadata_log.log.log_dir import read_bootstrap
+from metadata_log.records.frame import decode_record
+from metadata_log.records.metadata import FeatureLevelRecord
+from metadata_log.releases import LATEST_LEVEL, LATEST_RELEASE
 
 
 def _results(first: int, count: int, nodes: int, brokers: int, kind: str) -> list[tuple[Result, int]]:
@@ -34,6 +41,23 @@ def test_invariants_of_clusters_hold_while_voters_change() -> None:
     assert sum(changes for _, changes in done) > 8 * 10
     assert sum(result.voter_sets for result, _ in done) > 2 * 8, "the voters hardly change"
     assert sum(result.snapshots for result, _ in done) > 8
+
+
+@pytest.mark.parametrize("kind", [CLUSTER, DYNAMIC_CLUSTER])
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.soak) for first in range(100, 1000, 100))]
+)
+def test_invariants_of_clusters_of_the_newest_release_hold(
+    first: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seeds simulate clusters of one release (`node_disk.RELEASE`), so that each stays the run that it is; here the
+    same seeds begin at the newest level, with first records in the snapshot of offset 0.
+    """
+    monkeypatch.setattr(node_disk, "RELEASE", LATEST_RELEASE)
+    files = node_disk.NodeDisk(1, Random(0), None).files
+    levels = [decode_record(value).record for _, value in read_bootstrap(files, node_disk.DIRECTORY)]
+    assert FeatureLevelRecord(name="metadata.version", feature_level=LATEST_LEVEL) in levels
+    assert _run_slice(first, 3 if first == 0 else 100, nodes=4, kind=kind) > 0
 
 
 @pytest.mark.soak

@@ -60,7 +60,8 @@ R = TypeVar("R")
 SOCKET_SECONDS: Final = 60
 PRODUCE_MS: Final = 20_000
 PRODUCE: Final = 13
-FETCH: Final = 18
+FETCH: Final = 17
+"""The newest version that Kafka 3.9 knows, too."""
 BY_ID: Final = 13
 """The first version of Produce and of Fetch that names topics by id."""
 LATEST: Final = -1

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
+from kafka_jars import KAFKA_VERSION
 from msgspec import Struct
 from our_nodes import our_controller, our_format, told
 from real_kafka import (
@@ -111,12 +112,14 @@ class Cluster(Client):
         makes: tuple[BrokerMake, ...],
         kafka: KafkaInstallation | None,
         kind: Kind = PLAIN,
+        release: str = KAFKA_VERSION,
     ) -> None:
         self.layout = layout
         self.kind = kind
         self._nodes = nodes
         self.makes = dict(enumerate(makes, FIRST))
         self.kafka = kafka
+        """Of which release brokers of Kafka's are when they start."""
         self.ports = dict(zip(self.makes, free_ports(len(makes)), strict=True))
         self.order = tuple(self.makes)
         self.processes: dict[int, Process] = {}
@@ -126,7 +129,8 @@ class Cluster(Client):
         self._paused_controllers: set[int] = set()
         self._topics = 0
         for broker in self.makes:
-            told("format", "-c", str(self.properties(broker)), "--cluster-id", layout.cluster_id)
+            where = ("-c", str(self.properties(broker)), "--cluster-id", layout.cluster_id)
+            told("format", *where, "--release-version", release)
 
     def properties(self, broker: int) -> Path:
         """Write the configuration of a broker, which both makes understand."""
@@ -373,19 +377,28 @@ class Cluster(Client):
 
 @contextmanager
 def scenario_cluster(
-    root: Path, makes: tuple[BrokerMake, ...], kafka: KafkaInstallation | None = None, kind: Kind = PLAIN
+    root: Path,
+    makes: tuple[BrokerMake, ...],
+    kafka: KafkaInstallation | None = None,
+    kind: Kind = PLAIN,
+    *,
+    release: str = KAFKA_VERSION,
+    controllers: BrokerMake | None = None,
 ) -> Iterator[Cluster]:
-    """Controllers and brokers of these makes, which serve while the block lasts."""
+    """Controllers and brokers of these makes, which serve while the block lasts, at the level of a release.
+
+    The controllers are ours where a broker is, unless a make is given for them.
+    """
     ports = dict(enumerate(free_ports(kind.controllers), 1))
     layout = QuorumLayout(root, CLUSTER_ID, ports, CONTROLLER_SETTINGS)
-    our_format(layout)
-    if "ours" in makes:
+    our_format(layout, release=release)
+    if (controllers or ("ours" if "ours" in makes else "kafka")) == "ours":
         controller = our_controller(layout)
     else:
         assert kafka is not None
         controller = kafka_controller(kafka, layout)
     with running(layout, controller, name="controller") as nodes:
-        cluster = Cluster(layout, nodes, makes, kafka, kind)
+        cluster = Cluster(layout, nodes, makes, kafka, kind, release)
         try:
             cluster.active_controller()
             cluster.start(*cluster.makes)
