@@ -180,10 +180,11 @@ def test_a_leader_of_ours_names_the_member_that_holds_a_level_back(tmp_path: Pat
 
     def upgrade(level: int) -> str:
         """What an upgrade under our leader is refused with, or nothing."""
-        while (leader := leader_of(layout)) != 1:
-            nodes.end(leader, "stop")
-            nodes.start(leader)
-            nodes.wait_until_listening()
+        while (leader := active_controller(layout.ports[1])) != 1:
+            if leader in nodes.processes:
+                nodes.end(leader, "stop")
+                nodes.start(leader)
+                nodes.wait_until_listening()
         return kraft("features", "upgrade", *nodes.where, "--feature", f"metadata.version={level}").stderr
 
     try:
