@@ -63,6 +63,10 @@ class Api(Struct, frozen=True, kw_only=True):
     """How many steps a turn makes."""
     pauses: bool = True
     """Whether the steps of a further turn wait for a millisecond, in which others have their turns."""
+    is_plain: bool = False
+    """Whether the handling only reads and changes partitions: then no room has anything to send but for a request that
+    waits for something else than partitions.
+    """
     unpacks: bool = False
     """Whether a request may have megabytes of records unpacked, so that few of the kind go on at a time."""
 
@@ -91,10 +95,18 @@ def apis_of(rooms: Rooms) -> dict[int, Api]:
     one = rooms
     table: dict[ApiKey, Api] = {
         ApiKey.PRODUCE: Api(
-            begin=one.produce.begin, is_complete=one.produce.is_complete, end=one.produce.end, unpacks=True
+            begin=one.produce.begin,
+            is_complete=one.produce.is_complete,
+            end=one.produce.end,
+            is_plain=True,
+            unpacks=True,
         ),
         ApiKey.FETCH: Api(
-            begin=one.fetch.begin, is_complete=one.fetch.is_complete, end=one.fetch.end, refuse=refuse_fetch
+            begin=one.fetch.begin,
+            is_complete=one.fetch.is_complete,
+            end=one.fetch.end,
+            refuse=refuse_fetch,
+            is_plain=True,
         ),
         ApiKey.LIST_OFFSETS: Api(begin=one.offsets.answer, refuse=refusals.refuse_list_offsets, unpacks=True),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: Api(begin=one.epochs.answer, refuse=refusals.refuse_epoch_ends),

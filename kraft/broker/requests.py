@@ -25,7 +25,7 @@ from kraft.broker.groups.offsets_handler import OffsetsHandler
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import GroupsState
 from kraft.broker.handling.coordinators import GROUP, TOPICS
-from kraft.broker.handling.purgatory import Purgatory
+from kraft.broker.handling.purgatory import EVERY_CHANGE, Purgatory
 from kraft.broker.handling.reply_keys import Channel, Creation, Forwarded, Verification
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.settings import RequestSettings
@@ -38,10 +38,10 @@ from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.delete_records import DeleteRecordsHandler
 from kraft.broker.request.directories import DirectoriesHandler
 from kraft.broker.request.epoch_ends import EpochEndHandler
-from kraft.broker.request.fetch import FetchHandler
+from kraft.broker.request.fetch import FetchHandler, WaitingFetch
 from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler
-from kraft.broker.request.produce import ProduceHandler
+from kraft.broker.request.produce import ProduceHandler, WaitingProduce
 from kraft.broker.request.producers import DescribeProducersHandler, InitProducerIdHandler, ProducerIds
 from kraft.broker.request.quotas import ClientQuotas
 from kraft.broker.request.transaction_guards import TransactionGuards
@@ -130,6 +130,8 @@ class Requests:
         }
         """Whom the reply to a request belongs to, by the type of its key."""
         self._waiting = Purgatory()
+        self._senders_ms: int | None = None
+        """When a sender has something; None if a request or a reply may have changed that since the last question."""
         self._long: dict[int, tuple[Api, WireRequest, Handling[Result]]] = {}
         """The requests with so much in them that their handling takes further turns, by request id."""
         self._long_ms = NEVER_MS
@@ -149,8 +151,15 @@ class Requests:
         hosting = self._manager.hosting
         return bool(hosting.led) or self._is_watching(hosting.changed)
 
-    def _is_watching(self, changed: dict[PartitionKey, None]) -> bool:
-        return self._waiting.is_watching(changed) or any(one.is_watching(changed) for one in self._runtimes)
+    def _is_watching(self, changed: dict[PartitionKey, int]) -> bool:
+        return self._waiting.is_watching(changed) or self._is_coordinating(changed)
+
+    def _is_coordinating(self, changed: dict[PartitionKey, int]) -> bool:
+        """Whether a coordinator waits for one of these changes."""
+        for runtime in self._runtimes:  # noqa: SIM110 - each Produce and each Fetch asks, without a generator
+            if runtime.is_watching(changed):
+                return True
+        return False
 
     def on_request(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Handle a request.
@@ -192,6 +201,7 @@ class Requests:
 
     def _use(self, image: MetadataImage) -> None:
         self._image = image
+        self._senders_ms = None
         self.rights.use(image)
         self._quotas.use(image)
         self._produce.use(image)
@@ -200,6 +210,8 @@ class Requests:
 
     def _advance(self, api: Api, request: WireRequest, work: Result | Handling[Result], now_ms: int) -> Outcome | None:
         """Make the next steps of a request; `poll` makes those that remain then."""
+        if not api.is_plain:
+            self._senders_ms = None
         result: Result
         if isinstance(work, GeneratorType):
             try:
@@ -220,9 +232,14 @@ class Requests:
             result = cast("Result", work)
         if result is None or isinstance(result, (Answer, LeaveUnanswered, Drop)):
             return result
-        if self.waiting >= self._most_waiting:
+        concerns = EVERY_CHANGE
+        if isinstance(result, (WaitingProduce, WaitingFetch)):
+            concerns = result.concerns
+        else:
+            self._senders_ms = None
+        if len(self._waiting) + len(self._long) >= self._most_waiting:
             return self._end(api, result, now_ms)
-        self._waiting.park(result, now_ms)
+        self._waiting.park(result, now_ms, concerns)
         return None
 
     def _end(self, api: Api, waiting: Waiting, now_ms: int) -> Outcome | None:
@@ -256,11 +273,11 @@ class Requests:
         """
         if image is not None and image is not self._image:
             self._use(image)
-        yield from self._go_on(now_ms)
-        waiting = self._waiting
-        for sender in self._senders.values():
+        senders = self._senders.values()
+        outcomes = self._go_on(now_ms) if now_ms >= self._long_ms else []
+        waiting, hosting = self._waiting, self._manager.hosting
+        for sender in senders:
             waiting.wake_in_turn(sender.take_changes())
-        hosting = self._manager.hosting
         if hosting.led:
             led = hosting.take_led()
             for runtime in self._runtimes:
@@ -269,27 +286,44 @@ class Requests:
         waiting.wake(changes)
         for runtime in self._runtimes:
             runtime.on_changes(changes, now_ms)
-            yield from runtime.due(now_ms)
+            outcomes += runtime.due(now_ms)
             waiting.wake_in_turn(runtime.take_changes())
+        yield from self._awake(outcomes, now_ms)
+        for sender in senders:
+            yield from sender.due(self._image, broker_epoch, now_ms)
+        self._senders_ms = None
+
+    def poll_waiting(self, now_ms: int) -> list[Outcome]:
+        """As `poll`, where `is_quiet` is true."""
+        outcomes = self._go_on(now_ms) if now_ms >= self._long_ms else []
+        hosting = self._manager.hosting
+        if hosting.changed:
+            self._waiting.wake(hosting.take_changes())
+        return self._awake(outcomes, now_ms)
+
+    def _awake(self, outcomes: list[Outcome], now_ms: int) -> list[Outcome]:
+        """Add the outcomes of requests that a change has woken and completed, and of those out of time."""
+        waiting = self._waiting
+        if now_ms < waiting.deadline_ms():
+            return outcomes
         for one in waiting.take_woken(WAITING_PER_TURN):
             api = self._apis[one.request.api_key]
             assert api.is_complete is not None, one
+            if not api.is_plain:
+                self._senders_ms = None
             if api.is_complete(one, self._image):
                 waiting.forget(one.request.request_id)
                 outcome = self._end(api, one, now_ms)
                 if outcome is not None:
-                    yield outcome
+                    outcomes.append(outcome)
         for one in waiting.due(now_ms, WAITING_PER_TURN):
             outcome = self._end(self._apis[one.request.api_key], one, now_ms)
             if outcome is not None:
-                yield outcome
-        for sender in self._senders.values():
-            yield from sender.due(self._image, broker_epoch, now_ms)
+                outcomes.append(outcome)
+        return outcomes
 
-    def _go_on(self, now_ms: int) -> Iterator[Outcome]:
+    def _go_on(self, now_ms: int) -> list[Outcome]:
         """Make the next steps of two long requests: one of the oldest that look into batches, and one of the others."""
-        if now_ms < self._long_ms:
-            return
         unpacking = (key for key, (api, *_) in self._long.items() if api.unpacks)
         oldest = list(islice(unpacking, UNPACKED_AT_ONCE))
         self._turns += 1
@@ -299,10 +333,12 @@ class Requests:
             chosen.append(other)
             self._long[other] = self._long.pop(other)
         self._long_ms = NEVER_MS if len(chosen) == len(self._long) else now_ms + 1
+        outcomes = list[Outcome]()
         for key in chosen:
             outcome = self._advance(*self._long[key], now_ms)
             if outcome is not None:
-                yield outcome
+                outcomes.append(outcome)
+        return outcomes
 
     def forget(self, request_id: int) -> None:
         """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
@@ -321,6 +357,7 @@ class Requests:
 
     def on_reply(self, key: Hashable, message: Message | None, now_ms: int) -> None:
         """The reply to a `Send` with this key; None if the request has failed."""
+        self._senders_ms = None
         self._senders[type(key)].on_reply(key, message, now_ms)
 
     def may(self, operation: AclOperation, caller: Caller) -> bool:
@@ -329,13 +366,24 @@ class Requests:
 
     def take_denials(self) -> list[Denial]:
         """The requests that were denied since the last call."""
-        return self.rights.take_denials()
+        return self.rights.take_denials() if self.rights.denials else []
 
     def deadline_ms(self) -> int:
         """When the next `poll` is due, in ms; `NEVER_MS` if nothing is."""
-        senders = [one.deadline_ms() for one in self._senders.values()]
-        runtimes = [one.deadline_ms() for one in self._runtimes]
-        return min(self._waiting.deadline_ms(), self._long_ms, *senders, *runtimes)
+        return min(self._waiting.deadline_ms(), self._long_ms, self._rooms_ms())
+
+    def _rooms_ms(self) -> int:
+        """When a sender or a coordinator has something."""
+        found = self._senders_ms
+        if found is None:
+            senders = [one.deadline_ms() for one in self._senders.values()]
+            found = self._senders_ms = min(*senders, *[one.deadline_ms() for one in self._runtimes])
+        return found
+
+    def is_quiet(self, now_ms: int) -> bool:
+        """Whether only requests that wait, or take long, have something to do: then `poll_waiting` does it all."""
+        hosting = self._manager.hosting
+        return not hosting.led and now_ms < self._rooms_ms() and not self._is_coordinating(hosting.changed)
 
 
 def _without_wait(request: WireRequest, work: Handling[Result]) -> Handling[Result]:

@@ -78,6 +78,12 @@ class BrokerServer:
         self._polled_image: MetadataImage | None = None
         self._failed = 0
         """How many log directories had failed at the last turn."""
+        self._agent_ms: int | None = None
+        """When the agent has something to do; None if something may have changed that since the last question, but for
+        what `ReplicaManager.stirred_ms` looks at.
+        """
+        self._settled: ReplicaManager | None = None
+        """The replicas, if the agent does at that time what they want."""
         self._applying: Applying | None = None
 
     # Committed metadata
@@ -96,6 +102,7 @@ class BrokerServer:
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Replace the image by that of a snapshot, a portion in each turn; `apply_more` completes this."""
         self._applying = Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
+        self._agent_ms = None
         self.apply_more()
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
@@ -114,6 +121,7 @@ class BrokerServer:
     def apply_more(self) -> tuple[Committed, ...]:
         """Replay the next portion of the batch or the snapshot."""
         assert self._applying is not None, "nothing is being applied"
+        self._agent_ms = None
         features = self.agent.image.features
         if self._applying.go_on(self.agent, REPLAYED_RECORDS_PER_TURN):
             self._applying = None
@@ -155,7 +163,7 @@ class BrokerServer:
 
     def on_reply(self, reply_to: ReplyTo, message: Message | None, now_ms: int) -> None:
         """The reply to a `Send` of `on_tick`; None if the request has failed."""
-        self._has_moved = True
+        self._has_moved, self._agent_ms = True, None
         key = reply_to.key
         if self.requests is not None and self.requests.owns(key):
             self.requests.on_reply(key, message, now_ms)
@@ -168,7 +176,8 @@ class BrokerServer:
 
     def take_denials(self) -> Sequence[Denial]:
         """What clients were denied since the last call."""
-        return () if self.requests is None else self.requests.take_denials()
+        requests = self.requests
+        return requests.take_denials() if requests is not None and requests.rights.denials else ()
 
     # Time
 
@@ -177,14 +186,29 @@ class BrokerServer:
         requests = self.requests
         if requests is None:
             return self.agent.deadline_ms()
-        if self._has_moved or requests.failures.is_due or self._polled_image is not self.agent.image:
+        if self._is_to_look or requests.has_moved:
             return 0
-        manager = self._manager
-        if requests.has_moved or (
-            manager is not None and (manager.findings or len(manager.failed_directories) != self._failed)
-        ):
-            return 0
-        return min(requests.deadline_ms(), self.agent.deadline_ms())
+        return min(requests.deadline_ms(), self._due_ms())
+
+    @property
+    def _is_to_look(self) -> bool:
+        """Whether everything is to be looked at, because more has happened than a Produce or a Fetch without fault."""
+        requests, manager = self.requests, self._manager
+        return (
+            self._has_moved
+            or self._polled_image is not self.agent.image
+            or (requests is not None and requests.failures.is_due)
+            or (manager is not None and (bool(manager.findings) or len(manager.failed_directories) != self._failed))
+        )
+
+    def _due_ms(self) -> int:
+        """When the agent has something to do. Between two of its turns only what the replicas say can change that."""
+        due_ms = self._agent_ms
+        if due_ms is None:
+            agent = self.agent
+            due_ms = self._agent_ms = agent.deadline_ms()
+            self._settled = self._manager if agent.is_settled else None
+        return due_ms if self._settled is None else min(due_ms, self._settled.stirred_ms())
 
     def on_tick(self, now_ms: int) -> list[Send | Outcome | Noted]:
         """Do what is due: the requests to send, the outcomes of requests that waited, and what the owner should know.
@@ -193,7 +217,13 @@ class BrokerServer:
             RegistrationFailed: The controllers do not take the registration.
             NoLogDirectory: Every log directory has failed.
         """
-        return list(self._due(now_ms))
+        requests = self.requests
+        if requests is not None and not self._is_to_look and now_ms < self._due_ms() and requests.is_quiet(now_ms):
+            # The usual turn: records have come, or a follower has them.
+            return list(requests.poll_waiting(now_ms))
+        found = list(self._due(now_ms))
+        self._agent_ms = None
+        return found
 
     def _due(self, now_ms: int) -> Iterator[Send | Outcome | Noted]:
         self._has_moved = False
@@ -221,6 +251,7 @@ class BrokerServer:
     def on_begin_shutdown(self, now_ms: int) -> None:
         """Begin the controlled shutdown: the controller moves the leaderships of this broker."""
         self.agent.begin_shutdown(now_ms)
+        self._agent_ms = None
 
     @property
     def may_stop(self) -> bool:

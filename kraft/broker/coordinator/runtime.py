@@ -120,7 +120,7 @@ class CoordinatorRuntime(Generic[S]):
         self._watched.pop(known.part.key, None)
         known.close(now_ms)
 
-    def is_watching(self, changed: Mapping[PartitionKey, None]) -> bool:
+    def is_watching(self, changed: Mapping[PartitionKey, int]) -> bool:
         """Whether operations wait for a change of one of these partitions."""
         return bool(self._watched) and not self._watched.keys().isdisjoint(changed)
 

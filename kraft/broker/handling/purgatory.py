@@ -5,12 +5,17 @@ A connection has one request in flight, so that the number of connections bounds
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import islice
+from typing import Final, TypeVar
 
 from kraft.broker.handling.steps import Waiting
 from metadata_log.types import NEVER_MS
+
+_Key = TypeVar("_Key", bound=Hashable)
+EVERY_CHANGE: Final = -1
+"""All bits: each change of what a request watches may end its wait."""
 
 
 class Purgatory:
@@ -18,7 +23,8 @@ class Purgatory:
 
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[Waiting, frozenset[Hashable]]] = {}
-        self._watchers: dict[Hashable, dict[int, None]] = {}
+        self._watchers: dict[Hashable, dict[int, int]] = {}
+        """By key the requests that watch it, with the changes that concern them."""
         self._woken: dict[int, None] = {}
         """The waiting requests with a change that nobody has looked at yet."""
         self._deadlines: list[tuple[int, int]] = []
@@ -28,12 +34,16 @@ class Purgatory:
         """The number of waiting requests."""
         return len(self._waiting)
 
-    def park(self, waiting: Waiting, now_ms: int) -> None:
-        """Let a request wait."""
+    def park(self, waiting: Waiting, now_ms: int, concerns: int = EVERY_CHANGE) -> None:
+        """Let a request wait; `concerns` are the changes of its partitions that may end the wait."""
         request_id, watched = waiting.request.request_id, frozenset(waiting.keys)
         self._waiting[request_id] = waiting, watched
+        watchers = self._watchers
         for key in watched:
-            self._watchers.setdefault(key, {})[request_id] = None
+            if key in watchers:
+                watchers[key][request_id] = concerns
+            else:
+                watchers[key] = {request_id: concerns}
         heappush(self._deadlines, (now_ms + max(0, waiting.timeout_ms), request_id))
 
     def forget(self, request_id: int) -> Waiting | None:
@@ -46,13 +56,21 @@ class Purgatory:
             del watchers[request_id]
             if not watchers:
                 del self._watchers[key]
-        self._trim()
+        deadlines = self._deadlines
+        if deadlines and (deadlines[0][1] not in self._waiting or len(deadlines) > 2 * len(self._waiting) + 64):
+            self._trim()
         return found[0]
 
-    def wake(self, keys: Iterable[Hashable]) -> None:
-        """Something has changed: the requests that watch it may be complete, in the order of their ids."""
+    def wake(self, changes: Mapping[_Key, int]) -> None:
+        """Partitions have changed: the requests that this concerns may be complete, in the order of their ids."""
         watchers = self._watchers
-        if watchers and (found := [one for key in keys if key in watchers for one in watchers[key]]):
+        if not watchers:
+            return
+        found: list[int] = []
+        for key, change in changes.items():
+            if key in watchers:
+                found += [one for one, concerns in watchers[key].items() if concerns & change]
+        if found:
             self._woken.update(dict.fromkeys(sorted(found)))
 
     def wake_in_turn(self, keys: Iterable[Hashable]) -> None:
@@ -60,7 +78,7 @@ class Purgatory:
         watchers = self._watchers
         for key in keys:
             if key in watchers:
-                self._woken.update(watchers[key])
+                self._woken.update(dict.fromkeys(watchers[key]))
 
     def is_watching(self, keys: Collection[Hashable]) -> bool:
         """Whether a request watches one of these changes."""
@@ -68,13 +86,15 @@ class Purgatory:
 
     def take_woken(self, most: int) -> list[Waiting]:
         """The requests that may be complete, at most `most` of them. They wait on."""
-        taken: list[Waiting] = []
-        for request_id in list(islice(self._woken, most)):
-            del self._woken[request_id]
-            found = self._waiting.get(request_id)
-            if found is not None:
-                taken.append(found[0])
-        return taken
+        woken = self._woken
+        if len(woken) <= most:
+            ids, self._woken = woken, {}
+        else:
+            ids = dict.fromkeys(islice(woken, most))
+            for request_id in ids:
+                del woken[request_id]
+        waiting = self._waiting
+        return [waiting[request_id][0] for request_id in ids if request_id in waiting]
 
     def due(self, now_ms: int, most: int) -> list[Waiting]:
         """Take the requests with a time-out that is over, at most `most` of them."""

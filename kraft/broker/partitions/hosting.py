@@ -6,7 +6,7 @@ from collections.abc import Callable, Set
 
 from kraft.broker.log.outcomes import Place, Refused
 from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
+from kraft.broker.partitions.key import ANY_CHANGE, NO_EPOCH, PartitionKey
 from kraft.broker.partitions.log_store import LogStore
 from kraft.broker.partitions.settings import DataSettings
 from kraft.limits import FINDINGS
@@ -34,8 +34,8 @@ class Hosting:
         self.image = MetadataImage()
         self.unwritten: dict[PartitionKey, None] = {}
         """The partitions with a snapshot of producers that is written in steps."""
-        self.changed: dict[PartitionKey, None] = {}
-        """The partitions that may have moved since the last look of the purgatories."""
+        self.changed: dict[PartitionKey, int] = {}
+        """The partitions that may have moved since the last look of the purgatories, with what has changed of them."""
         self.moved: dict[PartitionKey, None] = {}
         """The partitions that may have moved since the last request to a leader."""
         self.led: dict[PartitionKey, None] = {}
@@ -58,11 +58,13 @@ class Hosting:
         partition = self.assigned(key)
         return None if partition is None else partition.directories[partition.replicas.index(self.settings.broker_id)]
 
-    def touch(self, part: HostedPartition) -> None:
-        """A partition may have moved."""
-        self.changed[part.key] = self.moved[part.key] = None
+    def touch(self, part: HostedPartition, change: int = ANY_CHANGE) -> None:
+        """A partition may have moved; `change` says what of it has changed, one bit for each."""
+        key, changed = part.key, self.changed
+        changed[key] = changed.get(key, 0) | change
+        self.moved[key] = None
         if not part.is_offline and part.log.producers.unwritten is not None:
-            self.unwritten[part.key] = None
+            self.unwritten[key] = None
 
     def served(self, key: PartitionKey, leader_epoch: int, *, needs_leader: bool) -> HostedPartition | Refused:
         """The replica that serves a request, or why there is none (`Partition.checkCurrentLeaderEpoch`,
@@ -127,12 +129,12 @@ class Hosting:
             return Refused(Error.KAFKA_STORAGE_ERROR, str(bad))
         return Refused(Error.CORRUPT_MESSAGE, str(bad))
 
-    def take_changes(self) -> Set[PartitionKey]:
+    def take_changes(self) -> dict[PartitionKey, int]:
         """The partitions of which end, watermark, stable offset, start, ISR or leadership may have moved since the last
-        call, in the order of their first change.
+        call, in the order of their first change, with what has changed.
         """
         changed, self.changed = self.changed, {}
-        return changed.keys()
+        return changed
 
     def take_led(self) -> Set[PartitionKey]:
         """The partitions of which the leadership may have changed since the last call."""

@@ -10,3 +10,11 @@ PartitionKey = tuple[Uuid, int]
 """The topic's id and the number of the partition."""
 NO_EPOCH: Final = -1
 """The epoch of a broker or of a leader that is not known."""
+END: Final = 1
+"""A change of a partition: records were appended."""
+WATERMARK: Final = 2
+"""A change of a partition: its high watermark has moved."""
+ANY_CHANGE: Final = 7
+"""Both, and everything else that may end the wait of a request: leadership, ISR, log start, settings."""
+NOT_THE_END: Final = ANY_CHANGE & ~END
+NOT_THE_WATERMARK: Final = ANY_CHANGE & ~WATERMARK

@@ -10,7 +10,7 @@ from kraft.broker.log.validation import Checked
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.hosting import Hosting
 from kraft.broker.partitions.isr_changes import IsrChanges
-from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
+from kraft.broker.partitions.key import END, NO_EPOCH, WATERMARK, PartitionKey
 from kraft.broker.partitions.leading import Leading, new_leadership
 from metadata_log.image import Partition
 from metadata_log.types import NEVER_MS
@@ -87,7 +87,7 @@ class Leaders:
             self._held.pop(part.key, None)
         if offset > log.high_watermark:
             log.raise_high_watermark(offset)
-            self._hosting.touch(part)
+            self._hosting.touch(part, WATERMARK)
 
     def look_again(self, part: HostedPartition) -> None:
         """The settings of a partition have changed: `poll` is due at once."""
@@ -172,7 +172,7 @@ class Leaders:
             return Refused(Error.KAFKA_STORAGE_ERROR, str(failed))
         if isinstance(appended, Appended):
             if appended.first_offset >= 0 and not appended.is_duplicate:
-                self._hosting.touch(part)
+                self._hosting.touch(part, END)
             # As in Kafka, also for a batch that is here already: its producer waits for the watermark again.
             self.advance(part, now_ms)
         return appended

@@ -247,6 +247,15 @@ class ReplicaManager:
         """When the next `shrink` is due."""
         return min(self.leaders.deadline_ms(), self._background.deadline_ms())
 
+    def stirred_ms(self) -> int:
+        """When something is due that requests of clients and of followers bring about; a part of `deadline_ms`, and of
+        that of the ISR changes.
+        """
+        if self.hosting.unwritten:
+            return 0
+        due_ms = self.leaders.deadline_ms()
+        return min(due_ms, self.isr.deadline_ms()) if self.isr.unsent else due_ms
+
     def shrink(self, now_ms: int) -> None:
         """Do what is due: remove slow members from the ISR, write checkpoints, delete old segments and old files, clean
         a compacted log a step further.

@@ -48,9 +48,11 @@ def acknowledgement(manager: ReplicaManager, image: MetadataImage, key: Partitio
     partition = hosted(manager, image, key, needs_leader=True)
     if isinstance(partition, Error):
         return partition
-    if not write.is_kept(partition):
+    log = partition.log
+    # A record of the last epoch is here: a leader removes no record of its own epoch but below the log start.
+    if write.epoch != log.last_epoch and not write.is_kept(partition):
         return Error.NOT_LEADER_OR_FOLLOWER
-    if partition.log.high_watermark < write.offset:
+    if log.high_watermark < write.offset:
         return None
     is_enough = len(partition.maximal_isr) >= partition.min_isr
     return Error.NONE if is_enough else Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -20,6 +20,8 @@ _BEFORE_LENGTH: Final = 12
 _UP_TO_MAGIC: Final = 17
 _SMALLEST_LENGTH: Final = 14
 _FLAGS_AT: Final = 22
+_HEADER: Final = Layout(">8xi4xb5xB20xqhi")
+"""The length, the format, the flags and the producer of a batch."""
 _PRODUCER_AT: Final = 43
 _PRODUCER: Final = Layout(">qhi")
 """The producer's id, its epoch, and the sequence number of the first record."""
@@ -44,6 +46,10 @@ class FirstBatch(Struct, frozen=True, gc=False):
 def first_batch(data: bytes, at: int = 0) -> FirstBatch | Refused | None:
     """The batch at a position; None if no whole batch is there, and a refusal for a length or a format of no batch."""
     left = len(data) - at
+    if left >= _HEADER.size:
+        length, magic, flags, producer, epoch, sequence = _HEADER.unpack_from(data, at)
+        if magic == 2 and _HEADER.size <= length + _BEFORE_LENGTH <= left:
+            return FirstBatch(length + _BEFORE_LENGTH, magic, flags, producer, epoch, sequence)
     if left < _BEFORE_LENGTH:
         return None
     length = int.from_bytes(data[at + 8 : at + 12], "big", signed=True)

@@ -16,7 +16,7 @@ from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.handling.steps import Handling
 from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
+from kraft.broker.partitions.key import ANY_CHANGE, NO_EPOCH, NOT_THE_WATERMARK, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import current_leader, hosted, is_known
 from kraft.broker.request.nearest import preferred_replica
@@ -39,6 +39,8 @@ from kraft.broker.request.sessions import (
     FetchContext,
     FetchKey,
     FetchSessions,
+    FullFetch,
+    IncrementalFetch,
     SessionRefused,
     Wanted,
     throttled_session,
@@ -47,6 +49,7 @@ from kraft.broker.request.sizes import answer_size
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, Drop, Outcome, WireRequest
 from metadata_log.image import MetadataImage
+from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import fetch as messages
@@ -89,6 +92,11 @@ class WaitingFetch(Struct):
     """Where the reads begin, for those that were looked for already."""
 
     @property
+    def concerns(self) -> int:
+        """The changes of its partitions that may end the wait: a follower reads up to the end."""
+        return NOT_THE_WATERMARK if self.params.isolation is Isolation.LOG_END else ANY_CHANGE
+
+    @property
     def keys(self) -> set[PartitionKey]:
         """The partitions with changes that may end the wait."""
         return {each.key for each in self.targets}
@@ -127,15 +135,59 @@ class FetchHandler:
         self._rights = rights
         self.sessions = FetchSessions(settings.session_slots, settings.session_eviction_ms, draw_id)
 
-    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Outcome | WaitingFetch]:
-        """Read for a request; the result is the answer, or the request if it waits for data."""
+    def begin(
+        self, request: WireRequest, image: MetadataImage, now_ms: int
+    ) -> Outcome | WaitingFetch | Handling[Outcome | WaitingFetch]:
+        """Read for a request; the result is the answer, or the request if it waits for data, or steps to one of these.
+
+        What surely fits a step, a few partitions, takes none.
+        """
         message = request.message
         assert isinstance(message, messages.FetchRequest), message
         params = self._params(request, message)
-        is_follower, version = params.is_follower, request.version
-        context = yield from self.sessions.open(message, version, is_follower=is_follower, now_ms=now_ms)
+        context = self.sessions.open(message, request.version, is_follower=params.is_follower, now_ms=now_ms)
         if isinstance(context, SessionRefused):
             return Answer(request.request_id, messages.FetchResponse(error_code=context.error))
+        if not isinstance(context, (FullFetch, IncrementalFetch)):
+            return self._opening(request, params, context, image, now_ms)
+        wanted = context.partitions
+        if len(wanted) >= PARTITIONS_PER_STEP:
+            return self._beginning(request, params, context, image, now_ms)
+        may_read: dict[str, bool] = {}
+        may_all = params.is_follower and self._rights(request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
+        targets: list[Target] = []
+        refused: dict[FetchKey, messages.PartitionData] = {}
+        for named, one in wanted.items():
+            target = self._target(request, params, context, image, named, one, may_read, may_all=may_all)
+            if isinstance(target, Target):
+                targets.append(target)
+            else:
+                refused[named] = target
+        looks: dict[FetchKey, Look] = {}
+        for target in targets:
+            looks[target.named] = self._look(params, target, image, now_ms, notes=True)
+        waiting = WaitingFetch(request, params, context, tuple(targets), refused)
+        if self._is_to_wait(waiting, looks, image):
+            return waiting
+        return self._read_small(waiting, looks, image, now_ms)
+
+    def _opening(
+        self,
+        request: WireRequest,
+        params: FetchParams,
+        opening: Handling[FetchContext | SessionRefused],
+        image: MetadataImage,
+        now_ms: int,
+    ) -> Handling[Outcome | WaitingFetch]:
+        """A request that names many partitions."""
+        context = yield from opening
+        if isinstance(context, SessionRefused):
+            return Answer(request.request_id, messages.FetchResponse(error_code=context.error))
+        return (yield from self._beginning(request, params, context, image, now_ms))
+
+    def _beginning(
+        self, request: WireRequest, params: FetchParams, context: FetchContext, image: MetadataImage, now_ms: int
+    ) -> Handling[Outcome | WaitingFetch]:
         targets, refused = yield from self._targets(request, params, context, image)
         looks = yield from self._look_at_all(params, targets, image, now_ms, notes_followers=True)
         waiting = WaitingFetch(request, params, context, tuple(targets), refused)
@@ -198,30 +250,53 @@ class FetchHandler:
         for at, (named, wanted) in enumerate(context.partitions.items(), 1):
             if at % PARTITIONS_PER_STEP == 0:
                 yield None
-            topic, number = named
-            by_name = isinstance(topic, str)
-            topic_id = image.topics.by_name.get(topic) if isinstance(topic, str) else topic
-            known = image.topics.by_id.get(topic_id) if topic_id is not None else None
-            name = topic if isinstance(topic, str) else known.name if known is not None else context.names.get(topic)
-            if isinstance(topic, Uuid) and name is not None:
-                context.names[topic] = name
-            if not params.is_follower and name is not None and name not in may_read:
-                may_read[name] = self._rights(request, AclOperation.READ, AclResource.TOPIC, name)
-            error = Error.NONE
-            if params.is_follower and not may_all:
-                error = Error.TOPIC_AUTHORIZATION_FAILED
-            elif not by_name and name is None:
-                error = Error.UNKNOWN_TOPIC_ID
-            elif not params.is_follower and name is not None and not may_read[name]:
-                error = Error.TOPIC_AUTHORIZATION_FAILED
-            elif topic_id is None or not is_known(image, (image.topics.by_name.get(name or "", topic_id), number)):
-                error = Error.UNKNOWN_TOPIC_OR_PARTITION
-            if error is Error.NONE and topic_id is not None and name is not None:
-                targets.append(Target(named, (topic_id, number), wanted, name))
+            target = self._target(request, params, context, image, named, wanted, may_read, may_all=may_all)
+            if isinstance(target, Target):
+                targets.append(target)
             else:
-                # Kafka answers these with an empty list of aborted transactions, and all other errors with none.
-                refused[named] = replace(failed(number, error), aborted_transactions=[])
+                refused[named] = target
         return targets, refused
+
+    def _target(
+        self,
+        request: WireRequest,
+        params: FetchParams,
+        context: FetchContext,
+        image: MetadataImage,
+        named: FetchKey,
+        wanted: Wanted,
+        may_read: dict[str, bool],
+        *,
+        may_all: bool,
+    ) -> Target | messages.PartitionData:
+        """A partition to read, or the error of one that is unknown or not allowed; `may_read` holds the topics of the
+        request that were judged before.
+        """
+        topic, number = named
+        by_id, by_name = image.topics.by_id, image.topics.by_name
+        topic_id: Uuid | None
+        if isinstance(topic, str):
+            topic_id, name = by_name.get(topic), topic
+        else:
+            known = by_id.get(topic)
+            topic_id, found = topic, known.name if known is not None else context.names.get(topic)
+            if found is None:
+                error = (
+                    Error.TOPIC_AUTHORIZATION_FAILED if params.is_follower and not may_all else Error.UNKNOWN_TOPIC_ID
+                )
+                return _not_read(number, error)
+            context.names[topic] = name = found
+        if params.is_follower:
+            if not may_all:
+                return _not_read(number, Error.TOPIC_AUTHORIZATION_FAILED)
+        else:
+            if name not in may_read:
+                may_read[name] = self._rights(request, AclOperation.READ, AclResource.TOPIC, name)
+            if not may_read[name]:
+                return _not_read(number, Error.TOPIC_AUTHORIZATION_FAILED)
+        if topic_id is None or not is_known(image, (by_name.get(name, topic_id), number)):
+            return _not_read(number, Error.UNKNOWN_TOPIC_OR_PARTITION)
+        return Target(named, (topic_id, number), wanted, name)
 
     # Reading
 
@@ -276,11 +351,11 @@ class FetchHandler:
 
     def _readable(self, params: FetchParams, target: Target, image: MetadataImage) -> HostedPartition | Error:
         """The replica, if it may answer this client."""
-        epoch = target.wanted.current_leader_epoch
-        if image.topics.by_name.get(target.name, target.key[0]) != target.key[0]:
+        key, epoch = target.key, target.wanted.current_leader_epoch
+        if image.topics.by_name.get(target.name, key[0]) != key[0]:
             # The topic was deleted and made again since the client, or its session, has learnt the id.
             return Error.INCONSISTENT_TOPIC_ID
-        partition = hosted(self._manager, image, target.key, epoch, needs_leader=params.needs_leader)
+        partition = hosted(self._manager, image, key, epoch, needs_leader=params.needs_leader)
         if isinstance(partition, Error):
             return partition
         if params.is_follower and params.replica_id not in partition.replicas:
@@ -306,9 +381,15 @@ class FetchHandler:
             if isinstance(partition, Error):
                 return None
             bound = bound_of(partition, params.isolation)
-            if wanted.fetch_offset > bound or divergence(partition, wanted) is not None:
+            offset, log = wanted.fetch_offset, partition.log
+            if offset > bound:
                 return None
-            if wanted.fetch_offset < bound:
+            # Most readers are in the last epoch, where nothing parts.
+            if (
+                wanted.last_fetched_epoch not in (NO_EPOCH, log.last_epoch) or not log.start_offset <= offset
+            ) and divergence(partition, wanted) is not None:
+                return None
+            if offset < bound:
                 if found + min(wanted.max_bytes, 1) >= params.min_bytes:
                     # Below the bound is at least one batch, so that the usual consumer costs nothing here.
                     return params.min_bytes
@@ -322,8 +403,15 @@ class FetchHandler:
                     return found
         return found
 
-    def end(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Handling[Outcome]:
+    def end(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Outcome | Handling[Outcome]:
         """The answer of a Fetch that has waited: what there is now. Followers are not noted a second time."""
+        if len(waiting.targets) + len(waiting.refused) >= PARTITIONS_PER_STEP:
+            return self._ending(waiting, image, now_ms)
+        params = waiting.params
+        looks = {each.named: self._look(params, each, image, now_ms, notes=False) for each in waiting.targets}
+        return self._read_small(waiting, looks, image, now_ms)
+
+    def _ending(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Handling[Outcome]:
         looks = yield from self._look_at_all(waiting.params, waiting.targets, image, now_ms, notes_followers=False)
         return (yield from self._read(waiting, looks, image, now_ms))
 
@@ -347,6 +435,49 @@ class FetchHandler:
                 left = max(0, left - size)
             results[target.named] = data
         return (yield from self._finish(waiting, results, image, now_ms))
+
+    def _read_small(
+        self, waiting: WaitingFetch, looks: Mapping[FetchKey, Look], image: MetadataImage, now_ms: int
+    ) -> Outcome:
+        """As `_read`, of a few partitions."""
+        request, params = waiting.request, waiting.params
+        left = params.max_bytes
+        at_least_one, has_errors = True, False
+        endpoints: dict[int, messages.NodeEndpoint] = {}
+        answered: dict[FetchKey, messages.PartitionData] = {}
+        for target in waiting.targets:
+            data = looks[target.named]
+            if isinstance(data, Readable):
+                data = read(self._manager, data, target.wanted, params.isolation, left, at_least_one=at_least_one)
+                if data.records:
+                    at_least_one = False
+                    left = max(0, left - len(data.records))
+                elif data.error_code:
+                    has_errors = True
+            elif data.error_code:
+                has_errors = True
+            answered[target.named] = data
+        for target in waiting.targets if has_errors else ():
+            data = answered[target.named]
+            answered[target.named] = self._dressed(
+                request, target.key, data, image, endpoints, is_follower=params.is_follower
+            )
+        if waiting.refused:
+            answered |= waiting.refused
+        if not params.is_follower and self._quotas.bound(FETCHED, request) is not None:
+            throttled = finished(self._throttled(waiting, answered, list(endpoints.values()), now_ms))
+            if throttled is not None:
+                return throttled
+        closed = self.sessions.close_small(waiting.context, answered, now_ms, unknown=len(waiting.refused))
+        return Answer(
+            request.request_id,
+            messages.FetchResponse(
+                error_code=closed.error,
+                session_id=closed.session_id,
+                responses=finished(_by_topic(closed.partitions)) if closed.partitions else [],
+                node_endpoints=list(endpoints.values()),
+            ),
+        )
 
     # Answers
 
@@ -438,6 +569,13 @@ def _is_enough(params: FetchParams, looks: Mapping[FetchKey, Look]) -> bool:
         least == 1 if isinstance(each, Readable) else not _is_sound(each) or each.preferred_read_replica >= 0
         for each in looks.values()
     )
+
+
+def _not_read(number: int, error: Error) -> messages.PartitionData:
+    """The result of a partition that is unknown, or that the client may not read. Kafka answers these with an empty
+    list of aborted transactions, and all other errors with none.
+    """
+    return replace(failed(number, error), aborted_transactions=[])
 
 
 def _is_sound(data: messages.PartitionData) -> bool:

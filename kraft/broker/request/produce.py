@@ -2,7 +2,8 @@
 `ReplicaManager.appendRecords`, `DelayedProduce`).
 
 A request may have many partitions, and a partition many records in a few kilobytes. So what is done with a request is
-a generator, of which each step takes less than a millisecond; other requests have their turns in between.
+a generator, of which each step takes less than a millisecond; other requests have their turns in between. Most requests
+have one partition without a transaction, and fit a step: for these one call does the same without a generator.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kraft.broker.handling.steps import Handling
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.validation import Checked, checking_all
 from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import PartitionKey
+from kraft.broker.partitions.key import ANY_CHANGE, NOT_THE_END, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
@@ -44,6 +45,7 @@ from transport.protocol.messages import produce as messages
 
 NO_OFFSET: Final = -1
 ACKS_ALL: Final = -1
+_ACKS: Final = (ACKS_ALL, 0, 1)
 TOPIC_IDS_SINCE: Final = 13
 LEADER_SINCE: Final = 10
 ADMIN_CLIENT: Final = "__admin_client"
@@ -57,6 +59,7 @@ _WITHOUT_LOG_START: Final = frozenset(
 """The errors of an append that are answered without the log start, as in Kafka."""
 
 
+_NO_LEADER: Final = messages.LeaderIdAndEpoch()
 _One = TypeVar("_One")
 
 
@@ -89,11 +92,15 @@ class WaitingProduce(Struct):
 
     request: WireRequest
     entries: list[Entry]
+    left: list[Entry]
+    """Those of the entries that wait."""
+    concerns = NOT_THE_END
+    """The changes of its partitions that may end the wait: more records do not."""
 
     @property
-    def keys(self) -> set[PartitionKey]:
+    def keys(self) -> list[PartitionKey]:
         """The partitions that the request waits for."""
-        return {each.key for each in self.entries if each.awaited is not None and each.key is not None}
+        return [each.key for each in self.left if each.key is not None]
 
     @property
     def timeout_ms(self) -> int:
@@ -118,6 +125,7 @@ class UnverifiedProduce(Struct):
     """The question, once it is asked."""
     timeout_ms = NEVER_MS
     """The coordinator's answer ends the wait, or its time-out."""
+    concerns = ANY_CHANGE
 
     @property
     def keys(self) -> tuple[Verified]:
@@ -160,14 +168,53 @@ class ProduceHandler:
 
     def begin(
         self, request: WireRequest, image: MetadataImage, now_ms: int
-    ) -> Handling[Outcome | WaitingProduce | UnverifiedProduce]:
+    ) -> Outcome | WaitingProduce | Handling[Outcome | WaitingProduce | UnverifiedProduce]:
         """Append the batches of a request.
 
         Returns:
-            The answer; or the request, if it waits for the coordinator of its transaction or for followers.
+            The answer; or the request, if it waits for the coordinator of its transaction or for followers; or the
+            steps to one of these.
         """
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
+        entry = _only_entry(message)
+        if entry is None:
+            return self._beginning(request, message, now_ms)
+        entry.first = first = first_batch(entry.records or b"")
+        if isinstance(first, FirstBatch) and first.is_transactional:
+            return self._beginning(request, message, now_ms)
+        batch = self._ready_batch(request, entry, self._image, {})
+        if batch is not None:
+            if message.acks not in _ACKS:
+                entry.refuse(Error.INVALID_REQUIRED_ACKS)
+            else:
+                rest = self._append(request, entry, batch, message.acks, None, now_ms)
+                if rest is not None:
+                    return self._going_on(rest, request, entry, now_ms)
+        return self._acknowledged_one(request, message, entry, now_ms)
+
+    def _going_on(
+        self, rest: Handling[None], request: WireRequest, entry: Entry, now_ms: int
+    ) -> Handling[Outcome | WaitingProduce]:
+        """The further steps of a request with one long batch."""
+        yield from rest
+        message = request.message
+        assert isinstance(message, messages.ProduceRequest), message
+        return self._acknowledged_one(request, message, entry, now_ms)
+
+    def _acknowledged_one(
+        self, request: WireRequest, message: messages.ProduceRequest, entry: Entry, now_ms: int
+    ) -> Outcome | WaitingProduce:
+        """The answer to a request with one partition, or the request if it waits for followers."""
+        if entry.awaited is not None:
+            waiting = WaitingProduce(request, [entry], [entry])
+            if not self.is_complete(waiting, self._image):
+                return waiting
+        return self._finish_one(request, message, entry, now_ms)
+
+    def _beginning(
+        self, request: WireRequest, message: messages.ProduceRequest, now_ms: int
+    ) -> Handling[Outcome | WaitingProduce | UnverifiedProduce]:
         entries = yield from _entries(message)
         if (yield from self._is_foreign_transaction(request, message, entries)):
             for entry in entries:
@@ -182,7 +229,7 @@ class ProduceHandler:
                     ready.append((entry, batch))
             if len(part) == PARTITIONS_PER_STEP:
                 yield None
-        if message.acks not in (ACKS_ALL, 0, 1):
+        if message.acks not in _ACKS:
             for entry, _ in ready:
                 entry.refuse(Error.INVALID_REQUIRED_ACKS)
             ready = []
@@ -256,12 +303,14 @@ class ProduceHandler:
                         text = f"the transaction coordinator did not verify the transaction: {found.name}"
                         entry.refuse(error, text)
                         continue
-                yield from self._appending(request, entry, batch, message.acks, guard, now_ms)
+                rest = self._append(request, entry, batch, message.acks, guard, now_ms)
+                if rest is not None:
+                    yield from rest
             if len(part) == PARTITIONS_PER_STEP:
                 yield None
         if message.acks == ACKS_ALL:
-            waiting = WaitingProduce(request, entries)
-            if waiting.keys and not self.is_complete(waiting, self._image):
+            waiting = WaitingProduce(request, entries, [each for each in entries if each.awaited is not None])
+            if waiting.left and not self.is_complete(waiting, self._image):
                 return waiting
         return (yield from self._finishing(request, entries, now_ms))
 
@@ -311,43 +360,72 @@ class ProduceHandler:
             entry.refuse(checked.error, checked.text)
         return None
 
-    def _appending(
+    def _append(
         self, request: WireRequest, entry: Entry, batch: FirstBatch, acks: int, guard: Guard | None, now_ms: int
-    ) -> Handling[None]:
+    ) -> Handling[None] | None:
+        """Append a batch; returns further steps if its records are not checked within one."""
         if entry.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT:
             entry.refuse(Error.INVALID_TOPIC_EXCEPTION, f"{entry.topic} is an internal topic")
-            return
+            return None
         key, records = entry.key, entry.records
         assert key is not None
         assert records is not None
         partition = hosted(self._manager, self._image, key, needs_leader=True)
         if isinstance(partition, Error):
             entry.refuse(partition)
-            return
-        leaders, options = self._manager.leaders, partition.log.options
+            return None
+        leaders = self._manager.leaders
         checked: Checked | Refused | None = leaders.too_few_in_sync(partition) if acks == ACKS_ALL else None
-        work = checking_all(records, options=options, now_ms=now_ms, is_client=True)
-        try:
-            if checked is None:
-                next(work)
-        except StopIteration as end:
-            checked = end.value
         if checked is None:
-            yield None
-            checked = yield from work
-            # Between two steps this broker may have lost the partition, and the producer its transaction.
-            partition = hosted(self._manager, self._image, key, needs_leader=True)
-            if isinstance(partition, Error):
-                entry.refuse(partition)
-                return
-            if acks == ACKS_ALL and isinstance(checked, Checked):
-                checked = leaders.too_few_in_sync(partition) or checked
+            work = checking_all(records, options=partition.log.options, now_ms=now_ms, is_client=True)
+            try:
+                next(work)
+            except StopIteration as end:
+                checked = end.value
+            else:
+                return self._append_later(work, entry, batch, acks, guard, now_ms)
+        self._append_checked(partition, entry, batch, checked, acks, guard, now_ms)
+        return None
+
+    def _append_later(
+        self,
+        work: Handling[Checked | Refused],
+        entry: Entry,
+        batch: FirstBatch,
+        acks: int,
+        guard: Guard | None,
+        now_ms: int,
+    ) -> Handling[None]:
+        """Append a batch with so many records that the rest of them is checked in further steps."""
+        yield None
+        checked = yield from work
+        # Between two steps this broker may have lost the partition, and the producer its transaction.
+        assert entry.key is not None
+        partition = hosted(self._manager, self._image, entry.key, needs_leader=True)
+        if isinstance(partition, Error):
+            entry.refuse(partition)
+            return
+        if acks == ACKS_ALL and isinstance(checked, Checked):
+            checked = self._manager.leaders.too_few_in_sync(partition) or checked
+        self._append_checked(partition, entry, batch, checked, acks, guard, now_ms)
+
+    def _append_checked(
+        self,
+        partition: HostedPartition,
+        entry: Entry,
+        batch: FirstBatch,
+        checked: Checked | Refused | None,
+        acks: int,
+        guard: Guard | None,
+        now_ms: int,
+    ) -> None:
+        assert checked is not None, "the check has an end"
         if guard is not None:
             overtaken = self._overtaken(partition, batch, guard)
             if overtaken is not None:
                 entry.refuse(overtaken.error, overtaken.text)
                 return
-        done = checked if isinstance(checked, Refused) else leaders.append(partition, checked, now_ms)
+        done = checked if isinstance(checked, Refused) else self._manager.leaders.append(partition, checked, now_ms)
         if isinstance(done, Refused):
             entry.refuse(done.error, done.text)
             entry.refused = tuple(messages.BatchIndexAndErrorMessage(each.index, each.text) for each in done.records)
@@ -355,7 +433,7 @@ class ProduceHandler:
                 entry.log_start = partition.log.start_offset
             return
         if batch.is_transactional:
-            self._guards.on_records(key, batch.producer_id, batch.producer_epoch)
+            self._guards.on_records(partition.key, batch.producer_id, batch.producer_epoch)
         entry.base_offset, entry.append_time_ms = done.first_offset, done.append_time_ms
         entry.log_start = partition.log.start_offset
         if acks == ACKS_ALL:
@@ -383,66 +461,97 @@ class ProduceHandler:
         """
         if isinstance(waiting, UnverifiedProduce):
             return waiting.asking is not None and waiting.asking.errors is not None
-        for entry in waiting.entries:
-            if entry.awaited is None:
-                continue
+        left: list[Entry] = []
+        for entry in waiting.left:
             assert entry.key is not None
+            assert entry.awaited is not None
             error = acknowledgement(self._manager, image, entry.key, entry.awaited)
             if error is None:
-                continue
-            if error is not Error.NONE:
+                left.append(entry)
+            elif error is not Error.NONE:
                 entry.refuse(error)
-            entry.awaited = None
-        return not waiting.keys
+        waiting.left = left
+        return not left
 
     def end(
         self, waiting: WaitingProduce | UnverifiedProduce, image: MetadataImage, now_ms: int
-    ) -> Handling[Outcome | WaitingProduce]:
+    ) -> Outcome | Handling[Outcome | WaitingProduce]:
         """Go on after the verification; or the answer, where a partition that is still awaited has timed out."""
         if isinstance(waiting, UnverifiedProduce):
             errors = None if waiting.asking is None else waiting.asking.errors
-            return (yield from self._verified(waiting, errors or {}, now_ms))
-        for entry in waiting.entries:
-            if entry.awaited is not None:
-                entry.refuse(Error.REQUEST_TIMED_OUT)
-        return (yield from self._finishing(waiting.request, waiting.entries, now_ms))
+            return self._verified(waiting, errors or {}, now_ms)
+        for entry in waiting.left:
+            entry.refuse(Error.REQUEST_TIMED_OUT)
+        request, entries = waiting.request, waiting.entries
+        message = request.message
+        assert isinstance(message, messages.ProduceRequest), message
+        if len(entries) == 1:
+            return self._finish_one(request, message, entries[0], now_ms)
+        return self._finishing(request, entries, now_ms)
+
+    def _throttle_ms(self, request: WireRequest, now_ms: int) -> int:
+        """The bytes are counted at the end, as in Kafka; a client above its quota is to wait for so long."""
+        if self._quotas.bound(PRODUCED, request) is None:
+            return 0
+        return self._quotas.charge(PRODUCED, request, request_size(request), now_ms)
+
+    def _finish_one(self, request: WireRequest, message: messages.ProduceRequest, entry: Entry, now_ms: int) -> Outcome:
+        """The outcome of a request with one partition."""
+        throttle_ms = self._throttle_ms(request, now_ms)
+        if message.acks == 0:
+            return _without_answer(request, (entry,), throttle_ms)
+        endpoints: dict[int, messages.NodeEndpoint] = {}
+        part = self._answered(request, entry, endpoints)
+        by_id = request.version >= TOPIC_IDS_SINCE
+        topic = messages.TopicProduceResponse(
+            name="" if by_id else entry.topic,
+            topic_id=entry.topic_id if by_id else Uuid.ZERO,
+            partition_responses=[part],
+        )
+        return Answer(
+            request.request_id,
+            messages.ProduceResponse(
+                responses=[topic], throttle_time_ms=throttle_ms, node_endpoints=list(endpoints.values())
+            ),
+        )
+
+    def _answered(
+        self, request: WireRequest, entry: Entry, endpoints: dict[int, messages.NodeEndpoint]
+    ) -> messages.PartitionProduceResponse:
+        """The answer for one partition; the address of another leader goes into `endpoints`."""
+        leader = _NO_LEADER
+        if entry.error is Error.NOT_LEADER_OR_FOLLOWER and request.version >= LEADER_SINCE and entry.key:
+            known = current_leader(self._manager, self._image, entry.key, request.listener)
+            leader = messages.LeaderIdAndEpoch(known.leader_id, known.leader_epoch)
+            if known.endpoint is not None:
+                at = known.endpoint
+                endpoints[at.node_id] = messages.NodeEndpoint(at.node_id, at.host, at.port, at.rack)
+        return messages.PartitionProduceResponse(
+            index=entry.index,
+            error_code=entry.error,
+            base_offset=entry.base_offset,
+            log_append_time_ms=entry.append_time_ms,
+            log_start_offset=entry.log_start,
+            record_errors=list(entry.refused),
+            error_message=entry.text,
+            current_leader=leader,
+        )
 
     def _finishing(self, request: WireRequest, entries: list[Entry], now_ms: int) -> Handling[Outcome]:
-        """The outcome. The bytes are counted at the end, as in Kafka; a client above its quota is to wait."""
-        throttle_ms = 0
-        if self._quotas.bound(PRODUCED, request) is not None:
-            throttle_ms = self._quotas.charge(PRODUCED, request, request_size(request), now_ms)
+        """The outcome of a request with any number of partitions."""
+        throttle_ms = self._throttle_ms(request, now_ms)
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
         if message.acks == 0:
-            # Without an answer, a closed connection is the only sign: the client looks for the leader again.
-            failures = sorted({each.error.name for each in entries if each.error is not Error.NONE})
-            why = f"a Produce without acknowledgement failed: {', '.join(failures)}"
-            return Drop(request.request_id, why) if failures else LeaveUnanswered(request.request_id, throttle_ms)
+            return _without_answer(request, entries, throttle_ms)
         endpoints: dict[int, messages.NodeEndpoint] = {}
         topics: dict[tuple[str, Uuid], list[messages.PartitionProduceResponse]] = {}
         for number, entry in enumerate(entries, 1):
             if number % PARTITIONS_PER_STEP == 0:
                 yield None
-            leader = messages.LeaderIdAndEpoch()
-            if entry.error is Error.NOT_LEADER_OR_FOLLOWER and request.version >= LEADER_SINCE and entry.key:
-                known = current_leader(self._manager, self._image, entry.key, request.listener)
-                leader = messages.LeaderIdAndEpoch(known.leader_id, known.leader_epoch)
-                if known.endpoint is not None:
-                    at = known.endpoint
-                    endpoints[at.node_id] = messages.NodeEndpoint(at.node_id, at.host, at.port, at.rack)
             by_id = request.version >= TOPIC_IDS_SINCE
             topics.setdefault(("" if by_id else entry.topic, entry.topic_id if by_id else Uuid.ZERO), []).append(
-                messages.PartitionProduceResponse(
-                    index=entry.index,
-                    error_code=entry.error,
-                    base_offset=entry.base_offset,
-                    log_append_time_ms=entry.append_time_ms,
-                    log_start_offset=entry.log_start,
-                    record_errors=list(entry.refused),
-                    error_message=entry.text,
-                    current_leader=leader,
-                )
+                self._answered(request, entry, endpoints)
             )
         responses = [
             messages.TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=parts)
@@ -454,6 +563,23 @@ class ProduceHandler:
                 responses=responses, throttle_time_ms=throttle_ms, node_endpoints=list(endpoints.values())
             ),
         )
+
+
+def _without_answer(request: WireRequest, entries: Iterable[Entry], throttle_ms: int) -> Outcome:
+    """The outcome with acks=0. A closed connection is the only sign: the client looks for the leader again."""
+    failures = sorted({each.error.name for each in entries if each.error is not Error.NONE})
+    why = f"a Produce without acknowledgement failed: {', '.join(failures)}"
+    return Drop(request.request_id, why) if failures else LeaveUnanswered(request.request_id, throttle_ms)
+
+
+def _only_entry(message: messages.ProduceRequest) -> Entry | None:
+    """The partition of a request that has one; None for any other number of them."""
+    topics = message.topic_data
+    if len(topics) != 1 or len(topics[0].partition_data) != 1:
+        return None
+    topic = topics[0]
+    part = topic.partition_data[0]
+    return Entry(topic.name, topic.topic_id, part.index, part.records)
 
 
 def _portions(items: Sequence[_One]) -> Iterable[Sequence[_One]]:

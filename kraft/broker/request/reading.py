@@ -20,6 +20,7 @@ from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 
 UNKNOWN_OFFSET: Final = -1
+_NO_DIVERGENCE: Final = EpochEndOffset()
 
 
 class Isolation(IntEnum):
@@ -102,14 +103,16 @@ def look(partition: HostedPartition, wanted: Wanted, isolation: Isolation) -> Pa
         The result if that needs no records; otherwise what `read` reads.
     """
     log = partition.log
-    start, offset = log.start_offset, wanted.fetch_offset
-    apart = divergence(partition, wanted)
+    start, end, offset = log.start_offset, log.end_offset, wanted.fetch_offset
+    is_within = start <= offset <= end
+    # Most readers are in the last epoch, where nothing parts.
+    apart = None if is_within and wanted.last_fetched_epoch == log.last_epoch else divergence(partition, wanted)
     if isinstance(apart, Error):
         return failed(partition.number, apart)
-    bound = bound_of(partition, isolation)
     if apart is None:
-        if not start <= offset <= log.end_offset:
+        if not is_within:
             return failed(partition.number, Error.OFFSET_OUT_OF_RANGE)
+        bound = end if isolation is Isolation.LOG_END else bound_of(partition, isolation)
         if offset < bound:
             return Readable(partition, log.high_watermark, log.last_stable_offset, start, bound)
     # A reader at the bound is the usual case: most partitions of a session have nothing new.
@@ -119,9 +122,7 @@ def look(partition: HostedPartition, wanted: Wanted, isolation: Isolation) -> Pa
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=start,
-        diverging_epoch=EpochEndOffset()
-        if apart is None
-        else EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset),
+        diverging_epoch=_NO_DIVERGENCE if apart is None else EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset),
         aborted_transactions=[] if is_committed else None,
         records=b"",
     )

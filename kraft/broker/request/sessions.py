@@ -17,9 +17,10 @@ from kraft.limits import (
     SESSION_UNKNOWN_PARTITIONS,
     SESSIONS_BYTES,
 )
+from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
-from transport.protocol.messages.fetch import EpochEndOffset, FetchRequest, PartitionData
+from transport.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 NO_SESSION: Final = 0
 FINAL_EPOCH: Final = -1
@@ -162,8 +163,9 @@ class FetchSessions:
 
     def open(
         self, request: FetchRequest, version: int, *, is_follower: bool, now_ms: int
-    ) -> Handling[FetchContext | SessionRefused]:
-        """Begin a request: its partitions, or why its session cannot go on (`FetchManager.newContext`), in steps.
+    ) -> FetchContext | SessionRefused | Handling[FetchContext | SessionRefused]:
+        """Begin a request: its partitions, or why its session cannot go on (`FetchManager.newContext`), or the steps to
+        one of these where the request names many partitions.
 
         Args:
             request: The request.
@@ -173,11 +175,18 @@ class FetchSessions:
         """
         uses_topic_ids = version >= TOPIC_IDS_SINCE
         session_id, epoch = request.session_id, request.session_epoch
-        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._shard_of(session_id).remove(session_id)
-            wanted = yield from wanted_of(request, version)
-            return FullFetch(wanted, epoch == INITIAL_EPOCH, is_follower, uses_topic_ids, {})
         shard = self._shard_of(session_id)
+        is_small = _is_small(request)
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            shard.remove(session_id)
+            if is_small:
+                named = {
+                    (_name(topic, version), part.partition): _wanted(part)
+                    for topic in request.topics
+                    for part in topic.partitions
+                }
+                return FullFetch(named, epoch == INITIAL_EPOCH, is_follower, uses_topic_ids, {})
+            return _opening_full(request, version, is_follower=is_follower)
         session = shard.sessions.get(session_id)
         if session is None:
             return SessionRefused(Error.FETCH_SESSION_ID_NOT_FOUND)
@@ -185,20 +194,65 @@ class FetchSessions:
             return SessionRefused(Error.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return SessionRefused(Error.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.epoch = next_epoch(session.epoch)
+        following = session.epoch = next_epoch(epoch)
         shard.touch(session, now_ms)
         before = session.size_bytes
+        if not is_small:
+            return self._going_on(shard, session, request, version, is_follower=is_follower)
+        wanted: dict[FetchKey, Wanted] = {}
+        for topic in request.topics:
+            name = topic.topic_id if uses_topic_ids else topic.topic
+            for part in topic.partitions:
+                key = name, part.partition
+                wanted[key] = one = _wanted(part)
+                shard.want(session, key, one)
+        if request.forgotten_topics_data:
+            for key in _forgotten(request, version):
+                shard.unwant(session, key)
+        shard.trim_names(session)
+        return self._opened(shard, session, wanted, before, following, is_follower=is_follower)
+
+    def _going_on(
+        self, shard: _Shard, session: Session, request: FetchRequest, version: int, *, is_follower: bool
+    ) -> Handling[FetchContext | SessionRefused]:
+        following, before = session.epoch, session.size_bytes
         wanted = yield from shard.update(session, request, version)
+        return self._opened(shard, session, wanted, before, following, is_follower=is_follower)
+
+    def _opened(
+        self,
+        shard: _Shard,
+        session: Session,
+        wanted: dict[FetchKey, Wanted],
+        before: int,
+        following: int,
+        *,
+        is_follower: bool,
+    ) -> FetchContext | SessionRefused:
+        """What a session has become by a request; `following` is the epoch of the next one."""
         if session.size_bytes > before and (
             not self._has_room(session.is_privileged, 0) or _is_too_large(session.is_privileged, session.partitions)
         ):
             # The client names all of its partitions again, and gets no session then.
-            shard.remove(session_id)
+            shard.remove(session.id)
             return SessionRefused(Error.FETCH_SESSION_ID_NOT_FOUND)
         if not session.partitions:
-            shard.remove(session_id)
-            return FullFetch(wanted, False, is_follower, uses_topic_ids, session.names)
-        return IncrementalFetch(session, next_epoch(epoch))
+            shard.remove(session.id)
+            return FullFetch(wanted, False, is_follower, session.uses_topic_ids, session.names)
+        return IncrementalFetch(session, following)
+
+    def close_small(
+        self, context: FetchContext, answered: Mapping[FetchKey, PartitionData], now_ms: int, *, unknown: int = 0
+    ) -> SessionAnswer:
+        """As `close`, at once, for a few partitions."""
+        if isinstance(context, IncrementalFetch) and unknown <= SESSION_UNKNOWN_PARTITIONS:
+            if context.session.epoch != context.epoch:
+                return SessionAnswer(context.session.id, {}, Error.INVALID_FETCH_SESSION_EPOCH)
+            seen: dict[FetchKey, PartitionData] = {}
+            for key, data in answered.items():
+                _tell(context.session, key, data, seen)
+            return SessionAnswer(context.session.id, seen)
+        return finished(self.close(context, answered, now_ms, unknown=unknown))
 
     def close(
         self, context: FetchContext, answered: Mapping[FetchKey, PartitionData], now_ms: int, *, unknown: int = 0
@@ -281,21 +335,33 @@ class _Shard:
         for at, (key, wanted) in enumerate(named.items(), 1):
             if at % PARTITIONS_PER_STEP == 0:
                 yield None
-            known = session.partitions.get(key)
-            if known is None:
-                session.partitions[key] = SessionPartition(wanted)
-                self._charge(session, _size((key,)))
-            else:
-                known.wanted = wanted
+            self.want(session, key, wanted)
         for at, key in enumerate(_forgotten(request, version), 1):
             if at % PARTITIONS_PER_STEP == 0:
                 yield None
-            if session.partitions.pop(key, None) is not None:
-                self._charge(session, -_size((key,)))
+            self.unwant(session, key)
+        self.trim_names(session)
+        return named
+
+    def want(self, session: Session, key: FetchKey, wanted: Wanted) -> None:
+        """Add a partition to a session, or change what the client wants of it."""
+        known = session.partitions.get(key)
+        if known is None:
+            session.partitions[key] = SessionPartition(wanted)
+            self._charge(session, _size((key,)))
+        else:
+            known.wanted = wanted
+
+    def unwant(self, session: Session, key: FetchKey) -> None:
+        """Remove a partition from a session."""
+        if session.partitions.pop(key, None) is not None:
+            self._charge(session, -_size((key,)))
+
+    def trim_names(self, session: Session) -> None:
+        """Forget the names of topics that a session has no more."""
         if len(session.names) > len(session.partitions):
             kept = {topic for topic, _ in session.partitions}
             session.names = {topic: name for topic, name in session.names.items() if topic in kept}
-        return named
 
     def _charge(self, session: Session, change: int) -> None:
         """Count bytes of a session, which may have given way since its request began."""
@@ -367,19 +433,42 @@ def wanted_of(request: FetchRequest, version: int) -> Handling[dict[FetchKey, Wa
     found: dict[FetchKey, Wanted] = {}
     count = 0
     for topic in request.topics:
-        name: str | Uuid = topic.topic_id if version >= TOPIC_IDS_SINCE else topic.topic
+        name = _name(topic, version)
         for part in topic.partitions:
             count += 1
             if count % PARTITIONS_PER_STEP == 0:
                 yield None
-            found[name, part.partition] = Wanted(
-                part.current_leader_epoch,
-                part.fetch_offset,
-                part.last_fetched_epoch,
-                part.log_start_offset,
-                part.partition_max_bytes,
-            )
+            found[name, part.partition] = _wanted(part)
     return found
+
+
+def _name(topic: FetchTopic, version: int) -> str | Uuid:
+    return topic.topic_id if version >= TOPIC_IDS_SINCE else topic.topic
+
+
+def _wanted(part: FetchPartition) -> Wanted:
+    return Wanted(
+        part.current_leader_epoch,
+        part.fetch_offset,
+        part.last_fetched_epoch,
+        part.log_start_offset,
+        part.partition_max_bytes,
+    )
+
+
+def _is_small(request: FetchRequest) -> bool:
+    """Whether a request names so few partitions that a step looks at all of them."""
+    topics, forgotten = request.topics, request.forgotten_topics_data
+    if len(topics) + len(forgotten) >= PARTITIONS_PER_STEP:
+        return False
+    named = sum([len(topic.partitions) for topic in topics]) + sum([len(topic.partitions) for topic in forgotten])
+    return named < PARTITIONS_PER_STEP
+
+
+def _opening_full(request: FetchRequest, version: int, *, is_follower: bool) -> Handling[FetchContext | SessionRefused]:
+    wanted = yield from wanted_of(request, version)
+    makes_session = request.session_epoch == INITIAL_EPOCH
+    return FullFetch(wanted, makes_session, is_follower, version >= TOPIC_IDS_SINCE, {})
 
 
 def _forgotten(request: FetchRequest, version: int) -> Iterable[FetchKey]:
@@ -403,21 +492,26 @@ def _incremental(context: IncrementalFetch, answered: Mapping[FetchKey, Partitio
     if session.epoch != context.epoch:
         # Another request has gone on in the session while this one waited.
         return SessionAnswer(session.id, {}, Error.INVALID_FETCH_SESSION_EPOCH)
-    seen = {}
+    seen: dict[FetchKey, PartitionData] = {}
     for at, (key, data) in enumerate(answered.items(), 1):
         if at % PARTITIONS_PER_STEP == 0:
             yield None
             if session.epoch != context.epoch:
                 return SessionAnswer(session.id, {}, Error.INVALID_FETCH_SESSION_EPOCH)
-        known = session.partitions[key]
-        if not known.take(data):
-            continue
-        seen[key] = data
-        if data.records:
-            # A partition that got data goes to the end, so that the others get their turn within the size limit.
-            del session.partitions[key]
-            session.partitions[key] = known
+        _tell(session, key, data, seen)
     return SessionAnswer(session.id, seen)
+
+
+def _tell(session: Session, key: FetchKey, data: PartitionData, seen: dict[FetchKey, PartitionData]) -> None:
+    """Add the result of a partition to an incremental answer, if the client does not know it yet."""
+    known = session.partitions[key]
+    if not known.take(data):
+        return
+    seen[key] = data
+    if data.records and len(session.partitions) > 1:
+        # A partition that got data goes to the end, so that the others get their turn within the size limit.
+        del session.partitions[key]
+        session.partitions[key] = known
 
 
 def _known_watermark(data: PartitionData) -> int:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from request_brokers import SESSION_MS, Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
 
-from kraft.broker.request.sessions import FetchSessions, FullFetch, IncrementalFetch, SessionRefused, next_epoch
+from kraft.broker.request.sessions import (
+    FetchContext,
+    FetchSessions,
+    FullFetch,
+    IncrementalFetch,
+    SessionRefused,
+    next_epoch,
+)
 from kraft.limits import SESSION_CONSUMER_PARTITIONS, SESSION_PARTITION_BYTES, SESSIONS_BYTES
 from kraft.wire import Answer
 from metadata_log.records.metadata import RemoveTopicRecord
@@ -30,6 +37,14 @@ KEYS = [(TOPIC, number) for number in range(4)]
 
 def one_broker(**settings: Any) -> Brokers:
     return Brokers([NewTopic("t", TOPIC, ((101,),) * 4)], **settings)
+
+
+def opened(
+    sessions: FetchSessions, request: FetchRequest, version: int, *, is_follower: bool, now_ms: int
+) -> FetchContext | SessionRefused:
+    """What a request begins, at once or in steps."""
+    found = sessions.open(request, version, is_follower=is_follower, now_ms=now_ms)
+    return found if isinstance(found, (FullFetch, IncrementalFetch, SessionRefused)) else finished(found)
 
 
 def seen(response: Any) -> list[int]:
@@ -165,7 +180,7 @@ class OneSlot:
         """Ask for a session in each shard; returns the ids, 0 for those that were refused."""
         made = []
         for _ in range(8):
-            context = finished(self.sessions.open(full(count), 18, is_follower=is_follower, now_ms=now_ms))
+            context = opened(self.sessions, full(count), 18, is_follower=is_follower, now_ms=now_ms)
             assert isinstance(context, FullFetch)
             answered = {key: PartitionData() for key in context.partitions}
             made.append(finished(self.sessions.close(context, answered, now_ms)).session_id)
@@ -175,9 +190,7 @@ class OneSlot:
         """Go on in each session."""
         for session_id in session_ids:
             request = FetchRequest(session_id=session_id, session_epoch=1)
-            assert isinstance(
-                finished(self.sessions.open(request, 18, is_follower=False, now_ms=now_ms)), IncrementalFetch
-            )
+            assert isinstance(opened(self.sessions, request, 18, is_follower=False, now_ms=now_ms), IncrementalFetch)
 
 
 def test_a_full_cache_gives_no_session_while_all_are_young() -> None:
@@ -284,7 +297,7 @@ def test_the_ids_of_sessions_are_those_of_their_shards() -> None:
     cache = FetchSessions(1000, SESSION_MS, Random(3).randrange)
     made = []
     for _ in range(16):
-        context = finished(cache.open(full(1), 18, is_follower=False, now_ms=0))
+        context = opened(cache, full(1), 18, is_follower=False, now_ms=0)
         assert isinstance(context, FullFetch)
         made.append(finished(cache.close(context, {}, 0)).session_id)
     assert all(0 < each < 2**31 for each in made)
@@ -303,9 +316,7 @@ def test_sessions_have_a_budget_of_bytes_of_which_consumers_leave_half_to_follow
     assert all(followers)
     assert cache.sessions.size_bytes <= 8 * 100 * SESSION_PARTITION_BYTES
     assert len(cache.sessions) == 8
-    finished(
-        cache.sessions.open(FetchRequest(session_id=followers[0], session_epoch=-1), 18, is_follower=True, now_ms=2)
-    )
+    opened(cache.sessions, FetchRequest(session_id=followers[0], session_epoch=-1), 18, is_follower=True, now_ms=2)
     assert cache.sessions.size_bytes == 7 * 100 * SESSION_PARTITION_BYTES
 
 
@@ -320,7 +331,7 @@ def test_a_session_that_grows_beyond_the_budget_ends() -> None:
     cache = OneSlot(budget_bytes=1000 * SESSION_PARTITION_BYTES, slots=800)
     session_id = cache.make(50, 0)[0]
     more = FetchRequest(session_id=session_id, session_epoch=1, topics=full(900).topics)
-    refused = finished(cache.sessions.open(more, 18, is_follower=False, now_ms=1))
+    refused = opened(cache.sessions, more, 18, is_follower=False, now_ms=1)
     assert refused == SessionRefused(Error.FETCH_SESSION_ID_NOT_FOUND)
     assert len(cache.sessions) == 7
     assert cache.sessions.size_bytes == 7 * 50 * SESSION_PARTITION_BYTES
@@ -330,7 +341,7 @@ def test_names_that_a_client_has_chosen_count_as_their_bytes() -> None:
     cache = OneSlot(budget_bytes=100_000, slots=800)
     parts = [FetchPartition(0)]
     request = FetchRequest(session_epoch=0, topics=[FetchTopic(topic="x" * 32_000, partitions=parts)])
-    context = finished(cache.sessions.open(request, 12, is_follower=True, now_ms=0))
+    context = opened(cache.sessions, request, 12, is_follower=True, now_ms=0)
     assert isinstance(context, FullFetch)
     assert (
         finished(cache.sessions.close(context, {key: PartitionData() for key in context.partitions}, 0)).session_id == 0
