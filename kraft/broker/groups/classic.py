@@ -329,7 +329,7 @@ class ClassicGroups:
             record = Record(GroupMetadataKey(group=group.group_id), group.recorded())
             returned = partial(self._returned, group, member, request, old_id, leader, before)
             return Operation((record,), HELD, returned)
-        return _holding(self._complete_if_possible(group, context))
+        return _holding(self._complete_phase(group, context))
 
     def _returned(
         self,
@@ -370,7 +370,14 @@ class ClassicGroups:
         """Begin to rebalance, or end it if everybody has joined."""
         if group.state in (GroupState.STABLE, GroupState.COMPLETING, GroupState.EMPTY):
             return self._rebalance(group, context)
-        return self._complete_if_possible(group, context)
+        return self._complete_phase(group, context)
+
+    def _complete_phase(self, group: ClassicGroup, context: Context) -> Operation:
+        """Begin a generation if everybody has joined; the first one of a group waits for its delay in any case."""
+        is_first = group.previous is GroupState.EMPTY
+        if group.state is GroupState.PREPARING and group.have_all_joined and not is_first:
+            return self._complete(group, context)
+        return NOTHING
 
     def _rebalance(self, group: ClassicGroup, context: Context) -> Operation:
         """Let all members join again (`prepareRebalance`)."""
@@ -550,11 +557,9 @@ class ClassicGroups:
         """Some members, or member ids, are gone."""
         if group.state in _COMPLETED:
             return self._rebalance(group, context)
-        if group.state is GroupState.PREPARING and group.have_all_joined:
-            return self._complete(group, context)
         if group.state is GroupState.EMPTY and not group.pending:
             self.live.pop(group.group_id, None)
-        return NOTHING
+        return self._complete_phase(group, context)
 
     # ---------------------------------------------------------------------------------------------------------- timers
 
