@@ -125,6 +125,8 @@ class CoordinatorPartition(Generic[S]):
         """The states after the batches that are not committed yet, with the offsets behind them."""
         self._deferred: deque[_Deferred] = deque()
         self._batch: _Batch[S] | None = None
+        self._end_offset = 0
+        """The end of the log, as this coordinator knows it."""
         self.is_stale = False
         """Whether somebody else has written to the log, so that it must be loaded again."""
 
@@ -147,6 +149,7 @@ class CoordinatorPartition(Generic[S]):
         found = yield from loading(self._manager.hosting, self.part, self.shard)
         self._committed, self.state = found[0][1], found[-1][1]
         self._snapshots = deque(found[1:])
+        self._end_offset = found[-1][0]
         steps = self.shard.on_loaded(self.context(self._now_ms))
         while True:
             try:
@@ -235,7 +238,7 @@ class CoordinatorPartition(Generic[S]):
 
     def deadline_ms(self) -> int:
         """When something is due."""
-        if self.status is Status.LOADING or self._batch is not None:
+        if self.status is Status.LOADING or self._batch is not None or self.is_stale:
             return 0
         waits_ms = self._deferred[0].deadline_ms if self._deferred else NEVER_MS
         return min(waits_ms, self.timers.deadline_ms()) if self.status is Status.ACTIVE else NEVER_MS
@@ -266,7 +269,7 @@ class CoordinatorPartition(Generic[S]):
             self.flush(now_ms)
         batch = self._batch
         if batch is None:
-            batch = self._batch = _Batch(self.part.log.end_offset, self.state, [], 0)
+            batch = self._batch = _Batch(self._end_offset, self.state, [], 0)
         producer_id = NO_PRODUCER if operation.producer is None else operation.producer[0]
         offset = batch.base_offset + len(batch.records)
         state = self.state
@@ -285,7 +288,8 @@ class CoordinatorPartition(Generic[S]):
             return Error.NONE
         error = self._append(batch, now_ms, producer)
         if error is Error.NONE:
-            self._snapshots.append((batch.base_offset + len(batch.records), self.state))
+            self._end_offset = batch.base_offset + len(batch.records)
+            self._snapshots.append((self._end_offset, self.state))
             self.advance(now_ms)
             return error
         self.state = batch.before
@@ -324,7 +328,9 @@ class CoordinatorPartition(Generic[S]):
         done = self._manager.leaders.append_marker(self.part, marker, now_ms)
         if isinstance(done, Appended):
             self.state = self.shard.end_transaction(self.state, marker.producer_id, is_commit=marker.is_commit)
-            self._snapshots.append((done.last_offset + 1, self.state))
+            self.is_stale |= done.first_offset != self._end_offset
+            self._end_offset = done.last_offset + 1
+            self._snapshots.append((self._end_offset, self.state))
             self.advance(now_ms)
         return done
 

@@ -1,4 +1,4 @@
-"""Partitions of `__consumer_offsets` that brokers of Kafka wrote give the groups and the offsets that Kafka saw in them."""
+"""Partitions of `__consumer_offsets` that brokers of Kafka wrote give the groups and the offsets that Kafka saw."""
 
 from __future__ import annotations
 
