@@ -12,7 +12,7 @@ from metadata_log.serde import Message
 from transport.channels import Socket
 from transport.handshakes import Handshakes
 from transport.interface import Cause, Request
-from transport.protocol.apis import Api
+from transport.protocol.apis import Api, ApiKey
 from transport.protocol.frames import with_length
 from transport.protocol.headers import has_large_records
 from transport.protocol.limits import Limit, request_limit
@@ -27,6 +27,9 @@ MAX_UNANSWERED: Final = 1024
 """The channel stops reading at this many unanswered requests, until half of them are answered."""
 MAX_UNSENT_BYTES: Final = 1 << 20
 """The channel stops reading from a peer that leaves this many bytes unread, until the peer has caught up."""
+
+
+_FETCH: Final = int(ApiKey.FETCH)
 
 
 class ServerChannel:
@@ -201,7 +204,7 @@ class ServerChannel:
                 self._serving.work_on(partial(self._write_on, steps))
             return
         try:
-            if has_large_records(message):
+            if request.api_key == _FETCH and has_large_records(message):
                 self._send_pieces(connection.answer_in_pieces(request, message))
             else:
                 self._send(connection.answer(request, message))

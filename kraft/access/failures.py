@@ -37,25 +37,21 @@ class RequestFailures:
 
     def __init__(self, *, is_survived: bool = False) -> None:
         self._is_survived = is_survived
-        self._noted: list[RequestFailure] = []
-
-    @property
-    def is_due(self) -> bool:
-        """Whether `take` has failures."""
-        return bool(self._noted)
+        self.noted: list[RequestFailure] = []
+        """What `take` returns."""
 
     def note(self, request: Message, failure: Exception) -> ApiError:
         """Note an exception in the handling of a request; returns the error of the answer."""
         if not self._is_survived:
             raise failure
-        if len(self._noted) < FAILURES_NOTED:
+        if len(self.noted) < FAILURES_NOTED:
             what = f"{type(failure).__name__}: {failure}"[:_LONGEST]
-            self._noted.append(RequestFailure(type(request).__name__, what, _origin(failure)))
+            self.noted.append(RequestFailure(type(request).__name__, what, _origin(failure)))
         return ApiError(Error.UNKNOWN_SERVER_ERROR)
 
     def take(self) -> tuple[RequestFailure, ...]:
         """The failures since the last call."""
-        taken, self._noted[:] = tuple(self._noted), []
+        taken, self.noted[:] = tuple(self.noted), []
         return taken
 
 

@@ -197,7 +197,7 @@ class BrokerServer:
         return (
             self._has_moved
             or self._polled_image is not self.agent.image
-            or (requests is not None and requests.failures.is_due)
+            or (requests is not None and bool(requests.failures.noted))
             or (manager is not None and (bool(manager.findings) or len(manager.failed_directories) != self._failed))
         )
 

@@ -62,6 +62,10 @@ def _level_name(number: int) -> str:
     return next((name for name, own in reversed(LEVELS.items()) if own <= number), "TRACE")
 
 
+_OF_CONFIGS: Final = (IncrementalAlterConfigsRequest, DescribeConfigsRequest)
+"""The requests that may name loggers."""
+
+
 class Judge(Protocol):
     """What judges the rights of a caller: the controller or the broker of the node."""
 
@@ -105,9 +109,11 @@ class LoggerRequests:
 
     def answer(self, request: Request, response: Message) -> Message:
         """The response of the node, completed; changes the levels that the request names."""
-        if not _names_loggers(request.message):
+        message = request.message
+        assert isinstance(message, _OF_CONFIGS), message
+        if not _names_loggers(message):
             return response
-        match request.message, response:
+        match message, response:
             case IncrementalAlterConfigsRequest() as asked, IncrementalAlterConfigsResponse():
                 others = [one for one in response.responses if one.resource_type != ResourceType.BROKER_LOGGER]
                 known = frozenset(levels())
@@ -165,9 +171,8 @@ class LoggerRequests:
         self._log.write("log-level", facts, logging.WARNING)
 
 
-def _names_loggers(message: Message) -> bool:
+def _names_loggers(message: IncrementalAlterConfigsRequest | DescribeConfigsRequest) -> bool:
     """Whether a request about configurations has a logger among its resources. Nearly none has."""
-    assert isinstance(message, IncrementalAlterConfigsRequest | DescribeConfigsRequest), message
     for one in message.resources:  # noqa: SIM110 -- a generator would cost as much as the decision on a resource
         if one.resource_type == _LOGGER_TYPE:
             return True

@@ -312,13 +312,11 @@ class Node:
                 if outputs := replica.step(event, now_ms):
                     self._carry_out(outputs)
                 has_room = turns.did(event)
-            wanted_ms = replica.deadline_ms()
             # A leader waits for this flush, but not for the other work of a follower.
             if flusher.wanted is not None and not replica.core.is_leader and flusher.begin(is_busy=self._is_busy):
-                now_ms = self._clock.now_ms()
-                if wanted_ms <= now_ms:
-                    self._resume_if_late(wanted_ms, now_ms)
+                now_ms = self._after_flush(now_ms)
                 continue
+            wanted_ms = replica.deadline_ms()
             if wanted_ms <= now_ms and (wanted_ms != DUE_AT_ONCE or not ticks or (has_room and ticks < _PORTIONS)):
                 assert ticks < _TICKS_PER_BURST, f"a deadline stays in the past: {wanted_ms} <= {now_ms}"
                 ticks += 1
@@ -337,9 +335,7 @@ class Node:
             # The flush comes last, so that all messages leave before it.
             if not flusher.begin(is_busy=is_busy):
                 break
-            now_ms = self._clock.now_ms()
-            if wanted_ms <= now_ms:
-                self._resume_if_late(wanted_ms, now_ms)
+            now_ms = self._after_flush(now_ms)
         self._wanted_ms = wanted_ms
         if wanted_ms < self._deadline_ms:
             self._deadline_ms = wanted_ms
@@ -355,6 +351,15 @@ class Node:
             self._changed.unpark_all()
         if self._leaving and not self._is_obliged and replica.may_stop:
             self._stop.set()
+
+    def _after_flush(self, began_ms: int) -> int:
+        """The time after a flush in place, which may have taken so long that a deadline has passed."""
+        now_ms = self._clock.now_ms()
+        if now_ms > began_ms:
+            wanted_ms = self._replica.deadline_ms()
+            if wanted_ms <= now_ms:
+                self._resume_if_late(wanted_ms, now_ms)
+        return now_ms
 
     def _resume_if_late(self, wanted_ms: int, now_ms: int) -> None:
         """After a pause or a long turn of this process, let messages that arrived meanwhile come before any deadline.
@@ -412,10 +417,6 @@ class Node:
             match output:
                 case Answer():
                     self._inbound.answer(output.request_id, output.message)
-                case LeaveUnanswered():
-                    self._inbound.leave_unanswered(output.request_id, output.mute_ms)
-                case SubmitDone():
-                    self._appends.finish(output.submit_id, output)
                 case WireSend(target=target):
                     is_of_quorum = output.part is Part.QUORUM
                     self._transport.request(
@@ -437,6 +438,10 @@ class Node:
                     if self._meter is not None:
                         self._meter.log_end(self._replica.core)
                     self._flusher.start(output)
+                case LeaveUnanswered():
+                    self._inbound.leave_unanswered(output.request_id, output.mute_ms)
+                case SubmitDone():
+                    self._appends.finish(output.submit_id, output)
                 case Committed():
                     # Readers read the log at their own pace. The Trace of the high watermark wakes them.
                     pass

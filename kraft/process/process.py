@@ -322,17 +322,16 @@ class Process:
         Raises `MetadataLogError` or `OSError` if the disk or the log fails; the replica must not be used then.
         """
         match event:
-            case WireRequest() if self._has_only_broker or event.listener in self._client_listeners:
-                self._on_broker_request(event, now_ms)
-            case WireRequest() if event.api_key in QUORUM_APIS:
-                denial = None if self._deciding is None else self._deciding.denial(event)
-                if denial is not None:
+            case WireRequest():
+                if self._has_only_broker or event.listener in self._client_listeners:
+                    self._on_broker_request(event, now_ms)
+                elif event.api_key not in QUORUM_APIS:
+                    self._on_request(event, now_ms)
+                elif self._deciding is not None and (denial := self._deciding.denial(event)) is not None:
                     self._outbox.outputs.append(Answer(event.request_id, refuse_quorum_request(event, denial)))
                     self._report_denials(self._deciding)
                 elif (flat := self._requests.receive(event)) is not None:
                     self._effects.step_core(Received(event.request_id, flat), now_ms)
-            case WireRequest():
-                self._on_request(event, now_ms)
             case Tick():
                 self._on_tick(now_ms)
             case WireReply():

@@ -45,21 +45,24 @@ class BatchAccumulator:
         """Append values as one unit in one batch; returns the offset of the first value, or None if the unit is larger
         than a batch.
         """
-        size = sum(map(len, values)) + RECORD_OVERHEAD * len(values)
-        if size + BATCH_OVERHEAD > self._max_batch_bytes:
-            return None
-        if self._open and self._open_bytes + size > self._max_batch_bytes:
+        count = len(values)
+        size = sum(map(len, values)) + RECORD_OVERHEAD * count
+        total = self._open_bytes + size
+        if total > self._max_batch_bytes:
+            if size + BATCH_OVERHEAD > self._max_batch_bytes:
+                return None
             self._complete_open()
             self.drain_at_ms = now_ms
+            total = BATCH_OVERHEAD + size
         if not self._open:
             self._open_since_ms = now_ms
         if self.drain_at_ms is None:
             self.drain_at_ms = now_ms + (self._linger_ms if self._lingers else 0)
         base_offset = self.next_offset
         self._open.extend(values)
-        self._open_bytes += size
+        self._open_bytes = total
         self.pending_bytes += size
-        self.next_offset += len(values)
+        self.next_offset = base_offset + count
         return base_offset
 
     def drain(self) -> list[GatheredBatch]:

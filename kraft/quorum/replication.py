@@ -163,26 +163,26 @@ def _refusal(quorum: QuorumState, request: Fetch) -> Error:
 
 def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_ms: int) -> None:
     """Record the sender's flushed offset from a valid Fetch; a replica without an id only reads."""
-    replica = request.replica
+    replica, offset = request.replica, request.offset
     if replica.id < 0:
         return
     voter = leader.voter_progress(replica)
     if voter is None:
         observer = leader.observer_progress(replica, now_ms, quorum.config.fetch_timeout_ms)
-        observer.fetched(request.offset, quorum.log.end_offset, now_ms)
+        observer.fetched(offset, quorum.log.end_offset, now_ms)
         return
-    if request.offset < voter.end_offset:
-        what = f"it had fetched up to {voter.end_offset} and asks for {request.offset} now"
+    if offset < voter.end_offset:
+        what = f"it had fetched up to {voter.end_offset} and asks for {offset} now"
         quorum.report_peer_fault(
             replica.id, f"{what}: its log has lost records, or the Fetch arrived after its deadline"
         )
-    voter.fetched(request.offset, quorum.log.end_offset, now_ms)
+    voter.fetched(offset, quorum.log.end_offset, now_ms)
     voter.directory_id = replica.directory_id
     if leader.note_contact(replica.id):
         # Another voter has fetched, so this leader is not the only one.
         leader.check_quorum_deadline_ms = now_ms + quorum.check_quorum_ms
     # Everything else that a majority has was already committed.
-    if request.offset > leader.high_watermark:
+    if offset > leader.high_watermark:
         advance_high_watermark(quorum, leader, now_ms)
 
 

@@ -105,6 +105,7 @@ class Effects:
         data = b""
         served_bytes = 0
         for effect in effects:
+            # What every commit has comes first: each case that does not match takes its time.
             match effect:
                 case SendRecords():
                     request = self._requests.received.pop(effect.request_id)
@@ -118,8 +119,13 @@ class Effects:
                         last_read, data = None, b""
                     answer = self._rpc.fetch_replies.to_wire(request, effect.reply, data)
                     outputs.append(Answer(effect.request_id, answer))
-                case SendReply():
-                    self._requests.answer(effect)
+                case FlushLog():
+                    if self._inline_flush:
+                        follow_ups.append(storage.flush_now(effect))
+                    elif (start := storage.request_flush(effect)) is not None:
+                        outputs.append(start)
+                case AppendFetched():
+                    storage.append_fetched(effect)
                 case SendRequest():
                     message = self._rpc.request_to_wire(effect.message)
                     target = Target(effect.peer_id, effect.address.host, effect.address.port)
@@ -133,13 +139,6 @@ class Effects:
                     self._proposals.backlog.written(effect.base_offset + len(effect.values), size)
                     if self.reader.reads_batches:
                         self._commits.applier.remember(_own_batch(effect, effect.values, size))
-                case AppendFetched():
-                    storage.append_fetched(effect)
-                case FlushLog() if self._inline_flush:
-                    follow_ups.append(storage.flush_now(effect))
-                case FlushLog():
-                    if (start := storage.request_flush(effect)) is not None:
-                        outputs.append(start)
                 case HighWatermarkMoved():
                     self._proposals.release(effect.offset, now_ms)
                     outputs.append(Trace(effect))
@@ -148,6 +147,8 @@ class Effects:
                         self._commits.deadline_ms = now_ms
                     else:
                         self._commits.apply(now_ms)
+                case SendReply():
+                    self._requests.answer(effect)
                 case StateChanged():
                     outputs.append(Trace(effect))
                     if effect.source == "Leader":

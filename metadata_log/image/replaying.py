@@ -74,7 +74,7 @@ class BatchReplay:
                 if room <= 0:
                     break
                 continue
-            weight = self._weight(record)
+            weight = self._weight(record) if type(record) is RemoveTopicRecord else 1
             self._delta.replay(record, offset)
             if type(record) in _OF_BROKERS:
                 self.of_brokers.append((record, offset))
@@ -108,9 +108,7 @@ class BatchReplay:
             room -= weight
         return room
 
-    def _weight(self, record: Message) -> int:
-        if type(record) is not RemoveTopicRecord:
-            return 1
+    def _weight(self, record: RemoveTopicRecord) -> int:
         topic = self._before.topics.by_id.get(record.topic_id)
         return 1 if topic is None else 1 + len(topic.partitions) // PARTITIONS_PER_RECORD
 

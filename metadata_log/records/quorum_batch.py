@@ -93,25 +93,34 @@ def _plain_values(batch: RecordBatch) -> list[bytes] | None:
     position = HEADER_BYTES
     try:
         for delta in range(0, 2 * batch.record_count, 2):
+            # Each number has one or two bytes. One of more has no plain record, nor has an odd one, which is negative.
             size = data[position]
-            if size < 0x80:
+            position += 1
+            if size >= 0x80:
+                more = data[position]
+                if more >= 0x80:
+                    return None
+                size += (more << 7) - 0x80
                 position += 1
-            else:
-                size = _two_bytes(size, data[position + 1])
-                position += 2
             end = position + (size >> 1)
             # Behind the attributes, which nobody uses, the difference of the times.
             is_plain = not size & 1 and not data[position + 1]
             found = data[position + 2]
             position += 3
             if found >= 0x80:
-                found = _two_bytes(found, data[position])
+                more = data[position]
+                if more >= 0x80:
+                    return None
+                found += (more << 7) - 0x80
                 position += 1
             is_plain = is_plain and found == delta and data[position] == _NO_KEY
             length = data[position + 1]
             position += 2
             if length >= 0x80:
-                length = _two_bytes(length, data[position])
+                more = data[position]
+                if more >= 0x80:
+                    return None
+                length += (more << 7) - 0x80
                 position += 1
             stop = position + (length >> 1)
             if not is_plain or length & 1 or stop + 1 != end or data[stop]:
@@ -121,11 +130,6 @@ def _plain_values(batch: RecordBatch) -> list[bytes] | None:
     except IndexError:
         return None
     return values if position == len(data) else None
-
-
-def _two_bytes(first: int, second: int) -> int:
-    """The number in two bytes of a varint, before its sign is told; an odd one, which no plain record has, for more."""
-    return first + (second << 7) - 0x80 if second < 0x80 else 1
 
 
 def overhead(batch: RecordBatch) -> int:

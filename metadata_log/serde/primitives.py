@@ -227,6 +227,8 @@ def unsigned_varint(value: int) -> bytes:
     """Encode 0 … 2^32 - 1 in one to five bytes, or more for larger values."""
     if value < 0:
         raise EncodeError(f"{value} is negative, and an unsigned varint is not")
+    if 0x7F < value < 0x4000:  # most lengths that are not a single byte
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)

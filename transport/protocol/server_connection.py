@@ -388,7 +388,8 @@ class ServerConnection:
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
         del self._open[sequence]
-        return b"".join(self._answered_with(request, frame))
+        [released] = self._answered_with(request, frame)
+        return released
 
     def answer_in_pieces(self, request: Request, message: Message) -> list[bytes]:
         """As `answer`, in a few pieces: large records are sent from where they are, not copied into the frame."""
@@ -437,8 +438,10 @@ class ServerConnection:
         return b"".join(self._answered_with(request, *pieces))
 
     def _answered_with(self, request: Request, first: bytes, *others: bytes) -> list[bytes]:
-        """The pieces that may leave after a request has got its answer, a frame with this content."""
-        size = len(first) + sum(map(len, others))
+        """The pieces that may leave after a request has got its answer, a frame of this content: one for one."""
+        size = len(first)
+        if others:
+            size += sum(map(len, others))
         sequence = request.sequence
         self.weight -= len(request.encoded) + REQUEST_WEIGHT
         if sequence == self.bulk:

@@ -14,6 +14,7 @@ from transport.protocol.errors import Error
 from transport.protocol.messages.alter_configs import AlterConfigsResource as LegacyConfigsResource
 from transport.protocol.messages.incremental_alter_configs import AlterConfigsResource
 
+_OWN_TYPE: Final = int(ResourceType.CLIENT_METRICS)
 METRICS: Final = "metrics"
 INTERVAL_MS: Final = "interval.ms"
 MATCH: Final = "match"
@@ -34,8 +35,10 @@ def check_size(resources: Sequence[AlterConfigsResource | LegacyConfigsResource]
     """Refuse a request with patterns that are too long in total; raises `ApiError`. Kafka has no such limit."""
     size = 0
     for resource in resources:
-        if resource.resource_type == ResourceType.CLIENT_METRICS:
-            size += sum(len(config.value or "") for config in resource.configs if config.name == MATCH)
+        if resource.resource_type == _OWN_TYPE:
+            for config in resource.configs:
+                if config.name == MATCH:
+                    size += len(config.value or "")
     if size > MATCH_CHARACTERS:
         text = f"The client matching patterns of a request are longer than {MATCH_CHARACTERS} characters."
         raise ApiError(Error.POLICY_VIOLATION, text)
@@ -69,8 +72,10 @@ def validate(name: str, values: Mapping[str, str], before: Mapping[str, str]) ->
 def _elements(key: str, values: Mapping[str, str]) -> list[str]:
     """The elements of a list value, stripped of blanks; an empty element is an error (KIP-1161)."""
     value = values.get(key, "").strip()
-    elements = [element.strip() for element in value.split(",")] if value else []
-    if not all(elements):
+    if not value:
+        return []
+    elements = [element.strip() for element in value.split(",")]
+    if "" in elements:
         raise ApiError(Error.INVALID_CONFIG, f"Configuration '{key}' values must not be empty.")
     return elements
 

@@ -37,6 +37,9 @@ APPEND: Final = 2
 SUBTRACT: Final = 3
 LONGEST_VALUE: Final = 32_767
 CORDONED: Final = "cordoned.log.dirs"
+_TOPIC: Final = int(ResourceType.TOPIC)
+_BROKER: Final = int(ResourceType.BROKER)
+"""Numbers, which are found and compared faster than members of an enum."""
 _KEYS: Final[Mapping[int, Mapping[str, Definition]]] = {ResourceType.BROKER: NODE, ResourceType.TOPIC: TOPIC}
 
 
@@ -110,10 +113,12 @@ def alter(
     `is_new` marks a topic that the same request creates. A change to min.insync.replicas empties the ELR of the
     affected partitions (KIP-966).
     """
-    if resource[0] not in _VALIDATORS:
-        raise _wrong_kind(resource[0])
-    before = context.image.configs.of(resource)
-    after = dict(before)
+    kind, own_name = resource
+    if kind not in _VALIDATORS:
+        raise _wrong_kind(kind)
+    is_broker, clears_elr = kind == _BROKER, False
+    before = dict(context.image.configs.of(resource))
+    after = before.copy()
     # The changes are grouped by key first, so the last operation on a key wins.
     wanted = {change.name: change for change in changes}
     for name, change in wanted.items():
@@ -122,25 +127,23 @@ def alter(
             after.pop(name, None)
         else:
             after[name] = value
-    if resource[0] == ResourceType.BROKER and MIN_ISR in wanted:
+    if is_broker and MIN_ISR in wanted:
         _check_eligibility(context, resource, after)
     _validate(resource, after, before)
     if not is_new:
         _check_exists(context.image, resource)
-    if CORDONED in wanted and resource[0] == ResourceType.BROKER and not context.forwarded:
+    if is_broker and CORDONED in wanted and not context.forwarded:
         _check_cordoned(before.get(CORDONED, ""), after.get(CORDONED, ""))
-    # Brokers reload each value that is written, even an unchanged one.
-    always = resource[0] == ResourceType.BROKER
-    written = [name for name in wanted if always or before.get(name) != after.get(name)]
-    records = [
-        VersionedRecord(
-            ConfigRecord(resource_type=resource[0], resource_name=resource[1], name=name, value=after.get(name))
-        )
-        for name in written
-    ]
-    if MIN_ISR in written and _elr_enabled(context) and resource[0] in (ResourceType.TOPIC, ResourceType.BROKER):
-        topic = resource[1] if resource[0] == ResourceType.TOPIC else ""
-        records.append(VersionedRecord(ClearElrRecord(topic_name=topic)))
+    records = []
+    for name in wanted:
+        value = after.get(name)
+        # Brokers reload each value that is written, even an unchanged one.
+        if is_broker or before.get(name) != value:
+            records.append(VersionedRecord(ConfigRecord(kind, own_name, name, value)))
+            if name == MIN_ISR and kind in (_TOPIC, _BROKER) and _elr_enabled(context):
+                clears_elr = True
+    if clears_elr:
+        records.append(VersionedRecord(ClearElrRecord(topic_name=own_name if kind == _TOPIC else "")))
     return records
 
 
@@ -159,9 +162,9 @@ def _wrong_kind(kind: int) -> ApiError:
 def _check_exists(image: MetadataImage, resource: Resource) -> None:
     """Refuse a topic or a broker that does not exist. As in Kafka, the validation of the values precedes this check."""
     kind, name = resource
-    if kind == ResourceType.TOPIC and name not in image.topics:
+    if kind == _TOPIC and name not in image.topics:
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    if kind == ResourceType.BROKER and name:
+    if kind == _BROKER and name:
         broker_id = whole_number(name, 32)
         if broker_id not in image.brokers.by_id and broker_id not in image.controllers.by_id:
             raise ApiError(Error.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")

@@ -238,12 +238,13 @@ class ControllerHost:
 
     def deadline_ms(self) -> int:
         """The time of the next timed work; none while a decision is in progress."""
-        if self._failures.is_due:
+        if self._failures.noted:
             return 0
-        decisions = self._decisions
-        if decisions.is_busy:
-            return decisions.deadline_ms
-        return min(decisions.deadline_ms, self.controller.deadline_ms(), self._free_at_ms)
+        decisions_ms = self._decisions.deadline_ms
+        # A decision in progress has set the time of its next turn.
+        if decisions_ms < NEVER_MS and self._decisions.is_busy:
+            return decisions_ms
+        return min(decisions_ms, self.controller.deadline_ms(), self._free_at_ms)
 
     def on_tick(self, now_ms: int) -> Iterator[Action]:
         """Continue the decision in progress, and do the timed work that is due."""

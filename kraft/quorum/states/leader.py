@@ -34,11 +34,13 @@ class Progress(Struct):
         """Record a Fetch. A replica is caught up if it fetches from the end of the log, or from the end as of its last
         Fetch.
         """
+        before_ms = self.last_fetch_ms
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
-        elif 0 < self.leader_end_at_last_fetch <= offset:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
-        self.last_fetch_ms = max(self.last_fetch_ms, now_ms)
+        elif 0 < self.leader_end_at_last_fetch <= offset and before_ms > self.last_caught_up_ms:
+            self.last_caught_up_ms = before_ms
+        if now_ms > before_ms:
+            self.last_fetch_ms = now_ms
         self.leader_end_at_last_fetch = leader_end_offset
         self.end_offset = offset
 
@@ -187,9 +189,10 @@ class LeaderState(Struct):
         if voter_id == self.local.id:
             # Any peer can claim the id of this leader.
             return False
-        if voter_id not in self.fetched_voters:
-            self.fetched_voters = (*self.fetched_voters, voter_id)
-        if len(self.fetched_voters) < self.contacts_wanted:
+        fetched = self.fetched_voters
+        if voter_id not in fetched:
+            fetched = self.fetched_voters = (*fetched, voter_id)
+        if len(fetched) < self.contacts_wanted:
             return False
         self.fetched_voters = ()
         return True
