@@ -264,8 +264,6 @@ VERDICTS: Final = 10_000
 """The verdicts of the authorizer that a broker remembers, each for a caller and a name."""
 VERDICT_CHARACTERS: Final = 249
 """The longest name of a resource or a caller of which a verdict is remembered: clients choose names."""
-UNCOORDINATED_NAMES: Final = 256
-"""The groups and transactional ids without a coordinator that are remembered for the log."""
 QUOTA_RATES: Final = 10_000
 """The clients whose rates are counted. Beyond that, the one whose last use is the longest ago is forgotten."""
 CLIENT_ADDRESSES: Final = 4096

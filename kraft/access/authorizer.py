@@ -109,8 +109,6 @@ class Denial(Struct, frozen=True):
 
 SUPER_USER: Final = Verdict(is_allowed=True, rule="SuperUser")
 DEFAULT_ALLOW: Final = Verdict(is_allowed=True, rule="DefaultAllow")
-UNCOORDINATED_RULE: Final = "no broker here coordinates groups or transactions"
-"""In place of a rule: the client may do it, and nobody can."""
 DEFAULT_DENY: Final = Verdict(is_allowed=False, rule="DefaultDeny")
 
 

@@ -26,6 +26,9 @@ from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler
 from kraft.broker.request.producers import DescribeProducersHandler, InitProducerIdHandler
+from kraft.broker.transactions import coordinator as transactions
+from kraft.broker.transactions.coordinator import TransactionsHandler
+from kraft.broker.transactions.offset_commits import TransactionOffsetsHandler
 from kraft.limits import METADATA_STEPS_PER_TURN, REQUEST_STEPS_PER_TURN
 from kraft.wire import Outcome, WireRequest
 from metadata_log.image import MetadataImage
@@ -86,6 +89,8 @@ class Rooms(Struct, frozen=True):
     members: MembersHandler
     committed: OffsetsHandler
     groups: GroupAdminHandler
+    transactions: TransactionsHandler
+    transaction_offsets: TransactionOffsetsHandler
     metadata: MetadataHandler
     forwarding: Forwarding
 
@@ -119,6 +124,16 @@ def apis_of(rooms: Rooms) -> dict[int, Api]:
         ApiKey.WRITE_TXN_MARKERS: Api(
             begin=one.markers.begin, is_complete=one.markers.is_complete, end=one.markers.end
         ),
+        ApiKey.ADD_PARTITIONS_TO_TXN: Api(begin=one.transactions.add_partitions),
+        ApiKey.ADD_OFFSETS_TO_TXN: Api(begin=one.transactions.add_offsets),
+        ApiKey.TXN_OFFSET_COMMIT: Api(
+            begin=one.transaction_offsets.begin,
+            is_complete=one.transaction_offsets.is_complete,
+            end=one.transaction_offsets.end,
+        ),
+        ApiKey.END_TXN: Api(begin=one.transactions.end),
+        ApiKey.DESCRIBE_TRANSACTIONS: Api(begin=one.transactions.describe, refuse=transactions.refuse_describe),
+        ApiKey.LIST_TRANSACTIONS: Api(begin=one.transactions.list, refuse=transactions.refuse_list),
         ApiKey.DESCRIBE_PRODUCERS: Api(begin=one.producers.answer, refuse=refusals.refuse_producers),
         ApiKey.DESCRIBE_LOG_DIRS: Api(
             begin=one.directories.describe, refuse=refusals.refuse_log_dirs, needs=AclOperation.DESCRIBE

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator
 from itertools import islice
 from random import Random
 from types import GeneratorType
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from msgspec import structs
 
@@ -24,9 +24,9 @@ from kraft.broker.groups.members_handler import MembersHandler
 from kraft.broker.groups.offsets_handler import OffsetsHandler
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import GroupsState
-from kraft.broker.handling.coordinators import GROUP, TOPICS
+from kraft.broker.handling.coordinators import GROUP, TOPICS, TRANSACTION
 from kraft.broker.handling.purgatory import EVERY_CHANGE, Purgatory
-from kraft.broker.handling.reply_keys import Channel, Creation, Forwarded, Verification
+from kraft.broker.handling.reply_keys import Channel, Creation, Forwarded, MarkersSent, Verification
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.handling.steps import Handling, Result, Sender, Waiting
@@ -46,6 +46,10 @@ from kraft.broker.request.producers import DescribeProducersHandler, InitProduce
 from kraft.broker.request.quotas import ClientQuotas
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.request.verification import Verifier
+from kraft.broker.transactions.coordinator import TransactionsHandler
+from kraft.broker.transactions.marker_sender import MarkerSender
+from kraft.broker.transactions.offset_commits import TransactionOffsetsHandler
+from kraft.broker.transactions.shard import Transactions, TransactionShard
 from kraft.limits import ORPHANED_PRODUCES, UNPACKED_AT_ONCE, WAITING_PER_TURN
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, Send, WireRequest
 from metadata_log.image import MetadataImage
@@ -89,7 +93,12 @@ class Requests:
         of_metadata, of_sessions = Random(rng.getrandbits(64)), Random(rng.getrandbits(64))
         self._quotas = quotas = ClientQuotas(settings.quota_samples, settings.quota_window_ms)
         guards = TransactionGuards()
-        verifier = Verifier(settings.broker_id, settings.inter_broker_listener, settings.request_timeout_ms)
+        verifier = Verifier(
+            settings.inter_broker_listener,
+            settings.request_timeout_ms,
+            settings.transactions.add_retry_ms,
+            settings.transactions.add_retry_max_ms,
+        )
         ids = ProducerIds(settings.broker_id, settings.controller_timeout_ms)
         creation = AutoCreation(settings, manager.hosting.report)
         forwarding = Forwarding(settings)
@@ -97,12 +106,23 @@ class Requests:
         self.groups: CoordinatorRuntime[GroupsState] = CoordinatorRuntime(
             TOPICS[GROUP],
             manager,
-            lambda: GroupShard(groups),
+            lambda _: GroupShard(groups),
             CoordinatorSettings(write_timeout_ms=groups.commit_timeout_ms, codec=groups.compression_codec),
             Random(rng.getrandbits(64)),
         )
         """The groups that this broker coordinates."""
-        self._runtimes = (self.groups,)
+        transactions = settings.transactions
+        sender = MarkerSender(settings.inter_broker_listener, settings.request_timeout_ms)
+        self.transactions: CoordinatorRuntime[Transactions] = CoordinatorRuntime(
+            TOPICS[TRANSACTION],
+            manager,
+            lambda part: TransactionShard(part.number, part.leader_epoch, sender, transactions),
+            CoordinatorSettings(write_timeout_ms=settings.request_timeout_ms, shares_batches=False),
+            Random(rng.getrandbits(64)),
+        )
+        """The transactional ids that this broker coordinates."""
+        coordinator = TransactionsHandler(self.transactions, sender, ids, rights, transactions)
+        self._runtimes: tuple[CoordinatorRuntime[Any], ...] = (self.groups, self.transactions)
         self._produce = ProduceHandler(manager, settings, rights, guards, verifier, quotas)
         self.rooms = Rooms(
             produce=self._produce,
@@ -110,13 +130,15 @@ class Requests:
             offsets=ListOffsetsHandler(manager, rights),
             epochs=EpochEndHandler(manager, rights),
             deletions=DeleteRecordsHandler(manager, rights),
-            producer_ids=InitProducerIdHandler(ids, rights, settings.request_timeout_ms),
+            producer_ids=InitProducerIdHandler(ids, rights, settings.request_timeout_ms, coordinator.initialize),
             markers=MarkersHandler(manager, rights, guards, settings.request_timeout_ms, self.groups),
             producers=DescribeProducersHandler(manager, rights),
             directories=DirectoriesHandler(manager, rights),
             members=MembersHandler(self.groups, groups, rights),
             committed=OffsetsHandler(self.groups, groups, rights),
             groups=GroupAdminHandler(self.groups, rights),
+            transactions=coordinator,
+            transaction_offsets=TransactionOffsetsHandler(self.groups, settings, rights, guards, verifier),
             metadata=MetadataHandler(settings, of_metadata, rights, creation),
             forwarding=forwarding,
         )
@@ -127,6 +149,7 @@ class Requests:
             Channel: ids,
             Creation: creation,
             Forwarded: forwarding,
+            MarkersSent: coordinator,
         }
         """Whom the reply to a request belongs to, by the type of its key."""
         self._waiting = Purgatory()

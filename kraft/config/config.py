@@ -39,6 +39,7 @@ from kraft.config.providers import resolve_references
 from kraft.config.sasl_settings import SaslSettings
 from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import ConfigTls
+from kraft.config.transaction_settings import TransactionConfig, read_transactions
 
 DEFAULT_LOG_DIR: Final = TEXTS["log.dir"].default
 
@@ -146,6 +147,8 @@ class Config(Struct, frozen=True, kw_only=True):
     """What only a broker with data reads."""
     groups: GroupConfig = GroupConfig()
     """What its group coordinator reads."""
+    transactions: TransactionConfig = TransactionConfig()
+    """What its transaction coordinator reads."""
     warnings: tuple[str, ...] = ()
     """Warnings for the user before the node starts: unknown settings, settings without effect so far."""
     described: tuple[DescribedSetting, ...] = ()
@@ -334,6 +337,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         metrics_dialect=read_metrics_dialect(reader),
         data=read_data(reader) if BROKER in roles else DataConfig(),
         groups=read_groups(reader) if BROKER in roles else GroupConfig(),
+        transactions=read_transactions(reader) if BROKER in roles else TransactionConfig(),
         described=reader.described(),
         warnings=tuple(reader.warnings()),
         **reader.numbers(),

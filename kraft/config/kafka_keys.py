@@ -12,25 +12,23 @@ from typing import Final
 from kraft.config.definitions import NODE, BadValue, Definition, checked
 
 _READ: Final = """
-advertised.listeners authorizer.class.name auto.create.topics.enable auto.leader.rebalance.enable
-broker.heartbeat.interval.ms broker.id broker.rack broker.session.timeout.ms compression.type config.providers
-connection.failed.authentication.delay.ms connections.max.idle.ms connections.max.reauth.ms controlled.shutdown.enable
-controller.listener.names controller.quorum.append.linger.ms controller.quorum.auto.join.enable
-controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
-controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
-controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters cordoned.log.dirs
-default.replication.factor delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
-delegation.token.max.lifetime.ms delegation.token.secret.key delete.topic.enable early.start.listeners fetch.max.bytes
-group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
-offset.metadata.max.bytes offsets.commit.timeout.ms offsets.retention.check.interval.ms offsets.retention.minutes
-offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.replication.factor
-offsets.topic.segment.bytes
-initial.broker.registration.timeout.ms inter.broker.listener.name internal.metadata.log.segment.bytes
-internal.metadata.max.batch.size.in.bytes leader.imbalance.check.interval.seconds listener.security.protocol.map
-listeners log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.enable
-log.cleaner.io.buffer.load.factor log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio
-log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy log.dir log.dirs log.flush.interval.messages
-log.flush.interval.ms log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms log.index.interval.bytes
+add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms advertised.listeners
+authorizer.class.name auto.create.topics.enable auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id
+broker.rack broker.session.timeout.ms compression.type config.providers connection.failed.authentication.delay.ms
+connections.max.idle.ms connections.max.reauth.ms controlled.shutdown.enable controller.listener.names
+controller.quorum.append.linger.ms controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
+controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
+controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
+controller.quorum.retry.backoff.ms controller.quorum.voters cordoned.log.dirs default.replication.factor
+delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.max.lifetime.ms
+delegation.token.secret.key delete.topic.enable early.start.listeners fetch.max.bytes group.initial.rebalance.delay.ms
+group.max.session.timeout.ms group.max.size group.min.session.timeout.ms initial.broker.registration.timeout.ms
+inter.broker.listener.name internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
+leader.imbalance.check.interval.seconds listener.security.protocol.map listeners log.cleaner.backoff.ms
+log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.enable log.cleaner.io.buffer.load.factor
+log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms
+log.cleaner.threads log.cleanup.policy log.dir log.dirs log.flush.interval.messages log.flush.interval.ms
+log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms log.index.interval.bytes
 log.index.size.max.bytes log.initial.task.delay.ms log.message.timestamp.after.max.ms
 log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.check.interval.ms
 log.retention.hours log.retention.minutes log.retention.ms log.roll.hours log.roll.ms log.segment.bytes
@@ -38,13 +36,16 @@ log.segment.delete.delay.ms max.connections max.connections.per.ip max.connectio
 max.decompressed.message.bytes max.incremental.fetch.session.cache.slots max.request.partition.size.limit
 message.max.bytes metadata.log.dir metadata.log.max.record.bytes.between.snapshots
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
-metadata.max.retention.bytes metadata.max.retention.ms min.insync.replicas node.id num.partitions process.roles
-producer.id.expiration.check.interval.ms producer.id.expiration.ms queued.max.request.bytes queued.max.requests
-quota.window.num quota.window.size.seconds replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes
-replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
-replica.lag.time.max.ms replica.selector.class request.timeout.ms sasl.enabled.mechanisms sasl.jaas.config
-sasl.login.callback.handler.class sasl.login.class sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
-sasl.mechanism.controller.protocol sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
+metadata.max.retention.bytes metadata.max.retention.ms min.insync.replicas node.id num.partitions
+offset.metadata.max.bytes offsets.commit.timeout.ms offsets.retention.check.interval.ms offsets.retention.minutes
+offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.replication.factor
+offsets.topic.segment.bytes process.roles producer.id.expiration.check.interval.ms producer.id.expiration.ms
+queued.max.request.bytes queued.max.requests quota.window.num quota.window.size.seconds replica.fetch.backoff.ms
+replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
+replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class request.timeout.ms
+sasl.enabled.mechanisms sasl.jaas.config sasl.login.callback.handler.class sasl.login.class
+sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
+sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
 sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
 sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
 sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
@@ -57,7 +58,10 @@ ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.c
 ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
 ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
 ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-ssl.truststore.type transaction.partition.verification.enable unclean.leader.election.enable
+ssl.truststore.type transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
+transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
+transaction.state.log.segment.bytes transactional.id.expiration.ms unclean.leader.election.enable
 unclean.leader.election.interval.ms
 """
 READ: Final = frozenset(_READ.split())
@@ -78,7 +82,6 @@ accepted. Each with the reason.
 """
 
 _WITHOUT_EFFECT: Final = """
-add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds background.threads
 compression.gzip.level compression.lz4.level compression.zstd.level controller.performance.always.log.threshold.ms
 controller.performance.sample.period.ms controller.quota.window.num controller.quota.window.size.seconds
@@ -91,8 +94,7 @@ group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.mig
 group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
 group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
-group.coordinator.rebalance.protocols group.coordinator.threads
-group.share.assignment.interval.ms
+group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignment.interval.ms
 group.share.assignor.offload.enable group.share.assignors group.share.delivery.count.limit
 group.share.dlq.manager.class.name group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
 group.share.max.assignment.interval.ms group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms
@@ -114,8 +116,7 @@ log.cleaner.io.max.bytes.per.second log.dir.failure.timeout.ms log.flush.start.o
 log.local.retention.bytes log.local.retention.ms log.preallocate log.remote.copy.lag.bytes log.remote.copy.lag.ms
 log.roll.jitter.hours log.roll.jitter.ms metric.reporters metrics.num.samples metrics.recording.level
 metrics.sample.window.ms num.io.threads num.network.threads num.recovery.threads.per.data.dir
-num.replica.alter.log.dirs.threads num.replica.fetchers
-offsets.load.buffer.size
+num.replica.alter.log.dirs.threads num.replica.fetchers offsets.load.buffer.size
 producer.purgatory.purge.interval.requests remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
 remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms
 remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
@@ -146,10 +147,7 @@ share.coordinator.state.topic.prune.interval.ms share.coordinator.state.topic.re
 share.coordinator.state.topic.segment.bytes share.coordinator.threads share.coordinator.write.timeout.ms
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
 socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
-telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
-transaction.state.log.segment.bytes transaction.two.phase.commit.enable transactional.id.expiration.ms
+telemetry.max.bytes transaction.state.log.load.buffer.size transaction.two.phase.commit.enable
 unstable.api.versions.enable unstable.feature.versions.enable
 """
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())

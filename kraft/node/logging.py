@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from kraft.access.authorizer import UNCOORDINATED_RULE, Denial
+from kraft.access.authorizer import Denial
 from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, PeerFault, StateChanged
 from metadata_log.printable import printable
 from metadata_log.types import NO_NODE
@@ -53,13 +53,6 @@ class NodeLog:
                 self.write("leader", {"leader": name, "epoch": leader.epoch})
             case PeerFault(peer_id=peer_id, what=what):
                 self.warn("suspicious", {"peer": peer_id, "what": repr(what)})
-            case Denial(caller=caller, rule=rule) if rule == UNCOORDINATED_RULE:
-                named = repr(f"{effect.resource.name}:{effect.name}")
-                self.warn(
-                    "no-coordinator",
-                    {"principal": repr(caller.principal), "host": caller.host, "resource": named, "what": repr(rule)},
-                    kind=effect.resource.name,
-                )
             case Denial(caller=caller):
                 facts: dict[str, object] = {
                     "principal": repr(caller.principal),

@@ -64,6 +64,7 @@ def broker_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
                 quota_samples=data.quota_samples,
                 quota_window_ms=data.quota_window_seconds * 1000,
                 groups=config.groups,
+                transactions=config.transactions,
             ),
         ),
     )

@@ -41,7 +41,8 @@ S = TypeVar("S")
 Done = Callable[[Any], None]
 """Takes the result of an operation, or its `Error`."""
 FIRST_SEQUENCE: Final = 0
-"""Every batch of a coordinator has it, also without a producer, as in Kafka."""
+"""Every batch of a group coordinator has it, also without a producer, as in Kafka."""
+NO_SEQUENCE: Final = -1
 RETRY_TIMER_MS: Final = 500
 """When a timer ends again whose records were not written (`EventBasedCoordinatorTimer`)."""
 _RECORD_OVERHEAD: Final = 32
@@ -63,6 +64,8 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True):
     """How long a request waits for its records."""
     codec: int = 0
     """The codec of the batches, by Kafka's number."""
+    shares_batches: bool = True
+    """Whether the operations of a turn share a batch; a batch of one operation has no sequence number, as in Kafka."""
 
 
 class _Batch(Struct, Generic[S]):
@@ -265,7 +268,8 @@ class CoordinatorPartition(Generic[S]):
             first, second = operation.records[:half], operation.records[half:]
             error = self._add(structs.replace(operation, records=first), now_ms)
             return error if error is not Error.NONE else self._add(structs.replace(operation, records=second), now_ms)
-        if self._batch is not None and (operation.producer is not None or self._batch.size + size > room):
+        is_alone = operation.producer is not None or not self._settings.shares_batches
+        if self._batch is not None and (is_alone or self._batch.size + size > room):
             self.flush(now_ms)
         batch = self._batch
         if batch is None:
@@ -279,7 +283,7 @@ class CoordinatorPartition(Generic[S]):
         held = len(batch.records)
         batch.records += [LogRecord(at, now_ms, 0, key, value) for at, (key, value) in enumerate(pairs, held)]
         batch.size += size
-        return Error.NONE if operation.producer is None else self.flush(now_ms, operation.producer)
+        return self.flush(now_ms, operation.producer) if is_alone else Error.NONE
 
     def flush(self, now_ms: int, producer: tuple[int, int] | None = None) -> Error:
         """Append the open batch; returns why that failed, which has ended every operation of the batch before."""
@@ -317,7 +321,7 @@ class CoordinatorPartition(Generic[S]):
             transactional=producer is not None,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            base_sequence=FIRST_SEQUENCE,
+            base_sequence=FIRST_SEQUENCE if self._settings.shares_batches else NO_SEQUENCE,
         )
         done = leaders.append(part, data, now_ms, is_client=False)
         return done.error if isinstance(done, Refused) else Error.NONE

@@ -46,7 +46,7 @@ class CoordinatorRuntime(Generic[S]):
     Args:
         topic: The name of the internal topic.
         manager: The replicas of this broker.
-        new_shard: Makes the coordinator of a partition.
+        new_shard: Makes the coordinator of a partition, which this broker leads.
         settings: The settings.
         rng: The randomness.
     """
@@ -55,7 +55,7 @@ class CoordinatorRuntime(Generic[S]):
         self,
         topic: str,
         manager: ReplicaManager,
-        new_shard: Callable[[], Shard[S]],
+        new_shard: Callable[[HostedPartition], Shard[S]],
         settings: CoordinatorSettings,
         rng: Random,
     ) -> None:
@@ -111,7 +111,7 @@ class CoordinatorRuntime(Generic[S]):
         topic_id = self._manager.hosting.image.topics.by_name[self.topic]
         part = self._manager.partitions[topic_id, number]
         self.partitions[number] = CoordinatorPartition(
-            part, self._manager, self._new_shard(), self._settings, self._rng, self._answer
+            part, self._manager, self._new_shard(part), self._settings, self._rng, self._answer
         )
         self._next_ms = now_ms
 

@@ -61,7 +61,7 @@ def may_commit(committer: Committer, groups: ClassicGroups, context: Context) ->
     generation, member_id, instance_id = committer.generation, committer.member_id, committer.instance_id
     if group is None:
         if generation >= 0:
-            is_told = committer.version >= MISSING_GROUPS_SINCE and committer.producer is None
+            is_told = committer.version >= MISSING_GROUPS_SINCE
             raise ApiError(Error.GROUP_ID_NOT_FOUND if is_told else Error.ILLEGAL_GENERATION)
         if len(context.state.groups) >= GROUPS_PER_PARTITION:
             raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)

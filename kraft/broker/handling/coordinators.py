@@ -12,19 +12,12 @@ from typing import Final
 
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.records.metadata import BrokerEndpoint
-from transport.protocol.errors import Error
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
 SHARE: Final = 2
 TOPICS: Final = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state", SHARE: "__share_group_state"}
 """The topic of the coordinators, by the key type of FindCoordinator."""
-UNCOORDINATED: Final = Error.INVALID_REQUEST
-"""The error for a group or a transactional id that nobody can coordinate: no client asks again after it."""
-NO_COORDINATOR: Final = (
-    "No broker here coordinates groups or transactions: that needs a broker of Apache Kafka in the cluster, with a "
-    "replica of {topic}. Assign partitions without a group."
-)
 _INT_MIN: Final = -(2**31)
 _BLOCK: Final = 256
 """How many units of a text one sum covers: clients choose names of 32 KB."""
@@ -71,15 +64,3 @@ def place_of(image: MetadataImage, broker_id: int, listener: str) -> tuple[Broke
         return None
     at = next((one for one in broker.endpoints if one.name == listener), None)
     return None if at is None else (broker, at)
-
-
-def may_be_coordinated(image: MetadataImage, kind: int, name: str, broker_id: int) -> bool:
-    """Whether another broker may coordinate this now or later: brokers of this software never do.
-
-    While the topic of the coordinators is missing, nobody may: a broker of Kafka makes the topic when a client asks it.
-    """
-    topic_id = image.topics.by_name.get(TOPICS.get(kind, ""))
-    if topic_id is None:
-        return False
-    partitions = image.topics.by_id[topic_id].partitions
-    return any(one != broker_id for one in partitions[partition_of(name, len(partitions))].replicas)

@@ -44,6 +44,12 @@ class Verification(Struct, frozen=True, gc=False):
     number: int
 
 
+class MarkersSent(Struct, frozen=True, gc=False):
+    """Markers that end transactions, on their way to the leaders of their partitions."""
+
+    number: int
+
+
 def to_broker(key: Hashable) -> ReplyTo:
     """The address of a reply to the broker."""
     return ReplyTo(Part.BROKER, key)

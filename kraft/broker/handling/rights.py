@@ -14,7 +14,6 @@ from msgspec import Struct
 from kraft.access.authorizer import (
     CLUSTER_NAME,
     OF_A_CLUSTER,
-    UNCOORDINATED_RULE,
     AclOperation,
     AclResource,
     Authorizer,
@@ -23,7 +22,7 @@ from kraft.access.authorizer import (
     Verdict,
 )
 from kraft.access.caller import Caller, host_of_peer
-from kraft.limits import UNCOORDINATED_NAMES, VERDICT_CHARACTERS, VERDICTS
+from kraft.limits import VERDICT_CHARACTERS, VERDICTS
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
 
@@ -54,8 +53,6 @@ class Rights:
         """The authorizer over the ACLs of the last image; None if everything is allowed."""
         self.denials: list[Denial] = []
         """The denied operations, for the audit log of the node."""
-        self._uncoordinated: set[tuple[AclResource, str]] = set()
-        """The groups and transactional ids that were noted as such."""
         self._verdicts: dict[_Question, Verdict] = {}
         self._of_any: dict[_Question, bool] = {}
         """Whether a caller may perform an operation on any resource of a type: a look at all rules of the caller."""
@@ -110,16 +107,6 @@ class Rights:
         """The rights of the client of one request."""
         return Permissions(self, asked)
 
-    def note_uncoordinated(self, asked: WireRequest, resource: AclResource, name: str) -> None:
-        """Note for the log, once for each name, that a client needs a coordinator and there is none."""
-        if (resource, name[:VERDICT_CHARACTERS]) not in self._uncoordinated:
-            if len(self._uncoordinated) >= UNCOORDINATED_NAMES:
-                self._uncoordinated.clear()
-            self._uncoordinated.add((resource, name[:VERDICT_CHARACTERS]))
-            self.denials.append(
-                Denial(caller_of(asked), AclOperation.DESCRIBE, resource, name[:VERDICT_CHARACTERS], UNCOORDINATED_RULE)
-            )
-
     def take_denials(self) -> list[Denial]:
         """The denials since the last call."""
         taken, self.denials[:] = list(self.denials), []
@@ -152,10 +139,6 @@ class Permissions(Struct, frozen=True):
     ) -> bool:
         """Whether the client may perform an operation; a denial is recorded only if `is_asked` is set."""
         return self.rights(self.asked, operation, resource, name, is_asked=is_asked)
-
-    def note_uncoordinated(self, resource: AclResource, name: str) -> None:
-        """Note that the client needs a coordinator that does not exist."""
-        self.rights.note_uncoordinated(self.asked, resource, name)
 
     def on_topic(self, name: str) -> int:
         """The permitted operations on a topic, one bit for each."""

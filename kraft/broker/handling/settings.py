@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from kraft.config.described import DescribedSetting, Secret
 from kraft.config.group_settings import GroupConfig
+from kraft.config.transaction_settings import TransactionConfig
 from kraft.limits import REQUESTS_WAITING
 
 
@@ -49,3 +50,5 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     """`delegation.token.secret.key`; None for a cluster without delegation tokens."""
     groups: GroupConfig = GroupConfig()
     """What the group coordinator is set to."""
+    transactions: TransactionConfig = TransactionConfig()
+    """What the transaction coordinator is set to."""

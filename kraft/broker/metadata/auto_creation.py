@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from kraft.broker.handling.coordinators import GROUP, TOPICS
+from kraft.broker.handling.coordinators import GROUP, TOPICS, TRANSACTION
 from kraft.broker.handling.reply_keys import Creation, to_broker
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.metadata.forwarding import envelope_of
@@ -27,18 +27,21 @@ def internal_topic(settings: RequestSettings, kind: int) -> CreatableTopic | Non
 
     The count of partitions never changes afterwards: it decides which partition a name belongs to.
     """
-    if kind != GROUP:
-        return None
-    groups = settings.groups
-    configs = {
-        "compression.type": "producer",
-        "cleanup.policy": "compact",
-        "segment.bytes": str(groups.topic_segment_bytes),
-    }
+    of = settings.transactions if kind == TRANSACTION else settings.groups
+    configs = {"cleanup.policy": "compact", "segment.bytes": str(of.topic_segment_bytes)}
+    match kind:
+        case _ if kind == GROUP:
+            configs["compression.type"] = "producer"
+        case _ if kind == TRANSACTION:
+            configs["compression.type"] = "uncompressed"
+            configs["min.insync.replicas"] = str(settings.transactions.topic_min_isr)
+            configs["unclean.leader.election.enable"] = "false"
+        case _:
+            return None
     return CreatableTopic(
         name=TOPICS[kind],
-        num_partitions=groups.topic_partitions,
-        replication_factor=groups.topic_replication_factor,
+        num_partitions=of.topic_partitions,
+        replication_factor=of.topic_replication_factor,
         configs=[CreatableTopicConfig(name, value) for name, value in configs.items()],
     )
 

@@ -12,14 +12,10 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.broker.handling.coordinators import (
     GROUP,
-    NO_COORDINATOR,
     SHARE,
     TOPICS,
     TRANSACTION,
-    UNCOORDINATED,
     coordinator_of,
-    may_be_coordinated,
-    place_of,
 )
 from kraft.broker.handling.rights import Permissions
 from kraft.limits import NAME_CHARACTERS_PER_STEP
@@ -32,9 +28,7 @@ BATCHED_SINCE: Final = 4
 """The first version with several keys in a request."""
 SHARES_SINCE: Final = 6
 """The first version with coordinators of share groups."""
-RESOURCES: Final = {GROUP: AclResource.GROUP, TRANSACTION: AclResource.TRANSACTIONAL_ID}
-"""What a client names, by the key type."""
-COORDINATED: Final = frozenset((GROUP,))
+COORDINATED: Final = frozenset((GROUP, TRANSACTION))
 """What brokers of this software coordinate, by the key type."""
 _NO_ERROR: Final = "NONE"
 """Kafka names the error of an answer without one, in the versions for one key."""
@@ -51,11 +45,9 @@ def find_coordinator(
 ) -> Generator[None, None, FindCoordinatorResponse]:
     """The leader of the partition of the coordinators' topic that each key belongs to.
 
-    COORDINATOR_NOT_AVAILABLE while the partition of the key has no leader: a client asks again. What this software does
-    not coordinate has that error, too, if this broker leads the partition and another one has a replica. While the
-    topic of such coordinators does not exist, or this broker has the only replica, nobody coordinates; for a
-    transactional id this broker names itself then, because librdkafka takes only the error of InitProducerId for final.
-    A client without the right to describe the group or the transactional id has the error for that instead.
+    COORDINATOR_NOT_AVAILABLE while the partition of the key has no leader, or if this broker leads it and does not
+    coordinate such things: a client asks again. A client without the right to describe the group or the transactional
+    id has the error for that instead.
 
     Args:
         image: The metadata.
@@ -72,19 +64,11 @@ def find_coordinator(
     def find(key: str) -> Coordinator:
         error = _refusal(request.key_type, key, version, permissions)
         found = coordinator_of(image, request.key_type, key, listener) if error is Error.NONE else None
-        if error is Error.NONE and found is None and request.key_type in COORDINATED:
-            return _absent(key, Error.COORDINATOR_NOT_AVAILABLE)
-        if error is Error.NONE and request.key_type not in COORDINATED and (found is None or found[0].id == broker_id):
-            if may_be_coordinated(image, request.key_type, key, broker_id):
-                return _absent(key, Error.COORDINATOR_NOT_AVAILABLE)
-            if request.key_type in RESOURCES:
-                permissions.note_uncoordinated(RESOURCES[request.key_type], key)
-            found = place_of(image, broker_id, listener) if request.key_type == TRANSACTION else None
-            if found is None:
-                text = NO_COORDINATOR.format(topic=TOPICS.get(request.key_type, "its topic"))
-                return _absent(key, UNCOORDINATED, text)
+        if error is Error.NONE and request.key_type not in COORDINATED and found is not None:
+            # A broker of this software does not coordinate shares, whatever it leads; another one may, later.
+            found = None if found[0].id == broker_id else found
         if found is None:
-            return _absent(key, error)
+            return _absent(key, error or Error.COORDINATOR_NOT_AVAILABLE)
         broker, at = found
         return Coordinator(key=key, node_id=broker.id, host=at.host, port=at.port, error_message="")
 

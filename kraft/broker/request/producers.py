@@ -2,18 +2,17 @@
 `RPCProducerIdManager`, `ReplicaManager.activeProducerState`).
 
 A broker asks the active controller for a block of 1000 ids, and for the next block once most of the present one is
-used. Transactional ids need a transaction coordinator, and no broker of ours is one yet.
+used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.handling.coordinators import UNCOORDINATED
 from kraft.broker.handling.reply_keys import Channel, to_broker
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling
@@ -126,15 +125,33 @@ class ProducerIds:
 
 
 class InitProducerIdHandler:
-    """Answers InitProducerId requests."""
+    """Answers InitProducerId requests.
 
-    def __init__(self, ids: ProducerIds, rights: Rights, timeout_ms: int) -> None:
+    Args:
+        ids: The producer ids that this broker may give out.
+        rights: What clients may do.
+        timeout_ms: For how long a producer waits for an id at most.
+        initialize: What answers a producer with a transactional id.
+    """
+
+    def __init__(
+        self,
+        ids: ProducerIds,
+        rights: Rights,
+        timeout_ms: int,
+        initialize: Callable[[WireRequest, MetadataImage, int], Answer | None],
+    ) -> None:
         self._ids = ids
+        self._initialize = initialize
         self._rights = rights
         self._timeout_ms = timeout_ms
 
-    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | WaitingProducer:
-        """The answer; or the request, if it waits for a block of ids."""
+    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | WaitingProducer | None:
+        """The answer; or the request, if it waits for a block of ids. None if a coordinator answers it later."""
+        message = request.message
+        assert isinstance(message, InitProducerIdRequest), message
+        if message.transactional_id is not None:
+            return self._initialize(request, image, now_ms)
         return self._answer(request) or WaitingProducer(request, self._timeout_ms)
 
     def is_complete(self, waiting: WaitingProducer, image: MetadataImage) -> bool:
@@ -158,13 +175,6 @@ class InitProducerIdHandler:
         return Answer(request.request_id, InitProducerIdResponse(producer_id=found, producer_epoch=0))
 
     def _refusal(self, request: WireRequest, message: InitProducerIdRequest) -> Error:
-        if message.transactional_id is not None:
-            if not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, message.transactional_id):
-                return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            if message.transactional_id:
-                # Whoever named this broker as the coordinator will do so again: an error that ends the client.
-                self._rights.note_uncoordinated(request, AclResource.TRANSACTIONAL_ID, message.transactional_id)
-            return UNCOORDINATED
         rights = self._rights
         if not rights.of_any(request, AclOperation.WRITE, AclResource.TOPIC) and not rights(
             request, AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER

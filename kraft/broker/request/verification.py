@@ -70,13 +70,17 @@ class Verifier:
     """The verifications of a broker that are under way.
 
     Args:
-        broker_id: This broker, which coordinates nothing.
         listener: The listener at which brokers reach each other.
         timeout_ms: How long one request to a coordinator may take, in ms.
+        retry_ms: After how long a coordinator is asked again that still ends the last transaction, in ms.
+        give_up_ms: For how long it is asked, in ms.
     """
 
-    def __init__(self, broker_id: int, listener: str, timeout_ms: int) -> None:
-        self._broker_id = broker_id
+    def __init__(
+        self, listener: str, timeout_ms: int, retry_ms: int = RETRY_MS, give_up_ms: int = RETRY_MAX_MS
+    ) -> None:
+        self._retry_ms = retry_ms
+        self._give_up_ms = give_up_ms
         self._listener = listener
         self._timeout_ms = timeout_ms
         self._last_number = 0
@@ -97,7 +101,7 @@ class Verifier:
 
         A coordinator is asked even if the request does not wait any more: its connection may be gone, or too many wait.
         """
-        asking = Asking(request_id, transaction, now_ms + RETRY_MAX_MS)
+        asking = Asking(request_id, transaction, now_ms + self._give_up_ms)
         if len(self) < VERIFICATIONS:
             self._queue(asking, image)
         else:
@@ -107,7 +111,7 @@ class Verifier:
     def _queue(self, asking: Asking, image: MetadataImage) -> None:
         wanted = asking.transaction
         found = coordinator_of(image, TRANSACTION, wanted.name, self._listener)
-        if found is None or found[0].id == self._broker_id:
+        if found is None:
             self._end(asking, Error.COORDINATOR_NOT_AVAILABLE)
             return
         queued = self._queued.setdefault(found[0].id, {})
@@ -180,7 +184,7 @@ class Verifier:
     def _judge(self, asking: Asking, errors: Errors, now_ms: int) -> None:
         is_early = asking.transaction.adds and Error.CONCURRENT_TRANSACTIONS in errors.values()
         if is_early and now_ms < asking.give_up_ms:
-            self._again.append((now_ms + RETRY_MS, asking))
+            self._again.append((now_ms + self._retry_ms, asking))
         else:
             self._note(asking, errors)
 

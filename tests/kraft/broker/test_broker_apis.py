@@ -18,6 +18,7 @@ from transport.protocol.broker_listener import AT_BROKERS, advertised, broker_re
 
 ROOT = Path(__file__).resolve().parents[3]
 CHANGING = {
+    *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT),
     *(ApiKey.PRODUCE, ApiKey.DELETE_RECORDS, ApiKey.INIT_PRODUCER_ID, ApiKey.WRITE_TXN_MARKERS),
     ApiKey.ALTER_REPLICA_LOG_DIRS,
 }

@@ -192,8 +192,8 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one() -> None:
 
 def test_settings_of_a_broker_cause_no_warning_and_those_without_effect_cause_one() -> None:
     assert Config.parse(GOOD + "log.retention.hours=1\nssl.protocol=TLS\n").warnings == ()
-    lines = "num.io.threads=3\nlistener.name.controller.socket.send.buffer.bytes=1\noffsets.topic.num.partitions=5\n"
-    names = "listener.name.controller.socket.send.buffer.bytes, num.io.threads, offsets.topic.num.partitions"
+    lines = "num.io.threads=3\nlistener.name.controller.socket.send.buffer.bytes=1\ntelemetry.max.bytes=5\n"
+    names = "listener.name.controller.socket.send.buffer.bytes, num.io.threads, telemetry.max.bytes"
     assert Config.parse(GOOD + lines, source="f").warnings == (f"without effect in this software: {names} (f)",)
 
 

@@ -153,13 +153,12 @@ def test_the_coordinator_of_a_transactional_id_is_the_one_that_kafka_names(name:
     assert (found.error_code, found.error_message) == (Error.NONE, "" if version >= 4 else "NONE")
 
 
-def test_a_broker_does_not_name_itself_as_coordinator():
-    """Brokers of this software coordinate nothing."""
+def test_a_broker_names_itself_as_coordinator():
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=["ptx-1", "ptx-2"])
     answer = answer_to(new_requests(broker_id=102), asked(request, 6, 10), image_at(NOW))
     assert isinstance(answer, FindCoordinatorResponse)
     errors = [(one.error_code, one.node_id) for one in answer.coordinators]
-    assert errors == [(Error.COORDINATOR_NOT_AVAILABLE, -1), (Error.NONE, 103)]
+    assert errors == [(Error.NONE, 102), (Error.NONE, 103)]
 
 
 @pytest.mark.parametrize(
@@ -170,13 +169,34 @@ def test_names_are_hashed_as_java_does(text: str, value: int):
     assert partition_of(text, 50) == (0 if value == -(2**31) else abs(value)) % 50
 
 
-@pytest.mark.parametrize("version", range(7))
-def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: int):
+CREATED: dict[str, tuple[int, dict[str, str]]] = {
+    "__consumer_offsets": (
+        0,
+        {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"},
+    ),
+    "__transaction_state": (
+        1,
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "2",
+            "segment.bytes": "104857600",
+            "unclean.leader.election.enable": "false",
+        },
+    ),
+}
+"""The topics of coordinators with the key type of FindCoordinator, as Kafka makes them."""
+
+
+@pytest.mark.parametrize("name", CREATED)
+@pytest.mark.parametrize("version", range(1, 7))
+def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: int, name: str):
     """Once, however many ask; they ask again."""
+    kind, configs = CREATED[name]
     keys: dict[str, Any] = {"coordinator_keys": ["g", "h"]} if version >= 4 else {"key": "g"}
     requests, image = new_requests(), MetadataImage()
     for _ in range(2):
-        answer = answer_to(requests, asked(FindCoordinatorRequest(**keys), version, 10), image)
+        answer = answer_to(requests, asked(FindCoordinatorRequest(key_type=kind, **keys), version, 10), image)
         assert isinstance(answer, FindCoordinatorResponse)
         encode(answer, version)
         errors = [one.error_code for one in answer.coordinators] if version >= 4 else [answer.error_code]
@@ -184,23 +204,8 @@ def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: 
     (sent,) = [one for one in requests.poll(NOW, image) if isinstance(one, Send)]
     assert isinstance(sent.message, CreateTopicsRequest)
     (topic,) = sent.message.topics
-    assert (topic.name, topic.num_partitions, topic.replication_factor) == ("__consumer_offsets", 50, 3)
-    assert {one.name: one.value for one in topic.configs} == {
-        "cleanup.policy": "compact",
-        "compression.type": "producer",
-        "segment.bytes": "104857600",
-    }
-
-
-def test_a_transaction_without_coordinator_is_refused_by_the_broker_that_was_asked():
-    """librdkafka asks for ever where FindCoordinator fails, and names the error of InitProducerId."""
-    image = image_at(NOW)
-    topics = image.topics
-    without = replace(image, topics=replace(topics, by_name=topics.by_name.delete("__transaction_state")))
-    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["ptx-1"])
-    answer = answer_to(new_requests(broker_id=102), asked(request, 6, 10), without)
-    assert isinstance(answer, FindCoordinatorResponse)
-    assert [(one.error_code, one.node_id) for one in answer.coordinators] == [(Error.NONE, 102)]
+    assert (topic.name, topic.num_partitions, topic.replication_factor) == (name, 50, 3)
+    assert {one.name: one.value for one in topic.configs} == configs
 
 
 def listed(version: int, *types: int) -> ListConfigResourcesResponse:

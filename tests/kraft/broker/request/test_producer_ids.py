@@ -97,13 +97,6 @@ def test_the_next_block_is_requested_early_and_used_when_the_present_one_is_empt
     assert (ids.take(), ids.take()) == (309, None)
 
 
-def test_a_transactional_producer_is_told_that_this_broker_is_no_coordinator() -> None:
-    brokers = new_brokers()
-    for name, error in (("t", Error.INVALID_REQUEST), ("", Error.INVALID_REQUEST)):
-        response = response_of(brokers.send(101, InitProducerIdRequest(transactional_id=name))[1])
-        assert (response.error_code, response.producer_id, response.producer_epoch) == (error, -1, -1)
-
-
 def test_half_of_a_producer_identity_is_a_mistake() -> None:
     half = InitProducerIdRequest(transactional_id=None, producer_id=5)
     assert response_of(new_brokers().send(101, half)[1]).error_code == Error.INVALID_REQUEST
