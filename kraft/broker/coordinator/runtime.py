@@ -262,6 +262,10 @@ class CoordinatorRuntime(Generic[S]):
             if one.status is Status.LOADING and not has_loaded:
                 has_loaded = True
                 one.load_more(self._image, now_ms)
+                if one.status is Status.ACTIVE:
+                    # The high watermark may have moved meanwhile, and may still move.
+                    one.advance(now_ms)
+                    self._note(one)
                 # The others go on before it does.
                 self.partitions[number] = self.partitions.pop(number)
             elif one.status is Status.ACTIVE:

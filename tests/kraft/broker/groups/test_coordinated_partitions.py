@@ -243,3 +243,17 @@ def test_offsets_are_deleted() -> None:
     assert codes == [0, Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_OR_PARTITION]
     assert brokers.committed() == (-1, 0)
     assert brokers.ask(OffsetDeleteRequest("none", topics)).error_code == Error.GROUP_ID_NOT_FOUND
+
+
+def test_a_new_leader_tells_what_is_committed_once_its_followers_have_fetched() -> None:
+    brokers = GroupBrokers(REPLICATED, ORDERS)
+    number = brokers.send(committing(7))
+    brokers.brokers.replicate(GROUPS_KEY)
+    brokers.wait(0)
+    assert brokers.answers.pop(number).topics[0].partitions[0].error_code == 0
+    brokers.brokers.part(102, GROUPS_KEY).log.high_watermark = 0
+    lead(brokers, 102)
+    assert brokers.committed(broker_id=102) == (-1, 0)
+    brokers.brokers.replicate(GROUPS_KEY)
+    brokers.wait(0, 102)
+    assert brokers.committed(broker_id=102) == (7, 0)
