@@ -106,6 +106,7 @@ LAYERS = (
             *("kraft.access", "kraft.wire", "metadata_log", "transport.protocol"),
         ),
     ),
+    Layer(("kraft.broker.groups.consumer.hashing",), ("metadata_log.image",), ("xxhash",)),
     Layer(
         ("kraft.broker.coordinator",),
         (
@@ -222,6 +223,7 @@ PACKAGES = {
     "kraft.broker.request": "data requests: Produce, Fetch with sessions, offsets, producer ids",
     "kraft.broker.coordinator": "what coordinators share: load, writes, committed reads, timers of a partition",
     "kraft.broker.groups.assignors": "the assignors of consumer groups: which member should get which partitions",
+    "kraft.broker.groups.consumer": "consumer groups of KIP-848: members, epochs, targets, reconciliation, replay",
     "kraft.broker.groups": "groups and their offsets: state machines, replay, what they answer",
     "kraft.broker.transactions": "transactional ids: state machine, replay, markers, what they answer",
     "kraft.broker": "a broker as one object: its APIs, requests, registration, metadata for its replicas",

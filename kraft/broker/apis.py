@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation
 from kraft.access.errors import ApiError
-from kraft.broker.groups import admin_handler, members_handler, offsets_handler
+from kraft.broker.groups import admin_handler, consumer_handler, members_handler, offsets_handler
 from kraft.broker.groups.admin_handler import GroupAdminHandler
+from kraft.broker.groups.consumer_handler import ConsumerGroupHandler
 from kraft.broker.groups.members_handler import MembersHandler
 from kraft.broker.groups.offsets_handler import OffsetsHandler
 from kraft.broker.handling.steps import Handling, Result
@@ -88,6 +89,7 @@ class Rooms(Struct, frozen=True):
     directories: DirectoriesHandler
     members: MembersHandler
     committed: OffsetsHandler
+    consumers: ConsumerGroupHandler
     groups: GroupAdminHandler
     transactions: TransactionsHandler
     transaction_offsets: TransactionOffsetsHandler
@@ -143,6 +145,8 @@ def apis_of(rooms: Rooms) -> dict[int, Api]:
         ApiKey.SYNC_GROUP: Api(begin=one.members.sync, refuse=members_handler.refuse_sync),
         ApiKey.HEARTBEAT: Api(begin=one.members.heartbeat, refuse=members_handler.refuse_heartbeat),
         ApiKey.LEAVE_GROUP: Api(begin=one.members.leave, refuse=members_handler.refuse_leave),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: Api(begin=one.consumers.heartbeat, refuse=consumer_handler.refuse_heartbeat),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: Api(begin=one.consumers.describe, refuse=consumer_handler.refuse_describe),
         ApiKey.OFFSET_COMMIT: Api(begin=one.committed.commit, refuse=offsets_handler.refuse_commit),
         ApiKey.OFFSET_FETCH: Api(
             begin=one.committed.fetch,

@@ -20,6 +20,7 @@ from kraft.broker.apis import Api, Rooms, apis_of
 from kraft.broker.coordinator.partition import CoordinatorSettings
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.groups.admin_handler import GroupAdminHandler
+from kraft.broker.groups.consumer_handler import ConsumerGroupHandler
 from kraft.broker.groups.members_handler import MembersHandler
 from kraft.broker.groups.offsets_handler import OffsetsHandler
 from kraft.broker.groups.shard import GroupShard
@@ -136,6 +137,7 @@ class Requests:
             directories=DirectoriesHandler(manager, rights),
             members=MembersHandler(self.groups, groups, rights),
             committed=OffsetsHandler(self.groups, groups, rights),
+            consumers=ConsumerGroupHandler(self.groups, groups.consumer, rights),
             groups=GroupAdminHandler(self.groups, rights),
             transactions=coordinator,
             transaction_offsets=TransactionOffsetsHandler(self.groups, settings, rights, guards, verifier),

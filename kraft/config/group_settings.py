@@ -23,8 +23,55 @@ _KEYS: Final = {
     "max_size": "group.max.size",
 }
 """The setting of each field of `GroupConfig`."""
+_CONSUMER_KEYS: Final = {
+    "session_timeout_ms": "group.consumer.session.timeout.ms",
+    "heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
+    "assignment_interval_ms": "group.consumer.assignment.interval.ms",
+    "max_size": "group.consumer.max.size",
+    "assignors": "group.consumer.assignors",
+    "migration_policy": "group.consumer.migration.policy",
+    "regex_refresh_ms": "group.consumer.regex.refresh.interval.ms",
+}
+"""The setting of each field of `ConsumerGroupConfig`."""
+ASSIGNORS: Final = ("uniform", "range")
+"""The assignors that there are; this software loads no classes of Java."""
+_BOUNDED: Final = (
+    (
+        ("group.consumer.session.timeout.ms", 45_000),
+        ("group.consumer.min.session.timeout.ms", 45_000),
+        ("group.consumer.max.session.timeout.ms", 60_000),
+    ),
+    (
+        ("group.consumer.heartbeat.interval.ms", 5000),
+        ("group.consumer.min.heartbeat.interval.ms", 5000),
+        ("group.consumer.max.heartbeat.interval.ms", 15_000),
+    ),
+    (
+        ("group.consumer.assignment.interval.ms", 1000),
+        ("group.consumer.min.assignment.interval.ms", 0),
+        ("group.consumer.max.assignment.interval.ms", 15_000),
+    ),
+)
+"""Settings with their least and greatest values, and the defaults of all."""
+_PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
 _CODECS: Final = 5
 _CODEC: Final = "offsets.topic.compression.codec"
+
+
+class ConsumerGroupConfig(Struct, frozen=True, kw_only=True):
+    """What a coordinator of consumer groups (KIP-848) reads; the defaults are Kafka's."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5000
+    assignment_interval_ms: int = 1000
+    max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ASSIGNORS
+    """The assignors that members may ask for; the first is for those that do not ask."""
+    migration_policy: str = "bidirectional"
+    """Whether groups change between the classic and the consumer protocol: also upgrade, downgrade and disabled."""
+    regex_refresh_ms: int = 600_000
+    is_enabled: bool = True
+    """Whether `group.coordinator.rebalance.protocols` has the protocol."""
 
 
 class GroupConfig(Struct, frozen=True, kw_only=True):
@@ -45,6 +92,7 @@ class GroupConfig(Struct, frozen=True, kw_only=True):
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3000
     max_size: int = 2**31 - 1
+    consumer: ConsumerGroupConfig = ConsumerGroupConfig()
 
 
 def read_groups(reader: SettingsReader) -> GroupConfig:
@@ -52,4 +100,26 @@ def read_groups(reader: SettingsReader) -> GroupConfig:
     found: dict[str, Any] = {field: reader.value(key) for field, key in _KEYS.items() if key in reader.settings}
     if not 0 <= found.get("compression_codec", 0) < _CODECS:
         raise reader.bad(_CODEC, "there is no such codec", hint="Allowed: 0 (none) to 4 (zstd).")
-    return GroupConfig(**found)
+    return GroupConfig(**found, consumer=_read_consumer(reader))
+
+
+def _read_consumer(reader: SettingsReader) -> ConsumerGroupConfig:
+    found: dict[str, Any] = {
+        field: reader.value(key) for field, key in _CONSUMER_KEYS.items() if key in reader.settings
+    }
+    if "migration_policy" in found:
+        found["migration_policy"] = found["migration_policy"].lower()
+    if "assignors" in found:
+        found["assignors"] = tuple(found["assignors"])
+        if unknown := [one for one in found["assignors"] if one not in ASSIGNORS]:
+            key = _CONSUMER_KEYS["assignors"]
+            raise reader.bad(key, f"there is no assignor {unknown[0]}", hint=f"There are {', '.join(ASSIGNORS)}.")
+    if _PROTOCOLS in reader.settings:
+        protocols: Any = reader.value(_PROTOCOLS)
+        found["is_enabled"] = "consumer" in [one.lower() for one in protocols]
+    for bounded in _BOUNDED:
+        values: list[Any] = [reader.value(key) if key in reader.settings else usual for key, usual in bounded]
+        if not values[1] <= values[0] <= values[2]:
+            (key, _), (least, _), (most, _) = bounded
+            raise reader.bad(key, f"it is not between {least} ({values[1]}) and {most} ({values[2]})")
+    return ConsumerGroupConfig(**found)

@@ -21,6 +21,12 @@ controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms 
 controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
 controller.quorum.retry.backoff.ms controller.quorum.voters cordoned.log.dirs default.replication.factor
 delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.max.lifetime.ms
+group.consumer.assignment.interval.ms group.consumer.assignors group.consumer.heartbeat.interval.ms
+group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
+group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
+group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
+group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
+group.coordinator.rebalance.protocols
 delegation.token.secret.key delete.topic.enable early.start.listeners fetch.max.bytes group.initial.rebalance.delay.ms
 group.max.session.timeout.ms group.max.size group.min.session.timeout.ms initial.broker.registration.timeout.ms
 inter.broker.listener.name internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
@@ -87,14 +93,10 @@ compression.gzip.level compression.lz4.level compression.zstd.level controller.p
 controller.performance.sample.period.ms controller.quota.window.num controller.quota.window.size.seconds
 controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
 errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
-fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.consumer.assignment.interval.ms
-group.consumer.assignor.offload.enable group.consumer.assignors group.consumer.heartbeat.interval.ms
-group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
-group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
-group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
-group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
+fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
+group.consumer.assignor.offload.enable
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
-group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignment.interval.ms
+group.coordinator.threads group.share.assignment.interval.ms
 group.share.assignor.offload.enable group.share.assignors group.share.delivery.count.limit
 group.share.dlq.manager.class.name group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
 group.share.max.assignment.interval.ms group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms

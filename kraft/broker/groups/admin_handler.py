@@ -12,7 +12,8 @@ from kraft.access.errors import ApiError
 from kraft.broker.coordinator.partition import CoordinatorPartition, Status
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.groups.classic import ClassicGroups
-from kraft.broker.groups.classic_group import GroupState
+from kraft.broker.groups.classic_group import CONSUMER, GroupState
+from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.offsets import delete_group
 from kraft.broker.groups.state import GroupsState
 from kraft.broker.handling.rights import Rights
@@ -21,7 +22,6 @@ from kraft.limits import GROUPS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order_by_runs
-from metadata_log.records.consumer_offsets import GroupMetadataValue
 from transport.protocol.errors import Error
 from transport.protocol.messages import delete_groups as deletions
 from transport.protocol.messages import describe_groups as descriptions
@@ -168,7 +168,8 @@ def _listed(known: CoordinatorPartition[GroupsState], state: GroupsState, group_
     if live is not None:
         return lists.ListedGroup(group_id, live.protocol_type, live.state.value, CLASSIC)
     recorded = state.groups[group_id]
-    assert isinstance(recorded, GroupMetadataValue), recorded
+    if isinstance(recorded, ConsumerGroup):
+        return lists.ListedGroup(group_id, CONSUMER, recorded.state.value, CONSUMER)
     group_state = GroupState.STABLE if recorded.members else GroupState.EMPTY
     return lists.ListedGroup(group_id, recorded.protocol_type, group_state.value, CLASSIC)
 

@@ -53,7 +53,7 @@ class MembersHandler:
         return self._runtime.write(
             self._runtime.number_of(message.group_id),
             request,
-            lambda shard, context: shard.classic.join(request, context),
+            lambda shard, context: shard.join(request, context),
             lambda error: _refused_join(request, error),
             now_ms,
         )

@@ -11,7 +11,9 @@ from kraft.access.errors import ApiError
 from kraft.broker.coordinator.shard import Context, Operation, Record
 from kraft.broker.groups.classic import ClassicGroups, session
 from kraft.broker.groups.classic_group import CONSUMER, ClassicGroup, GroupState
-from kraft.broker.groups.state import NO_OFFSETS, GroupsState, Offset, Place
+from kraft.broker.groups.consumer.commits import CheckPartition, check_commit
+from kraft.broker.groups.consumer.draft import tombstones
+from kraft.broker.groups.state import NO_OFFSETS, GroupsState, Offset, Place, consumer_group
 from kraft.config.group_settings import GroupConfig
 from kraft.limits import GROUPS_PER_PARTITION, OFFSETS_PER_GROUP
 from metadata_log.records.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
@@ -82,11 +84,27 @@ def may_commit(committer: Committer, groups: ClassicGroups, context: Context) ->
     return group
 
 
+def _check_of_consumer(committer: Committer, context: Context) -> CheckPartition | None:
+    """What a consumer group says of a commit; None for other groups, ApiError if it refuses."""
+    group = consumer_group(context.state, committer.group_id)
+    if group is None:
+        return None
+    return check_commit(
+        group,
+        committer.member_id,
+        committer.instance_id,
+        committer.generation,
+        committer.version,
+        transactional=committer.producer is not None,
+    )
+
+
 def commit(
     committer: Committer, commits: Iterable[Commit], groups: ClassicGroups, settings: GroupConfig, context: Context
 ) -> Operation:
     """Commit offsets; the result has the error of each topic and partition."""
-    group = may_commit(committer, groups, context)
+    check = _check_of_consumer(committer, context)
+    group = may_commit(committer, groups, context) if check is None else None
     if group is not None and committer.producer is None and committer.member_id in group.members:
         member = group.members[committer.member_id]
         context.timers.set(session(group, member.member_id), context.now_ms + member.session_timeout_ms)
@@ -100,6 +118,8 @@ def commit(
     room = OFFSETS_PER_GROUP - len(known)
     for one in commits:
         place = one.topic, one.partition
+        if check is not None:
+            check(one.topic_id, one.partition)
         errors[place] = Error.NONE
         room -= place not in known
         if units(one.metadata) > settings.metadata_max_characters:
@@ -162,16 +182,20 @@ def all_places(state: GroupsState, group_id: str) -> dict[Place, None]:
 
 def delete_offsets(group_id: str, places: Iterable[Place], groups: ClassicGroups, context: Context) -> Operation:
     """Forget offsets that no member is subscribed to; the result has the error of each partition."""
+    consumer = consumer_group(context.state, group_id)
     group = groups.find(group_id, context.state)
-    if group is None:
+    if group is None and consumer is None:
         raise ApiError(Error.GROUP_ID_NOT_FOUND)
-    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+    if group is not None and group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
         raise ApiError(Error.NON_EMPTY_GROUP)
     errors: dict[Place, Error] = {}
     records: list[Record] = []
     known = all_places(context.state, group_id)
     for place in places:
-        is_used = group.protocol_type == CONSUMER and group.is_subscribed(place[0])
+        if consumer is not None:
+            is_used = consumer.subscribes_to(place[0])
+        else:
+            is_used = group is not None and group.protocol_type == CONSUMER and group.is_subscribed(place[0])
         errors[place] = Error.GROUP_SUBSCRIBED_TO_TOPIC if is_used else Error.NONE
         if not is_used and place in known:
             records.append(tombstone(group_id, place))
@@ -180,12 +204,17 @@ def delete_offsets(group_id: str, places: Iterable[Place], groups: ClassicGroups
 
 def delete_group(group_id: str, groups: ClassicGroups, context: Context) -> Operation:
     """Forget a group without members, and its offsets."""
+    records = [tombstone(group_id, place) for place in all_places(context.state, group_id)]
+    consumer = consumer_group(context.state, group_id)
+    if consumer is not None:
+        if consumer.members:
+            raise ApiError(Error.NON_EMPTY_GROUP)
+        return Operation((*records, *tombstones(consumer)), Error.NONE)
     group = groups.find(group_id, context.state)
     if group is None:
         raise ApiError(Error.GROUP_ID_NOT_FOUND)
     if group.state is not GroupState.EMPTY:
         raise ApiError(Error.NON_EMPTY_GROUP)
-    records = [tombstone(group_id, place) for place in all_places(context.state, group_id)]
 
     def ended(error: Error, context: Context) -> None:
         if error is Error.NONE and group_id not in context.state.groups:
@@ -197,30 +226,47 @@ def delete_group(group_id: str, groups: ClassicGroups, context: Context) -> Oper
 def expired(group_id: str, groups: ClassicGroups, settings: GroupConfig, context: Context) -> Operation:
     """Forget the offsets of a group that are too old, and the group with the last one (`cleanupExpiredOffsets`)."""
     state, now_ms = context.state, context.now_ms
+    consumer = consumer_group(state, group_id)
     group = groups.find(group_id, state)
-    if group is None:
+    if group is None and consumer is None:
         return Operation()
     known = state.offsets.get(group_id, NO_OFFSETS)
-    gone = [place for place, one in known.items() if _is_expired(group, place, one, settings, now_ms)]
+    if group is not None:
+        since = {place: _expires_since(group, place, one) for place, one in known.items()}
+    else:
+        assert consumer is not None, group_id
+        since = {place: None if consumer.subscribes_to(place[0]) else one.committed_ms for place, one in known.items()}
     pending = set(state.pending_places(group_id))
-    gone = [place for place in gone if place not in pending]
+    gone = [
+        place
+        for place, since_ms in since.items()
+        if place not in pending and _is_expired(known[place], since_ms, settings, now_ms)
+    ]
     records = [tombstone(group_id, place) for place in sorted(gone)]
-    if len(gone) == len(known) and not pending and group.state is GroupState.EMPTY and not group.pending:
-        records.append(Record(GroupMetadataKey(group=group_id)))
+    if len(gone) == len(known) and not pending:
+        if consumer is not None and not consumer.members:
+            records += tombstones(consumer)
+        elif group is not None and group.state is GroupState.EMPTY and not group.pending:
+            records.append(Record(GroupMetadataKey(group=group_id)))
     return Operation(records, is_atomic=False)
 
 
-def _is_expired(group: ClassicGroup, place: Place, one: Offset, settings: GroupConfig, now_ms: int) -> bool:
-    since_ms = one.committed_ms
+def _expires_since(group: ClassicGroup, place: Place, one: Offset) -> int | None:
+    """Since when an offset grows old; None if it does not."""
     if group.protocol_type:
         match group.state:
             case GroupState.EMPTY:
-                since_ms = group.state_ms if group.state_ms >= 0 else one.committed_ms
+                return group.state_ms if group.state_ms >= 0 else one.committed_ms
             case GroupState.STABLE if group.protocol_type == CONSUMER:
-                if group.is_subscribed(place[0]):
-                    return False
+                return None if group.is_subscribed(place[0]) else one.committed_ms
             case _:
-                return False
+                return None
+    return one.committed_ms
+
+
+def _is_expired(one: Offset, since_ms: int | None, settings: GroupConfig, now_ms: int) -> bool:
+    if since_ms is None:
+        return False
     if one.expires_ms >= 0:
         return now_ms >= one.expires_ms
     return now_ms - since_ms >= settings.retention_minutes * 60_000

@@ -14,6 +14,7 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.coordinator.shard import Context, Operation
+from kraft.broker.groups.consumer.commits import check_fetch
 from kraft.broker.groups.offsets import (
     NO_OFFSET,
     NO_RETENTION,
@@ -23,7 +24,7 @@ from kraft.broker.groups.offsets import (
     delete_offsets,
     fetched,
 )
-from kraft.broker.groups.state import NO_OFFSETS, GroupsState, Offset, Place
+from kraft.broker.groups.state import NO_OFFSETS, GroupsState, Offset, Place, consumer_group
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling
 from kraft.config.group_settings import GroupConfig
@@ -203,7 +204,7 @@ class OffsetsHandler:
         self, request: WireRequest, image: MetadataImage, group: fetches.OffsetFetchRequestGroup
     ) -> Handling[_Wanted]:
         """What a client may have of a group."""
-        found = _Wanted(group.group_id, has_all=group.topics is None)
+        found = _Wanted(group.group_id, group.member_id, group.member_epoch, has_all=group.topics is None)
         if not self._rights(request, AclOperation.DESCRIBE, AclResource.GROUP, group.group_id):
             found.error = Error.GROUP_AUTHORIZATION_FAILED
             found.has_all = False
@@ -226,6 +227,13 @@ class OffsetsHandler:
         self, request: WireRequest, image: MetadataImage, wanted: _Wanted, state: GroupsState, *, is_stable: bool
     ) -> Handling[None]:
         """Find the offsets of a group."""
+        group = consumer_group(state, wanted.group_id)
+        if group is not None:
+            try:
+                check_fetch(group, wanted.member_id, wanted.member_epoch)
+            except ApiError as refused:
+                wanted.error = refused.error
+                return
         by_id = request.version >= FETCH_IDS_SINCE
         if wanted.has_all:
             known = state.offsets.get(wanted.group_id, NO_OFFSETS)
@@ -292,6 +300,8 @@ class _Wanted(Struct):
     """What a client wants of a group: the offset of each partition, or an error, or where to look."""
 
     group_id: str
+    member_id: str | None = None
+    member_epoch: int = -1
     has_all: bool = False
     """Whether the client wants every offset that there is."""
     error: Error = Error.NONE

@@ -8,18 +8,26 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from kraft.access.errors import ApiError
 from kraft.broker.coordinator.partition import RETRY_TIMER_MS
 from kraft.broker.coordinator.shard import Context, Operation, Record
 from kraft.broker.groups.classic import ClassicGroups, GroupTimer
+from kraft.broker.groups.classic_group import GroupState
+from kraft.broker.groups.consumer.draft import tombstones
+from kraft.broker.groups.consumer.fencing import ConsumerTimer
+from kraft.broker.groups.consumer.groups import ConsumerGroups, MayDescribe
 from kraft.broker.groups.offsets import expired, of_deleted_topics
-from kraft.broker.groups.state import GroupsState, end_transaction, replay_groups
+from kraft.broker.groups.state import GroupsState, consumer_group, end_transaction, replay_groups
 from kraft.config.group_settings import GroupConfig
-from kraft.limits import GROUPS_PER_STEP
+from kraft.limits import GROUPS_PER_PARTITION, GROUPS_PER_STEP
+from kraft.wire import WireRequest
 from metadata_log.image.persistent_map import in_key_order_by_runs
-from metadata_log.records.consumer_offsets import GroupMetadataValue
+from metadata_log.records.consumer_offsets import GroupMetadataKey
 from metadata_log.records.coordinator import CONSUMER_OFFSETS
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
+from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from transport.protocol.messages.join_group import JoinGroupRequest
 
 EXPIRY: Final = GroupTimer("expiry", "")
 """When old offsets are looked for."""
@@ -43,6 +51,7 @@ class GroupShard:
     def __init__(self, settings: GroupConfig) -> None:
         self._settings = settings
         self.classic = ClassicGroups(settings)
+        self.consumer = ConsumerGroups(settings.consumer)
         self._expiring: Groups | None = None
         """The groups whose offsets are still to be looked at."""
         self._deleting: Groups | None = None
@@ -67,18 +76,23 @@ class GroupShard:
         groups = iter(context.state.groups.items())
         while some := list(islice(groups, GROUPS_PER_STEP)):
             for group_id, group in some:
-                if isinstance(group, GroupMetadataValue) and group.members:
+                if group.members:
                     context.timers.set(GroupTimer(START, group_id), context.now_ms)
             yield None
 
     def on_timer(self, key: Hashable, context: Context) -> Operation:
         """A timer has ended."""
+        if isinstance(key, ConsumerTimer):
+            return self.consumer.on_timer(consumer_group(context.state, key.group_id), key, context)
         assert isinstance(key, GroupTimer), key
         if key == EXPIRY:
             return self._expire(context)
         if key == DELETION:
             return self._forget_deleted(context)
         if key.kind == START:
+            group = consumer_group(context.state, key.group_id)
+            if group is not None:
+                return self.consumer.start(group, context)
             return self.classic.start(key.group_id, context)
         return self.classic.on_timer(key, context)
 
@@ -91,6 +105,43 @@ class GroupShard:
     def on_unloaded(self, context: Context) -> None:
         """Whoever waits is told."""
         self.classic.unload(context)
+
+    # -------------------------------------------------------------------------------------------------- consumer groups
+
+    def heartbeat(self, request: WireRequest, may_describe: MayDescribe, context: Context) -> Operation:
+        """ConsumerGroupHeartbeat: an empty classic group of this name ends."""
+        message = request.message
+        assert isinstance(message, ConsumerGroupHeartbeatRequest), message
+        group_id, joins = message.group_id, message.member_epoch == 0
+        group = consumer_group(context.state, group_id)
+        before: tuple[Record, ...] = ()
+        if group is None and joins:
+            classic = self.classic.find(group_id, context.state)
+            if classic is None and len(context.state.groups) >= GROUPS_PER_PARTITION:
+                raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
+            if classic is not None:
+                if classic.state is not GroupState.EMPTY:
+                    raise ApiError(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} is a classic group with members.")
+                before = (Record(GroupMetadataKey(group=group_id)),)
+        operation = self.consumer.heartbeat(group, request, may_describe, context, before)
+        if before:
+            self.classic.drop(group_id, context)
+        return operation
+
+    def join(self, request: WireRequest, context: Context) -> Operation:
+        """JoinGroup: an empty consumer group of this name ends."""
+        message = request.message
+        assert isinstance(message, JoinGroupRequest), message
+        group = consumer_group(context.state, message.group_id)
+        if group is None:
+            return self.classic.join(request, context)
+        if group.members:
+            raise ApiError(Error.INCONSISTENT_GROUP_PROTOCOL)
+        operation = self.classic.join(request, context)
+        if not operation.records:
+            return operation
+        self.consumer.drop(group, context)
+        return structs.replace(operation, records=[*tombstones(group), *operation.records])
 
     # ----------------------------------------------------------------------------------------------------------- sweeps
 

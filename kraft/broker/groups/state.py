@@ -10,6 +10,9 @@ from typing import Final
 from msgspec import Struct, structs
 
 from kraft.broker.coordinator.shard import Record
+from kraft.broker.groups.consumer.group import ConsumerGroup
+from kraft.broker.groups.consumer.replaying import GroupKey, replay
+from metadata_log.errors import ReplayError
 from metadata_log.image.persistent_map import Map, with_entry, without_key
 from metadata_log.records.consumer_offsets import (
     GroupMetadataKey,
@@ -19,6 +22,7 @@ from metadata_log.records.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
 NEVER_EXPIRES: Final = -1
@@ -45,8 +49,8 @@ class Offset(Struct, frozen=True, gc=False):
 
 Offsets = Map[Place, Offset]
 NO_OFFSETS: Final[Offsets] = Map()
-Group = GroupMetadataValue
-"""What the log says of a group: here of a classic one."""
+Group = GroupMetadataValue | ConsumerGroup
+"""What the log says of a group: a classic one, or one of KIP-848."""
 
 
 class GroupsState(Struct, frozen=True):
@@ -70,6 +74,12 @@ class GroupsState(Struct, frozen=True):
             yield from self.open[one][group]
 
 
+def consumer_group(state: GroupsState, group_id: str) -> ConsumerGroup | None:
+    """A consumer group; None if there is none of this name."""
+    group = state.groups.get(group_id)
+    return group if isinstance(group, ConsumerGroup) else None
+
+
 def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: int) -> GroupsState:
     """The state after a record."""
     match record.key:
@@ -86,7 +96,21 @@ def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: 
                 return without_group(state, group)
             assert isinstance(record.value, GroupMetadataValue), record
             return structs.replace(state, groups=with_entry(state.groups, group, record.value))
+        case key if isinstance(key, GroupKey):
+            return _with_consumer_record(state, key, record.value)
     return state
+
+
+def _with_consumer_record(state: GroupsState, key: GroupKey, value: Message | None) -> GroupsState:
+    known = state.groups.get(key.group_id)
+    if isinstance(known, GroupMetadataValue):
+        if known.members or known.protocol_type:
+            raise ReplayError(f"group {key.group_id} is a classic group, and has a {type(key).__name__}")
+        known = None
+    group = replay(known, key, value)
+    if group is None:
+        return without_group(state, key.group_id)
+    return structs.replace(state, groups=with_entry(state.groups, key.group_id, group))
 
 
 def without_group(state: GroupsState, group: str) -> GroupsState:

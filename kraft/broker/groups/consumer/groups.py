@@ -1,0 +1,492 @@
+"""The consumer groups of a partition: heartbeats and timers (Kafka: `GroupMetadataManager.consumerGroupHeartbeat`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kraft.access.caller import host_of_peer
+from kraft.access.errors import ApiError
+from kraft.broker.coordinator.shard import NOTHING, Context, Operation, Record
+from kraft.broker.groups.assignors import PartitionsByTopic
+from kraft.broker.groups.consumer.draft import Draft
+from kraft.broker.groups.consumer.fencing import ConsumerTimer, Watch, fence
+from kraft.broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
+from kraft.broker.groups.consumer.hashing import TopicHashes
+from kraft.broker.groups.consumer.member import AWAY, LEAVING, Assigned, Member, MemberState, is_subset
+from kraft.broker.groups.consumer.member import NOTHING as NO_PARTITIONS
+from kraft.broker.groups.consumer.reconciling import Target, reconciled
+from kraft.broker.groups.consumer.resolving import Resolving, resolving
+from kraft.broker.groups.consumer.targets import assign, ids_of
+from kraft.broker.handling.patterns import InvalidPattern, Pattern
+from kraft.config.group_settings import ConsumerGroupConfig
+from kraft.limits import GROUP_MEMBERS, SUBSCRIBED_TOPICS
+from kraft.wire import WireRequest
+from metadata_log.image import MetadataImage, ResourceType, TopicsImage
+from metadata_log.types import Uuid, random_uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseTopicPartitions,
+)
+
+REGEX_PAUSE_MS: Final = 10_000
+"""The least time between two looks at the names of all topics for one group."""
+PORTION_MS: Final = 1
+"""When the next portion of such a look follows."""
+NEVER: Final = -(2**63)
+MayDescribe = Callable[[str], bool]
+
+
+class _Seen(Struct, frozen=True):
+    """As of what the topics of a group were last looked at."""
+
+    epoch: int
+    topics: TopicsImage
+
+
+class _Wish(Struct, frozen=True):
+    """What a heartbeat has changed of what a member wants."""
+
+    names: bool
+    regex: bool
+    resolved: bool
+    """Whether the topics of the new regular expression are known, or there is none any more."""
+
+
+class ConsumerGroups:
+    """The consumer groups of one partition. What the log does not have of them is here.
+
+    Args:
+        settings: The settings.
+    """
+
+    def __init__(self, settings: ConsumerGroupConfig) -> None:
+        self._settings = settings
+        self.hashes = TopicHashes()
+        self._seen: dict[str, _Seen] = {}
+        self._resolving: dict[str, Resolving] = {}
+        self._names: object = None
+        """The names of the topics of the last image."""
+        self._new_names_offset = 0
+        """The offset of the metadata at which they changed last."""
+
+    # ------------------------------------------------------------------------------------------------------- heartbeats
+
+    def heartbeat(
+        self,
+        group: ConsumerGroup | None,
+        request: WireRequest,
+        may_describe: MayDescribe,
+        context: Context,
+        before: Iterable[Record] = (),
+    ) -> Operation:
+        """ConsumerGroupHeartbeat.
+
+        Args:
+            group: The group; None if there is none.
+            request: The request, which `check` has passed.
+            may_describe: Whether the client may see a topic.
+            context: What an operation may look at.
+            before: Records that come first, as those that end a classic group of this name.
+
+        Raises:
+            ApiError: The request is refused.
+        """
+        message = request.message
+        assert isinstance(message, ConsumerGroupHeartbeatRequest), message
+        if group is None:
+            if message.member_epoch != 0:
+                raise ApiError(Error.GROUP_ID_NOT_FOUND, f"Group {message.group_id} not found.")
+            group = ConsumerGroup(message.group_id)
+        if message.member_epoch in (LEAVING, AWAY):
+            return self._leave(group, message, context)
+        if len(group.members) >= min(self._settings.max_size, GROUP_MEMBERS) and message.member_id not in group.members:
+            raise ApiError(Error.GROUP_MAX_SIZE_REACHED)
+        draft = Draft(group, before)
+        owned = _owned(message)
+        member = self._known(draft, message, message.member_id or str(random_uuid(context.rng)), owned)
+        updated = _merged(member, request, message)
+        updated = self.apply(draft, member, updated, owned, may_describe, context)
+        group_id, member_id = group.group_id, updated.member_id
+        self._watch(Watch.SESSION, group_id, member_id, self.session_ms(group_id, context.image), context)
+        is_full = (
+            message.rebalance_timeout_ms != -1
+            and (message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None)
+            and owned is not None
+        )
+        tells = message.member_epoch == 0 or is_full or updated.assigned != member.assigned
+        return Operation(
+            draft.records,
+            ConsumerGroupHeartbeatResponse(
+                member_id=member_id,
+                member_epoch=updated.epoch,
+                heartbeat_interval_ms=self.heartbeat_ms(group_id, context.image),
+                assignment=_told(updated.assigned) if tells else None,
+            ),
+        )
+
+    def _known(
+        self, draft: Draft, message: ConsumerGroupHeartbeatRequest, member_id: str, owned: PartitionsByTopic | None
+    ) -> Member:
+        """The member that sends a heartbeat, which is new if it joins."""
+        joins = message.member_epoch == 0
+        if message.instance_id is None:
+            member = draft.group.members.get(member_id)
+            if member is None:
+                if not joins:
+                    raise ApiError(Error.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of the group.")
+                return Member(member_id)
+            _check_epoch(member, message.member_epoch, owned)
+            return member
+        existing = draft.group.static_member(message.instance_id)
+        if not joins:
+            existing = _of_instance(existing, message.instance_id, member_id)
+            _check_epoch(existing, message.member_epoch, owned)
+            return existing
+        if existing is None:
+            return draft.group.members.get(member_id) or Member(member_id)
+        if existing.classic is None and existing.epoch != AWAY:
+            raise ApiError(Error.UNRELEASED_INSTANCE_ID, f"Instance {message.instance_id} is owned by another member.")
+        return replaced(draft, existing, member_id)
+
+    def apply(
+        self,
+        draft: Draft,
+        member: Member,
+        updated: Member,
+        owned: PartitionsByTopic | None,
+        may_describe: MayDescribe,
+        context: Context,
+    ) -> Member:
+        """Take what a member wants now, and bring it a step nearer to its target; returns it as it is then."""
+        wish = self._take_wish(draft, member, updated, may_describe, context)
+        self.refresh(draft, context, bump=wish.names or wish.resolved)
+        self.maybe_assign(draft, context)
+        return self.reconcile(draft, updated, owned, context, wish_changed=wish.names or wish.regex)
+
+    def _take_wish(
+        self, draft: Draft, member: Member, updated: Member, may_describe: MayDescribe, context: Context
+    ) -> _Wish:
+        before = draft.group
+        new_regex = bool(updated.regex) and updated.regex not in before.regexes
+        if new_regex:
+            assert updated.regex is not None
+            _check_regex(updated.regex)
+        if updated != member:
+            draft.subscription(updated)
+        changed = updated.regex != member.regex
+        resolved = False
+        if changed:
+            if member.regex and before.regexes.get(member.regex) == 1:
+                draft.end_regex(member.regex)
+            resolved = updated.regex in before.resolved if updated.regex else bool(member.regex)
+        if new_regex or before.regexes:
+            self._maybe_resolve(before, draft.group, may_describe, context, must=new_regex)
+        return _Wish(updated.names != member.names, changed, changed and resolved and not new_regex)
+
+    def refresh(self, draft: Draft, context: Context, *, bump: bool) -> None:
+        """Raise the epoch of the group if it must be, or if its topics are not what they were."""
+        group = draft.group
+        if not bump and self._is_fresh(group, context.image.topics):
+            return
+        found = self.hashes.of_group(context.image, group.topics)
+        if bump or found != group.metadata_hash:
+            draft.epoch(group.epoch + 1, found)
+        self._seen[group.group_id] = _Seen(draft.group.epoch, context.image.topics)
+        if group.has_partition_metadata:
+            draft.end_partition_metadata()
+
+    def _is_fresh(self, group: ConsumerGroup, topics: TopicsImage) -> bool:
+        """Whether the topics of the group are those that were looked at; a topic of which anything has changed is not.
+
+        The look does not count if the epoch that it has raised was not written.
+        """
+        seen = self._seen.get(group.group_id)
+        if seen is None or group.epoch < seen.epoch:
+            return False
+        if seen.topics is topics:
+            return True
+        if any(_topic(seen.topics, name) is not _topic(topics, name) for name in group.topics):
+            return False
+        self._seen[group.group_id] = _Seen(seen.epoch, topics)
+        return True
+
+    def maybe_assign(self, draft: Draft, context: Context) -> None:
+        """Compute new targets, if the group has a new epoch and the last targets are old enough."""
+        group = draft.group
+        due_ms = group.assignment_ms + self.assignment_ms(group.group_id, context.image)
+        if group.assignment_epoch < group.epoch and (group.assignment_ms == 0 or context.now_ms >= due_ms):
+            assign(draft, context.image, self._settings.assignors, context.now_ms)
+
+    def reconcile(
+        self,
+        draft: Draft,
+        member: Member,
+        owned: PartitionsByTopic | None,
+        context: Context,
+        *,
+        wish_changed: bool,
+    ) -> Member:
+        """Bring a member a step nearer to its target."""
+        group = draft.group
+        if not wish_changed and member.is_reconciled_to(group.assignment_epoch):
+            return member
+        target = Target(group.assignment_epoch, group.targets.get(member.member_id, {}))
+        topics = ids_of(context.image, group.topics_of(member))
+        updated = reconciled(group, member, target, topics, owned, wish_changed=wish_changed)
+        if updated == member:
+            return member
+        draft.assignment(updated)
+        if updated.classic is None:
+            if updated.state is MemberState.UNREVOKED_PARTITIONS:
+                timeout_ms = updated.rebalance_timeout_ms
+                self._watch(Watch.REBALANCE, group.group_id, member.member_id, timeout_ms, context)
+            else:
+                context.timers.cancel(ConsumerTimer(Watch.REBALANCE, group.group_id, member.member_id))
+        return updated
+
+    # ---------------------------------------------------------------------------------------------------------- leaving
+
+    def _leave(self, group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest, context: Context) -> Operation:
+        if message.instance_id is None:
+            member = group.members.get(message.member_id)
+            if member is None:
+                raise ApiError(Error.UNKNOWN_MEMBER_ID, f"Member {message.member_id} is not a member of the group.")
+        else:
+            existing = group.static_member(message.instance_id)
+            member = _of_instance(existing, message.instance_id, message.member_id)
+        draft = Draft(group)
+        if message.member_epoch == AWAY:
+            assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()}
+            draft.assignment(replace(member, epoch=AWAY, assigned=assigned, revoking=NO_PARTITIONS))
+        else:
+            self.fence(draft, (member,), context)
+        answer = ConsumerGroupHeartbeatResponse(member_id=message.member_id, member_epoch=message.member_epoch)
+        return Operation(draft.records, answer)
+
+    def fence(self, draft: Draft, members: Iterable[Member], context: Context) -> None:
+        """Remove members."""
+        fence(draft, members, context.image, self.hashes, context.timers)
+
+    # ---------------------------------------------------------------------------------------------- regular expressions
+
+    def _maybe_resolve(
+        self, before: ConsumerGroup, group: ConsumerGroup, may_describe: MayDescribe, context: Context, *, must: bool
+    ) -> None:
+        """Begin to look for the topics of all regular expressions, if it is time for it."""
+        if group.group_id in self._resolving or not group.regexes:
+            return
+        self._note_names(context.image)
+        last_ms = max((one.timestamp_ms for one in before.resolved.values()), default=NEVER)
+        if context.now_ms <= last_ms + REGEX_PAUSE_MS:
+            return
+        version = min((one.version for one in before.resolved.values()), default=0)
+        if (
+            must
+            or len(group.regexes) != len(before.resolved)
+            or version < self._new_names_offset
+            or context.now_ms > last_ms + self._settings.regex_refresh_ms
+        ):
+            found = resolving(sorted(group.regexes), context.image, may_describe, context.now_ms)
+            self._resolving[group.group_id] = found
+            context.timers.set(ConsumerTimer(Watch.REGEX, group.group_id), context.now_ms)
+
+    def _note_names(self, image: MetadataImage) -> None:
+        if self._names is not image.topics.by_name:
+            self._names, self._new_names_offset = image.topics.by_name, image.end.offset - 1
+
+    def _resolve(self, group: ConsumerGroup | None, key: ConsumerTimer, context: Context) -> Operation:
+        """The next portion of the look for topics."""
+        found = self._resolving.get(key.group_id)
+        if found is None or group is None:
+            self._resolving.pop(key.group_id, None)
+            return NOTHING
+        try:
+            next(found)
+        except StopIteration as end:
+            del self._resolving[key.group_id]
+            return self._resolved(group, end.value, context)
+        context.timers.set(key, context.now_ms + PORTION_MS)
+        return NOTHING
+
+    def _resolved(self, group: ConsumerGroup, found: dict[str, ResolvedRegex], context: Context) -> Operation:
+        draft = Draft(group)
+        bump = False
+        for regex, resolved in found.items():
+            if regex in group.regexes:
+                old = group.resolved.get(regex)
+                bump = bump or resolved.topics != (frozenset() if old is None else old.topics)
+                draft.regex(regex, resolved)
+        value = self.hashes.of_group(context.image, draft.group.topics)
+        if bump or value != group.metadata_hash:
+            draft.epoch(group.epoch + 1, value)
+            self._seen[group.group_id] = _Seen(draft.group.epoch, context.image.topics)
+        return Operation(draft.records)
+
+    # ----------------------------------------------------------------------------------------------------------- timers
+
+    def start(self, group: ConsumerGroup, context: Context) -> Operation:
+        """The log of a group is loaded: every member has its full time from now on."""
+        session_ms = self.session_ms(group.group_id, context.image)
+        for member in group.members.values():
+            self._watch(Watch.SESSION, group.group_id, member.member_id, session_ms, context)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                timeout_ms = member.rebalance_timeout_ms
+                self._watch(Watch.REBALANCE, group.group_id, member.member_id, timeout_ms, context)
+        return NOTHING
+
+    def on_timer(self, group: ConsumerGroup | None, key: ConsumerTimer, context: Context) -> Operation:
+        """A timer has ended."""
+        if key.watch is Watch.REGEX:
+            return self._resolve(group, key, context)
+        member = None if group is None else group.members.get(key.member_id)
+        if group is None or member is None:
+            return NOTHING
+        if key.watch is Watch.REBALANCE and not (
+            member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch >= 0
+        ):
+            return NOTHING
+        draft = Draft(group)
+        self.fence(draft, (member,), context)
+        return Operation(draft.records)
+
+    def _watch(self, watch: Watch, group_id: str, member_id: str, timeout_ms: int, context: Context) -> None:
+        context.timers.set(ConsumerTimer(watch, group_id, member_id), context.now_ms + timeout_ms)
+
+    def drop(self, group: ConsumerGroup, context: Context) -> None:
+        """A group is deleted, or becomes one of another type."""
+        self._seen.pop(group.group_id, None)
+        self._resolving.pop(group.group_id, None)
+        context.timers.cancel(ConsumerTimer(Watch.REGEX, group.group_id))
+
+    # --------------------------------------------------------------------------------------------------------- settings
+
+    def session_ms(self, group_id: str, image: MetadataImage) -> int:
+        """For how long a member may be silent."""
+        return _configured(image, group_id, "consumer.session.timeout.ms", self._settings.session_timeout_ms)
+
+    def heartbeat_ms(self, group_id: str, image: MetadataImage) -> int:
+        """How often a member should send heartbeats."""
+        return _configured(image, group_id, "consumer.heartbeat.interval.ms", self._settings.heartbeat_interval_ms)
+
+    def assignment_ms(self, group_id: str, image: MetadataImage) -> int:
+        """The least time between two targets."""
+        return _configured(image, group_id, "consumer.assignment.interval.ms", self._settings.assignment_interval_ms)
+
+
+def check(message: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
+    """Refuse what no group could accept; raises `ApiError`."""
+    epoch = message.member_epoch
+    needs_id = version >= 1 or epoch > 0 or epoch == LEAVING
+    for text, needed in (
+        (message.member_id, needs_id),
+        (message.group_id, True),
+        (message.instance_id, True),
+        (message.rack_id, True),
+    ):
+        if needed and text is not None and not text.strip(_TRIMMED):
+            raise ApiError(Error.INVALID_REQUEST, "An id of the request is empty.")
+    if epoch == 0:
+        if message.rebalance_timeout_ms == -1:
+            raise ApiError(Error.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
+        if message.topic_partitions is None or message.topic_partitions:
+            raise ApiError(Error.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
+        if message.subscribed_topic_names is None and message.subscribed_topic_regex is None:
+            raise ApiError(Error.INVALID_REQUEST, "A member that joins must name topics, or a regular expression.")
+    elif (epoch == AWAY and message.instance_id is None) or epoch < AWAY:
+        raise ApiError(Error.INVALID_REQUEST, "The epoch of the member is invalid.")
+    if len(message.subscribed_topic_names or ()) > SUBSCRIBED_TOPICS:
+        raise ApiError(Error.INVALID_REQUEST, f"A member names at most {SUBSCRIBED_TOPICS} topics.")
+    if message.server_assignor is not None and message.server_assignor not in assignors:
+        raise ApiError(Error.UNSUPPORTED_ASSIGNOR, f"The assignors are {', '.join(assignors)}.")
+
+
+_TRIMMED: Final = "".join(map(chr, range(33)))
+"""What `String.trim` of Java takes away."""
+
+
+def _check_regex(regex: str) -> None:
+    try:
+        Pattern(regex)
+    except InvalidPattern as bad:
+        raise ApiError(Error.INVALID_REGULAR_EXPRESSION, f"The regular expression is not valid: {bad}") from None
+
+
+def _check_epoch(member: Member, epoch: int, owned: PartitionsByTopic | None) -> None:
+    """A member of the epoch before may have missed an answer; it must not have more than it should."""
+    if epoch in (0, member.epoch):
+        return
+    if epoch > member.epoch or epoch != member.previous_epoch or not is_subset(owned, member.assigned):
+        raise ApiError(Error.FENCED_MEMBER_EPOCH, f"The member has epoch {member.epoch}, not {epoch}. It must rejoin.")
+
+
+def _of_instance(member: Member | None, instance_id: str, member_id: str) -> Member:
+    if member is None:
+        raise ApiError(Error.UNKNOWN_MEMBER_ID, f"Instance {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise ApiError(Error.FENCED_INSTANCE_ID, f"Instance {instance_id} belongs to another member.")
+    return member
+
+
+def replaced(draft: Draft, old: Member, member_id: str) -> Member:
+    """Let a static instance go on as another member, with everything that it had."""
+    target = draft.group.targets.get(old.member_id, {})
+    new = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
+    draft.end_member(old.member_id)
+    draft.subscription(new)
+    draft.target(member_id, target)
+    draft.assignment(new)
+    return new
+
+
+def _merged(member: Member, request: WireRequest, message: ConsumerGroupHeartbeatRequest) -> Member:
+    """The member with what a heartbeat says; what it leaves out stays."""
+    names, regex = message.subscribed_topic_names, message.subscribed_topic_regex
+    return replace(
+        member,
+        instance_id=member.instance_id if message.instance_id is None else message.instance_id,
+        rack_id=member.rack_id if message.rack_id is None else message.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms
+        if message.rebalance_timeout_ms == -1
+        else message.rebalance_timeout_ms,
+        assignor=member.assignor if message.server_assignor is None else message.server_assignor,
+        names=member.names if names is None else frozenset(names),
+        regex=member.regex if regex is None else regex,
+        client_id=request.client_id or "",
+        client_host=f"/{host_of_peer(request.peer)}",
+        classic=None,
+    )
+
+
+def _owned(message: ConsumerGroupHeartbeatRequest) -> dict[Uuid, tuple[int, ...]] | None:
+    if message.topic_partitions is None:
+        return None
+    found: dict[Uuid, tuple[int, ...]] = {}
+    for one in message.topic_partitions:
+        found[one.topic_id] = (*found.get(one.topic_id, ()), *one.partitions)
+    return found
+
+
+def _told(assigned: Assigned) -> Assignment:
+    return Assignment(
+        [
+            ConsumerGroupHeartbeatResponseTopicPartitions(topic_id, sorted(epochs))
+            for topic_id, epochs in sorted(assigned.items())
+        ]
+    )
+
+
+def _topic(topics: TopicsImage, name: str) -> object:
+    topic_id = topics.by_name.get(name)
+    return None if topic_id is None else topics.by_id[topic_id]
+
+
+def _configured(image: MetadataImage, group_id: str, key: str, default: int) -> int:
+    value = image.configs.of((ResourceType.GROUP, group_id)).get(key)
+    return default if value is None else int(value)

@@ -1,0 +1,69 @@
+"""The hash of the topics that a group wants, which tells when they have changed (Kafka: `Utils.computeGroupHash`).
+
+Brokers of Kafka read it from our records: another hash would cost each group a rebalance when it moves to them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from metadata_log.image import Broker, MetadataImage, TopicImage
+from metadata_log.image.persistent_map import Map
+
+_INT: Final = struct.Struct("<i")
+_LONG: Final = struct.Struct("<Q")
+_ENTRIES: Final = 10_000
+
+
+class TopicHashes:
+    """The hashes of topics, kept while a topic stays as it is. A rack that a broker has changed counts with the next
+    change of the topic, as in Kafka.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[TopicImage, int]] = {}
+
+    def of_group(self, image: MetadataImage, names: Iterable[str]) -> int:
+        """The hash of the topics of these names that exist, as a signed number."""
+        found = [(name, self._of(image, name)) for name in names if name in image.topics.by_name]
+        return group_hash(found)
+
+    def _of(self, image: MetadataImage, name: str) -> int:
+        topic = image.topics.by_id[image.topics.by_name[name]]
+        known = self._known.get(name)
+        if known is not None and known[0] is topic:
+            return known[1]
+        if len(self._known) >= _ENTRIES:
+            self._known.clear()
+        found = topic_hash(topic, image.brokers.by_id)
+        self._known[name] = topic, found
+        return found
+
+
+def topic_hash(topic: TopicImage, brokers: Map[int, Broker]) -> int:
+    """The hash of a topic: its id, its name, and the racks of each partition; unsigned."""
+    racks = {broker_id: broker.rack for broker_id, broker in brokers.items()}
+    parts = [b"\0", topic.id[7::-1], topic.id[:7:-1], _text(topic.name), _INT.pack(len(topic.partitions))]
+    for number, partition in enumerate(topic.partitions):
+        parts.append(_INT.pack(number))
+        for rack in sorted(rack for one in partition.replicas if (rack := racks.get(one)) is not None):
+            parts += [_INT.pack(len(rack.encode("utf-16-le", "surrogatepass")) // 2), _text(rack)]
+    return xxh3_64_intdigest(b"".join(parts))
+
+
+def group_hash(topics: Iterable[tuple[str, int]]) -> int:
+    """The hash of topics with their hashes, as a signed number; 0 for none."""
+    ordered = sorted(topics, key=lambda one: one[0].encode("utf-16-be", "surrogatepass"))
+    if not ordered:
+        return 0
+    value = xxh3_64_intdigest(b"".join(_LONG.pack(found & (1 << 64) - 1) for _, found in ordered))
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _text(text: str) -> bytes:
+    data = text.encode("utf-16-le", "surrogatepass")
+    return data + _INT.pack(len(data) // 2)

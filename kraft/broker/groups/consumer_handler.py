@@ -1,0 +1,153 @@
+"""The requests of consumer groups: ConsumerGroupHeartbeat, ConsumerGroupDescribe (Kafka: `KafkaApis`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
+from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.groups.consumer.describe import described
+from kraft.broker.groups.consumer.groups import check
+from kraft.broker.groups.state import GroupsState, consumer_group
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling
+from kraft.config.group_settings import ConsumerGroupConfig
+from kraft.limits import GROUPS_PER_STEP
+from kraft.wire import Answer, WireRequest
+from metadata_log.image import MetadataImage
+from transport.protocol.errors import Error
+from transport.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from transport.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+FEATURE: Final = "group.version"
+
+
+class ConsumerGroupHandler:
+    """Answers members of consumer groups, and who looks at the groups.
+
+    Args:
+        runtime: The coordinators of this broker.
+        settings: The settings.
+        rights: What clients may do.
+    """
+
+    def __init__(self, runtime: CoordinatorRuntime[GroupsState], settings: ConsumerGroupConfig, rights: Rights) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self._rights = rights
+
+    def heartbeat(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+        """ConsumerGroupHeartbeat."""
+        message = request.message
+        assert isinstance(message, ConsumerGroupHeartbeatRequest), message
+        error = self._refusal(request, message, image)
+        for number, name in enumerate(message.subscribed_topic_names or () if error is Error.NONE else (), 1):
+            if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name):
+                error = Error.TOPIC_AUTHORIZATION_FAILED
+                break
+            if number % GROUPS_PER_STEP == 0:
+                yield None
+        if error is not Error.NONE:
+            return Answer(request.request_id, _refused_heartbeat(error))
+        try:
+            check(message, request.version, self._settings.assignors)
+        except ApiError as refused:
+            return refuse_heartbeat(request, refused)
+
+        def may_describe(name: str) -> bool:
+            return self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False)
+
+        return self._runtime.write(
+            self._runtime.number_of(message.group_id),
+            request,
+            lambda shard, context: shard.heartbeat(request, may_describe, context),
+            _refused_heartbeat,
+            now_ms,
+        )
+
+    def _refusal(self, request: WireRequest, message: ConsumerGroupHeartbeatRequest, image: MetadataImage) -> Error:
+        if not self._is_enabled(image):
+            return Error.UNSUPPORTED_VERSION
+        if not self._rights(request, AclOperation.READ, AclResource.GROUP, message.group_id):
+            return Error.GROUP_AUTHORIZATION_FAILED
+        return Error.NONE
+
+    def _is_enabled(self, image: MetadataImage) -> bool:
+        """Whether the cluster and this broker let consumers use the protocol."""
+        return self._settings.is_enabled and image.features.level(FEATURE) > 0
+
+    def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """ConsumerGroupDescribe. A group that is named again is described once: its members may be many."""
+        message = request.message
+        assert isinstance(message, ConsumerGroupDescribeRequest), message
+        groups = []
+        for group_id in dict.fromkeys(message.group_ids):
+            groups.append(self._described(request, message, group_id, image))
+            for _ in range(1 + len(groups[-1].members) // GROUPS_PER_STEP):
+                yield None
+        return Answer(request.request_id, ConsumerGroupDescribeResponse(groups=groups))
+
+    def _described(
+        self, request: WireRequest, message: ConsumerGroupDescribeRequest, group_id: str, image: MetadataImage
+    ) -> DescribedGroup:
+        def refused(error: Error, text: str | None = None) -> DescribedGroup:
+            return DescribedGroup(error, text, group_id)
+
+        if not self._is_enabled(image):
+            return refused(Error.UNSUPPORTED_VERSION)
+        if not self._rights(request, AclOperation.DESCRIBE, AclResource.GROUP, group_id):
+            return refused(Error.GROUP_AUTHORIZATION_FAILED)
+        if not group_id:
+            return refused(Error.INVALID_GROUP_ID)
+        known = self._runtime.active(self._runtime.number_of(group_id))
+        if isinstance(known, Error):
+            return refused(known)
+        group = consumer_group(known.committed, group_id)
+        if group is None:
+            return refused(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        asks = message.include_authorized_operations
+        bits = self._rights.of(request).on_group(group_id) if asks else -(2**31)
+        found = described(group, self._settings.assignors, image, bits)
+        for name in _topics_of(found):
+            if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name):
+                return refused(
+                    Error.TOPIC_AUTHORIZATION_FAILED, "The group has described topic(s) that the client may not see."
+                )
+        return found
+
+
+def _topics_of(group: DescribedGroup) -> set[str]:
+    found: set[str] = set()
+    for member in group.members:
+        found.update(member.subscribed_topic_names)
+        for assignment in (member.assignment, member.target_assignment):
+            found.update(one.topic_name for one in assignment.topic_partitions)
+    return found
+
+
+def _refused_heartbeat(error: Error, text: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=text)
+
+
+# The answers to requests that fail as a whole
+
+
+def refuse_heartbeat(request: WireRequest, refused: ApiError) -> Answer:
+    """ConsumerGroupHeartbeat with an error."""
+    return Answer(request.request_id, _refused_heartbeat(refused.error, refused.text))
+
+
+def refuse_describe(request: WireRequest, refused: ApiError) -> Answer:
+    """ConsumerGroupDescribe with an error for each group."""
+    message = request.message
+    assert isinstance(message, ConsumerGroupDescribeRequest), message
+    groups = [DescribedGroup(error_code=refused.error, group_id=one) for one in message.group_ids]
+    return Answer(request.request_id, ConsumerGroupDescribeResponse(groups=groups))
