@@ -15,7 +15,7 @@ from random import SystemRandom
 
 import pytest
 from hypothesis import settings
-from kafka_jars import fetch_ahead
+from kafka_jars import KafkaUnavailable, fetch_ahead, newer_than_supported, newest_published
 from longest_first import LongestFirst
 from trio._core import _run as trio_scheduler
 
@@ -86,6 +86,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(f"{count} tests: {reason}")
         if not skipped:
             terminalreporter.line("nothing: it has network namespaces, addresses, IPv6 and all else that tests ask for")
+        if is_whole_suite(terminalreporter.config):
+            terminalreporter.section("releases of Apache Kafka")
+            terminalreporter.line(about_releases())
+
+
+def about_releases() -> str:
+    """Whether the package registry has a release that is not supported yet: a warning, which fails nothing."""
+    try:
+        return newer_than_supported(published := newest_published()) or f"the newest one is {published}, and supported"
+    except KafkaUnavailable as unavailable:
+        return f"not known: {unavailable}"
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:

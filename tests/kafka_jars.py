@@ -1,12 +1,14 @@
 """Brings the jars of Apache Kafka into the user's cache directory, once, with the Ivy that ships inside PySpark.
 
-`python tests/kafka_jars.py VERSION…` brings those of these versions.
+`python tests/kafka_jars.py VERSION…` brings those of these versions. With `KAFKA_RELEASE=VERSION` in the environment,
+the tests with Apache Kafka run with this release in place of the one that their expectations were taken from.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,17 +19,22 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-KAFKA_VERSION = "4.3.1"
-NEWER_VERSION = "4.4.0"
-"""The newest release; its kafka-shell is not published."""
-OLDER_VERSION = "3.9.2"
+from metadata_log.releases import NEWEST_RELEASE, SUPPORTED_RELEASES
+
+OLDER_VERSION = SUPPORTED_RELEASES[0]
 """The last line of releases before pre-votes: it knows Vote v1 and Fetch v17."""
-VERSIONS = (KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION)
+NEWER_VERSION = NEWEST_RELEASE
+KAFKA_VERSION = os.environ.get("KAFKA_RELEASE") or SUPPORTED_RELEASES[-2]
+"""The release that most tests run beside ours."""
+VERSIONS = tuple(dict.fromkeys((KAFKA_VERSION, *reversed(SUPPORTED_RELEASES))))
 """All that tests run, in the order in which they are fetched."""
+WITHOUT_SHELL = frozenset(("4.4.0",))
+"""The releases whose kafka-shell is not published."""
 SLF4J_VERSION = "1.7.36"
 RELOAD4J_VERSION = "1.2.25"
 """The classes of log4j 1, which Apache Kafka before 4.0 needs and does not ship."""
 FETCH_SECONDS = 600
+ASK_SECONDS = 60
 
 IVY_FILE = """<ivy-module version="2.0">
   <info organisation="trio-kraft" module="tests"/>
@@ -46,9 +53,9 @@ class KafkaUnavailable(Exception):
 
 def modules(version: str) -> list[tuple[str, str, str]]:
     """What to fetch for a version of Apache Kafka: organisation, name and revision of each module."""
-    parts = ("kafka_2.13", "kafka-tools", *(() if version == NEWER_VERSION else ("kafka-shell",)))
+    parts = ("kafka_2.13", "kafka-tools", *(() if version in WITHOUT_SHELL else ("kafka-shell",)))
     found = [("org.apache.kafka", part, version) for part in parts]
-    if version == OLDER_VERSION:
+    if version < "4":
         found.append(("ch.qos.reload4j", "reload4j", RELOAD4J_VERSION))
     return [*found, ("org.slf4j", "slf4j-simple", SLF4J_VERSION)]
 
@@ -123,24 +130,53 @@ def _fetch(java: str, version: str, directory: Path) -> None:
 
 
 def _retrieve(java: str, version: str, libs: Path, scratch: Path) -> None:
-    spec = find_spec("pyspark")
-    ivy = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec is not None and spec.origin else []
-    if not ivy:
-        raise KafkaUnavailable("PySpark is not installed, and its Ivy fetches the jars")
     dependencies = "\n".join(
         f'    <dependency org="{org}" name="{name}" rev="{revision}" conf="default->default"/>'
         for org, name, revision in modules(version)
     )
+    where = f"{libs}/[artifact]-[revision](-[classifier]).[ext]"
+    _ivy(java, dependencies, scratch, "-retrieve", where)
+
+
+def newest_published() -> str:
+    """The newest release that the package registry has; raises `KafkaUnavailable`. It fetches some kilobytes."""
+    asked = '    <dependency org="org.apache.kafka" name="kafka-tools-api" rev="latest.release" transitive="false"'
+    with tempfile.TemporaryDirectory() as scratch:
+        told = _ivy(find_java(), f'{asked} conf="default->master"/>', Path(scratch), seconds=ASK_SECONDS)
+    found = re.search(r"org\.apache\.kafka#kafka-tools-api;([0-9.]+) in ", told)
+    if found is None:
+        raise KafkaUnavailable("the package registry names no release of Apache Kafka")
+    return found[1]
+
+
+def newer_than_supported(published: str) -> str | None:
+    """The warning about a release that is not in the list of supported ones; None if it is, or is older."""
+    numbers, newest = (tuple(map(int, one.split("."))) for one in (published, NEWEST_RELEASE))
+    if numbers <= newest:
+        return None
+    return (
+        f"warning: Apache Kafka {published} is published, and {NEWEST_RELEASE} is the newest supported release:"
+        " docs/howto/new-kafka-release.md says how to take it over"
+    )
+
+
+def _ivy(java: str, dependencies: str, scratch: Path, *options: str, seconds: int = FETCH_SECONDS) -> str:
+    """What Ivy prints as it resolves these dependencies."""
+    spec = find_spec("pyspark")
+    ivy = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec is not None and spec.origin else []
+    if not ivy:
+        raise KafkaUnavailable("PySpark is not installed, and its Ivy fetches the jars")
     (scratch / "ivy.xml").write_text(IVY_FILE.format(dependencies=dependencies))
     command = [java, f"-Divy.default.ivy.user.dir={scratch / 'ivy'}", "-jar", str(ivy[0])]
-    command += ["-ivy", str(scratch / "ivy.xml"), "-retrieve", f"{libs}/[artifact]-[revision](-[classifier]).[ext]"]
+    command += ["-ivy", str(scratch / "ivy.xml"), *options]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        raise KafkaUnavailable(f"the package registry did not answer within {FETCH_SECONDS} s") from None
+        raise KafkaUnavailable(f"the package registry did not answer within {seconds} s") from None
     if done.returncode != 0:
         last = (done.stdout + done.stderr).strip().splitlines()[-1:]
         raise KafkaUnavailable(f"Ivy could not fetch Apache Kafka: {' '.join(last)}")
+    return done.stdout
 
 
 if __name__ == "__main__":

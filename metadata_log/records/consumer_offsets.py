@@ -316,6 +316,8 @@ class StreamsGroupMetadataValue(Message, frozen=True):
     metadata_hash: Int64 = 0
     validated_topology_epoch: Annotated[Int32, tagged(0)] = -1
     last_assignment_configs: Annotated[tuple[LastAssignmentConfig, ...] | None, tagged(1)] = ()
+    stored_description_topology_epoch: Annotated[Int32, tagged(2)] = -1
+    failed_description_topology_epoch: Annotated[Int32, tagged(3)] = -1
 
 
 @record_key(record_type=19, versions="0", flexible="none")

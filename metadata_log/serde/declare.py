@@ -2,14 +2,15 @@
 
     python -m metadata_log.serde.declare FACTS... [--since OLD_FACTS] [--diff] [--pack FILE]
 
-FACTS are Kafka's message schemas (`VoteRequest.json`, …, with or without comments) and the tables `apis.json` and
-`errors.json`, and for the list of changes `metadata_versions.json`, `features.json`, `record_types.json` and
-`control_record_types.json`: files, folders, or all of them packed into one `.json.gz`. The tool rewrites every
-generated file; read the diff.
+FACTS are Kafka's message schemas (`VoteRequest.json`, …, with or without comments) and the tables `apis.json`,
+`errors.json`, `metadata_versions.json`, `features.json`, `record_types.json`, `control_record_types.json`,
+`settings.json` and `metrics.json`: files, folders, jars, or all of them packed into one `.json.gz`, as
+`tests/interop/release_facts.py` makes it from the jars of a release. The tool rewrites every generated file; read the
+diff.
 
-For a new release of Kafka: `--since tests/data/schemas.json.gz` lists the changed facts and what no file declares, and
-`--diff` shows the changes of the declarations and writes nothing. Then run without `--diff`, and with
-`--pack tests/data/schemas.json.gz`.
+For a new release of Kafka: `--since tests/data/schemas.json.gz` lists everything that differs, by the place where it
+belongs, and `--diff` shows the changes of the declarations and writes nothing. Then run without `--diff`, and with
+`--pack tests/data/schemas.json.gz`. The page "Take over a release of Kafka" goes through it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import gzip
 import json
 import re
 import sys
+import zipfile
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +29,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metadata_log.serde import declare_tables
-from metadata_log.serde.declare_changes import TABLES, changes, is_message, text_diff
+from metadata_log.serde.declare_changes import checklist, is_message, text_diff
 from metadata_log.serde.declare_tables import Fact, Facts, apis, import_lines, snake_case
 from metadata_log.serde.fields import Versions, camel_case
 
@@ -73,6 +75,10 @@ _COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*')
 """A string, which may hold two slashes, or a comment."""
 
 
+_FOR_READERS: Final = frozenset(("about", "entityType", "zeroCopy"))
+"""What schemas say for people, and for the code in Java."""
+
+
 class Module(Struct, frozen=True):
     """One file of declarations."""
 
@@ -94,7 +100,7 @@ def generate(facts: Facts) -> dict[str, str]:
 
 def modules(facts: Facts) -> Iterable[Module]:
     """The content of each file."""
-    records = sorted((fact["apiKey"], fact["name"]) for fact in facts.values() if _is_record(fact))
+    records = sorted((row["api_key"], row["name"]) for row in facts["record_types.json"])
     yield Module(
         "metadata_log/records/metadata.py",
         "Every record of the metadata log, all versions in one class (Kafka: `MetadataRecordType`).",
@@ -151,10 +157,6 @@ def coordinator_topic(fact: Any) -> str | None:
     if name.startswith("TransactionLog"):
         return "transaction_state"
     return None if name.startswith(("ShareSnapshot", "ShareUpdate")) else "consumer_offsets"
-
-
-def _is_record(fact: Any) -> bool:
-    return isinstance(fact, dict) and fact.get("type") == "metadata"
 
 
 class _Block(Struct, frozen=True):
@@ -321,9 +323,26 @@ def read_facts(paths: Iterable[Path]) -> Facts:
             facts |= read_facts(sorted(path.rglob("*.json")))
         elif path.name.endswith(".json.gz"):
             facts |= json.loads(gzip.decompress(path.read_bytes()))
+        elif path.name.endswith(".jar"):
+            with zipfile.ZipFile(path) as jar:
+                schemas = [_schema(jar.read(name).decode()) for name in jar.namelist() if name.endswith(".json")]
+            # One file is not named after what it holds.
+            facts |= {f"{one['name']}.json": one for one in schemas if is_message(one)}
         else:
-            facts[path.name] = json.loads(without_comments(path.read_text()))
+            facts[path.name] = _schema(path.read_text())
     return facts
+
+
+def _schema(text: str) -> Any:
+    """A file of facts, without its comments and without what changes no byte."""
+    return json.loads(without_comments(text), object_hook=_fact)
+
+
+def _fact(found: Fact) -> Fact:
+    fact = {key: found[key] for key in found if key not in _FOR_READERS}
+    if "taggedVersions" in fact:
+        fact.setdefault("versions", fact["taggedVersions"])
+    return fact
 
 
 def without_comments(text: str) -> str:
@@ -331,15 +350,10 @@ def without_comments(text: str) -> str:
     return _COMMENT.sub(lambda found: found[1] or "", text)
 
 
-def needed(facts: Facts) -> Facts:
-    """The facts that `generate` uses, and the tables that only the list of changes uses, as far as they are there."""
-    names = {f"{name}.json" for module in modules(facts) for name in module.messages}
-    return {name: facts[name] for name in sorted(names | (TABLES.keys() & facts.keys()))}
-
-
 def not_declared(facts: Facts) -> list[str]:
     """One line for each schema that no generated file holds: whoever takes a release over has to look at it."""
-    left = sorted(name for name, fact in facts.items() if is_message(fact) and name not in needed(facts))
+    declared = {f"{name}.json" for module in modules(facts) for name in module.messages}
+    left = sorted(name for name, fact in facts.items() if is_message(fact) and name not in declared)
     return [f"{name.removesuffix('.json')}: not declared here, type {facts[name]['type']}" for name in left]
 
 
@@ -347,22 +361,23 @@ def main() -> None:
     """Rewrite the generated files of this repository."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("facts", nargs="+", type=Path)
-    parser.add_argument("--pack", type=Path, help="also write the facts that were used, compressed, to this file")
-    parser.add_argument("--since", type=Path, help="list what is different from these facts")
+    parser.add_argument("--pack", type=Path, help="also write the facts, compressed, to this file")
+    parser.add_argument("--since", type=Path, help="list what is different from these facts, to tick off")
     parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
     arguments = parser.parse_args()
     facts = read_facts(arguments.facts)
     if arguments.since:
         before = read_facts([arguments.since])
-        sys.stdout.writelines(f"{line}\n" for line in changes(needed(before), needed(facts)))
-        sys.stdout.writelines(f"{line}\n" for line in not_declared(facts))
+        sys.stdout.write(
+            checklist(before, facts, [one for one in not_declared(facts) if one not in not_declared(before)])
+        )
     if arguments.diff:
         sys.stdout.write(text_diff(ROOT, generate(facts)))
         return
     for path, text in generate(facts).items():
         (ROOT / path).write_text(text)
     if arguments.pack:
-        packed = json.dumps(needed(facts), separators=(",", ":"), sort_keys=True).encode()
+        packed = json.dumps(facts, separators=(",", ":"), sort_keys=True).encode()
         arguments.pack.write_bytes(gzip.compress(packed, mtime=0))
 
 

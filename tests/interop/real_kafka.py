@@ -35,7 +35,7 @@ QUIET = ("metadata.max.idle.interval.ms=0", "controller.quorum.append.linger.ms=
 QUORUM_TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
 STORAGE_TOOL = "kafka.tools.StorageTool"
 DUMP_TOOL = "org.apache.kafka.tools.DumpLogSegments"
-CONFIG_TOOL = "kafka.admin.ConfigCommand"
+CONFIG_TOOL = "kafka.admin.ConfigCommand" if KAFKA_VERSION < "4.4" else "org.apache.kafka.tools.ConfigCommand"
 CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
 SHELL = "org.apache.kafka.shell.MetadataShell"
 

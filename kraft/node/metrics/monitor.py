@@ -36,6 +36,7 @@ from kraft.node.monitoring import MonitoredNode
 from kraft.process.process import Process
 from kraft.security.contexts import TlsFacts
 from metadata_log.disk import DirectoryDisk
+from metadata_log.releases import NEWEST_RELEASE
 from transport.addresses import bind, bound_to
 from transport.interface import Endpoint, Listener, Transport
 
@@ -258,7 +259,7 @@ class Monitor:
 
 
 def _build_info() -> Reading:
-    labels = (("version", version("trio-kraft")), ("kafka", "4.3.1"), ("python", platform.python_version()))
+    labels = (("version", version("trio-kraft")), ("kafka", NEWEST_RELEASE), ("python", platform.python_version()))
     return Reading(own_names.BUILD_INFO, 1, labels)
 
 

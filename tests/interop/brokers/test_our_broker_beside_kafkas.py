@@ -9,6 +9,7 @@ import pytest
 from broker_cluster import HEAP, SMALL_TOPICS, STARTED
 from kafka import KafkaProducer
 from kafka import admin as plain
+from kafka_jars import KAFKA_VERSION, OLDER_VERSION
 from our_brokers import OurBrokers, our_brokers
 from our_nodes import told
 from real_kafka import KafkaInstallation, Process, eventually, free_ports
@@ -49,6 +50,8 @@ def batches(log_dir: Path, topic: str) -> list[bytes]:
     return [bytes(one.data) for one in scan(data)]
 
 
+@pytest.mark.each_release
+@pytest.mark.skipif(KAFKA_VERSION == OLDER_VERSION, reason="Kafka 3.9 is not tried as a broker of a mixed cluster")
 def test_brokers_of_both_makes_follow_each_other_and_have_the_same_logs(kafka: KafkaInstallation, tmp_path: Path):
     with our_brokers(tmp_path, OURS) as cluster:
         process, port = kafkas_broker(kafka, cluster)

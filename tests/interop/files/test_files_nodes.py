@@ -169,6 +169,7 @@ def layout_begins(partition: Path, written: dict[int, bytes]) -> bool:
     return all(found.get(offset) == data for offset, data in written.items())
 
 
+@pytest.mark.each_release
 def test_a_standalone_quorum_and_an_observer(kafka: KafkaInstallation, tmp_path: Path) -> None:
     """`kraft format` makes what Kafka needs for a dynamic quorum of one and for a node that joins it later."""
     layout = QuorumLayout(tmp_path, "MkU3OEVBNTcwNTJENDM2Qg", dict(zip((1, 2), free_ports(2), strict=True)), QUIET)

@@ -5,8 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kafka_jars import KAFKA_VERSION, VERSIONS, are_there, cache_directory, fetch_ahead
+from interop_slice import releases_of
+from kafka_jars import (
+    KAFKA_VERSION,
+    VERSIONS,
+    are_there,
+    cache_directory,
+    fetch_ahead,
+    newer_than_supported,
+    newest_published,
+)
 from real_kafka import KafkaInstallation, eventually
+
+from metadata_log.releases import NEWEST_RELEASE, SUPPORTED_RELEASES
 
 
 @pytest.fixture
@@ -31,3 +42,25 @@ def test_jars_that_are_present_are_not_downloaded(empty_cache: Path) -> None:
     assert all(are_there(version) for version in VERSIONS)
     fetch_ahead()()
     assert {path.name for path in empty_cache.iterdir()} == {f"kafka-{version}" for version in VERSIONS}
+
+
+def test_each_release_has_its_turn_beside_the_newest_one() -> None:
+    """By the commit alone: over many commits each of the others comes about as often."""
+    others = [releases_of(f"{number:040x}") for number in range(100)]
+    assert {newest for newest, _ in others} == {NEWEST_RELEASE}
+    assert {other for _, other in others} == set(SUPPORTED_RELEASES[:-1])
+    assert releases_of("")[0] == NEWEST_RELEASE, "outside of a checkout"
+
+
+@pytest.mark.parametrize(
+    ("published", "is_newer"), [("4.10.0", True), ("4.4.1", True), (NEWEST_RELEASE, False), ("4.3.9", False)]
+)
+def test_a_release_that_is_not_listed_is_a_warning(published: str, is_newer: bool) -> None:
+    warning = newer_than_supported(published)
+    assert (warning is not None) is is_newer
+    assert warning is None or (published in warning and NEWEST_RELEASE in warning)
+
+
+def test_the_registry_is_asked_for_its_newest_release(kafka: KafkaInstallation) -> None:
+    numbers, newest = (tuple(map(int, one.split("."))) for one in (newest_published(), NEWEST_RELEASE))
+    assert numbers >= newest

@@ -58,6 +58,7 @@ def test_quorum_status_equals_kafka_metadata_quorums(kafka: KafkaInstallation, q
     assert f"LeaderId:               {leader_of(quorum.layout)}\n" in kafkas
 
 
+@pytest.mark.each_release
 def test_quorum_replication_equals_kafka_metadata_quorums(kafka: KafkaInstallation, quorum: Nodes) -> None:
     where = ("--bootstrap-controller", quorum.layout.bootstrap)
     kafkas = without_times(kafka.tool(QUORUM_TOOL, *where, "describe", "--replication"))
@@ -67,6 +68,7 @@ def test_quorum_replication_equals_kafka_metadata_quorums(kafka: KafkaInstallati
     assert {row[3] for row in kafkas[1:]} == {"0"}
 
 
+@pytest.mark.each_release
 def test_kafkas_admin_client_writes(kafka: KafkaInstallation, quorum: Nodes) -> None:
     """ConfigCommand finds the active controller through any of them, and what it sets is in every log."""
     layout = quorum.layout

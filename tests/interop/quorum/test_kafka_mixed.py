@@ -26,6 +26,7 @@ SOAK_TURNS = 4
 """By killing the leader, and as many by a graceful shutdown. A turn with both takes about a minute."""
 
 
+@pytest.mark.each_release
 @pytest.mark.parametrize(
     ("of_kafka", "turns"),
     [
