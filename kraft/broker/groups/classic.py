@@ -143,6 +143,21 @@ class ClassicGroups:
         context.timers.cancel(GroupTimer("join", group_id))
         context.timers.cancel(GroupTimer("sync", group_id))
 
+    def end(self, group_id: str, error: Error, context: Context) -> None:
+        """A group becomes one of another type: whoever waits gets an error."""
+        group = self.live.get(group_id)
+        if group is not None:
+            for member in group.members.values():
+                self._refuse_waiting(group, member, error, context)
+        self.drop(group_id, context)
+
+    def adopt(self, group: ClassicGroup, context: Context, *, rebalances: bool) -> Operation:
+        """Go on with a group that was one of another type."""
+        self.live[group.group_id] = group
+        for member in group.members.values():
+            self._restart(group, member, context)
+        return self._rebalance(group, context) if rebalances else NOTHING
+
     def unload(self, context: Context) -> None:
         """This broker coordinates the groups no longer: whoever waits is told."""
         for group in self.live.values():

@@ -68,7 +68,7 @@ class ConsumerGroupHandler:
         return self._runtime.write(
             self._runtime.number_of(message.group_id),
             request,
-            lambda shard, context: shard.heartbeat(request, may_describe, context),
+            lambda shard, context: shard.consumer_heartbeat(request, may_describe, context),
             _refused_heartbeat,
             now_ms,
         )

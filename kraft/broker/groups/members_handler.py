@@ -72,7 +72,7 @@ class MembersHandler:
         return self._runtime.write(
             self._runtime.number_of(message.group_id),
             request,
-            lambda shard, context: shard.classic.sync(request, context),
+            lambda shard, context: shard.sync(request, context),
             lambda error: synced(request, error),
             now_ms,
         )
@@ -87,7 +87,7 @@ class MembersHandler:
         return self._runtime.write(
             self._runtime.number_of(message.group_id),
             request,
-            lambda shard, context: shard.classic.heartbeat(request, context),
+            lambda shard, context: shard.heartbeat(request, context),
             _refused_heartbeat,
             now_ms,
         )
@@ -102,7 +102,7 @@ class MembersHandler:
         return self._runtime.write(
             self._runtime.number_of(message.group_id),
             request,
-            lambda shard, context: shard.classic.leave(request, context),
+            lambda shard, context: shard.leave(request, context),
             lambda error: _refused_leave(request, error),
             now_ms,
         )

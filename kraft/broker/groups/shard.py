@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -11,11 +11,15 @@ from msgspec import structs
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.partition import RETRY_TIMER_MS
 from kraft.broker.coordinator.shard import Context, Operation, Record
+from kraft.broker.groups import classic_members
 from kraft.broker.groups.classic import ClassicGroups, GroupTimer
 from kraft.broker.groups.classic_group import GroupState
-from kraft.broker.groups.consumer.draft import tombstones
+from kraft.broker.groups.consumer.draft import Draft, tombstones
 from kraft.broker.groups.consumer.fencing import ConsumerTimer
+from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.consumer.groups import ConsumerGroups, MayDescribe
+from kraft.broker.groups.consumer.member import Member
+from kraft.broker.groups.migration import downgraded, may_downgrade, upgraded, watch_upgraded
 from kraft.broker.groups.offsets import expired, of_deleted_topics
 from kraft.broker.groups.state import GroupsState, consumer_group, end_transaction, replay_groups
 from kraft.config.group_settings import GroupConfig
@@ -27,7 +31,10 @@ from metadata_log.records.coordinator import CONSUMER_OFFSETS
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from transport.protocol.messages.heartbeat import HeartbeatRequest
 from transport.protocol.messages.join_group import JoinGroupRequest
+from transport.protocol.messages.leave_group import LeaveGroupRequest
+from transport.protocol.messages.sync_group import SyncGroupRequest
 
 EXPIRY: Final = GroupTimer("expiry", "")
 """When old offsets are looked for."""
@@ -51,7 +58,7 @@ class GroupShard:
     def __init__(self, settings: GroupConfig) -> None:
         self._settings = settings
         self.classic = ClassicGroups(settings)
-        self.consumer = ConsumerGroups(settings.consumer)
+        self.consumer = ConsumerGroups(settings.consumer, self._downgrade)
         self._expiring: Groups | None = None
         """The groups whose offsets are still to be looked at."""
         self._deleting: Groups | None = None
@@ -108,25 +115,41 @@ class GroupShard:
 
     # -------------------------------------------------------------------------------------------------- consumer groups
 
-    def heartbeat(self, request: WireRequest, may_describe: MayDescribe, context: Context) -> Operation:
-        """ConsumerGroupHeartbeat: an empty classic group of this name ends."""
+    def consumer_heartbeat(self, request: WireRequest, may_describe: MayDescribe, context: Context) -> Operation:
+        """ConsumerGroupHeartbeat: an empty classic group of this name ends, and one with members goes on as a consumer
+        group.
+        """
         message = request.message
         assert isinstance(message, ConsumerGroupHeartbeatRequest), message
-        group_id, joins = message.group_id, message.member_epoch == 0
+        group_id = message.group_id
         group = consumer_group(context.state, group_id)
-        before: tuple[Record, ...] = ()
-        if group is None and joins:
-            classic = self.classic.find(group_id, context.state)
-            if classic is None and len(context.state.groups) >= GROUPS_PER_PARTITION:
+        classic = self.classic.find(group_id, context.state) if group is None and message.member_epoch == 0 else None
+        if classic is None:
+            if group is None and message.member_epoch == 0 and len(context.state.groups) >= GROUPS_PER_PARTITION:
                 raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
-            if classic is not None:
-                if classic.state is not GroupState.EMPTY:
-                    raise ApiError(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} is a classic group with members.")
-                before = (Record(GroupMetadataKey(group=group_id)),)
-        operation = self.consumer.heartbeat(group, request, may_describe, context, before)
-        if before:
+            return self.consumer.heartbeat(group, request, may_describe, context)
+        if classic.state is GroupState.EMPTY:
+            before = (Record(GroupMetadataKey(group=group_id)),)
+            operation = self.consumer.heartbeat(None, request, may_describe, context, before)
             self.classic.drop(group_id, context)
-        return operation
+            return operation
+        draft = upgraded(classic, self._settings, context.image, self.consumer.hashes)
+        operation = self.consumer.heartbeat(draft.group, request, may_describe, context, draft.records)
+        self.classic.end(group_id, Error.REBALANCE_IN_PROGRESS, context)
+        watch_upgraded(draft.group, context)
+
+        def ended(error: Error, context: Context) -> Operation | None:
+            is_written = error in (Error.NONE, Error.REQUEST_TIMED_OUT)
+            return None if is_written else self.classic.start(group_id, context)
+
+        return structs.replace(operation, on_end=ended)
+
+    def _downgrade(self, group: ConsumerGroup, gone: Sequence[Member], context: Context) -> Operation | None:
+        """A classic group of what remains without these members, if it may become one."""
+        if not may_downgrade(group, gone, self._settings):
+            return None
+        self.consumer.drop(group, context)
+        return downgraded(Draft(group), gone, self.classic, context, rebalances=True)
 
     def join(self, request: WireRequest, context: Context) -> Operation:
         """JoinGroup: an empty consumer group of this name ends."""
@@ -136,12 +159,47 @@ class GroupShard:
         if group is None:
             return self.classic.join(request, context)
         if group.members:
-            raise ApiError(Error.INCONSISTENT_GROUP_PROTOCOL)
+            return classic_members.join(
+                group,
+                self.consumer,
+                request,
+                self._settings.consumer.migration_policy,
+                lambda group, old: old.classic is None and may_downgrade(group, (old,), self._settings, joining=1),
+                lambda draft, context, rebalances: downgraded(draft, (), self.classic, context, rebalances=rebalances),
+                context,
+            )
         operation = self.classic.join(request, context)
         if not operation.records:
             return operation
         self.consumer.drop(group, context)
         return structs.replace(operation, records=[*tombstones(group), *operation.records])
+
+    def sync(self, request: WireRequest, context: Context) -> Operation:
+        """SyncGroup."""
+        message = request.message
+        assert isinstance(message, SyncGroupRequest), message
+        group = consumer_group(context.state, message.group_id)
+        if group is None:
+            return self.classic.sync(request, context)
+        return classic_members.sync(group, self.consumer, request, context)
+
+    def heartbeat(self, request: WireRequest, context: Context) -> Operation:
+        """Heartbeat."""
+        message = request.message
+        assert isinstance(message, HeartbeatRequest), message
+        group = consumer_group(context.state, message.group_id)
+        if group is None:
+            return self.classic.heartbeat(request, context)
+        return classic_members.heartbeat(group, self.consumer, request, context)
+
+    def leave(self, request: WireRequest, context: Context) -> Operation:
+        """LeaveGroup."""
+        message = request.message
+        assert isinstance(message, LeaveGroupRequest), message
+        group = consumer_group(context.state, message.group_id)
+        if group is None:
+            return self.classic.leave(request, context)
+        return classic_members.leave(group, self.consumer, request, context)
 
     # ----------------------------------------------------------------------------------------------------------- sweeps
 

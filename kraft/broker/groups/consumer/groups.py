@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -41,6 +41,7 @@ PORTION_MS: Final = 1
 """When the next portion of such a look follows."""
 NEVER: Final = -(2**63)
 MayDescribe = Callable[[str], bool]
+Downgrade = Callable[[ConsumerGroup, Sequence[Member], Context], Operation | None]
 
 
 class _Seen(Struct, frozen=True):
@@ -64,10 +65,12 @@ class ConsumerGroups:
 
     Args:
         settings: The settings.
+        downgrade: Makes a classic group of what remains of a group without these members, if it may become one.
     """
 
-    def __init__(self, settings: ConsumerGroupConfig) -> None:
+    def __init__(self, settings: ConsumerGroupConfig, downgrade: Downgrade) -> None:
         self._settings = settings
+        self._downgrade = downgrade
         self.hashes = TopicHashes()
         self._seen: dict[str, _Seen] = {}
         self._resolving: dict[str, Resolving] = {}
@@ -106,15 +109,14 @@ class ConsumerGroups:
             group = ConsumerGroup(message.group_id)
         if message.member_epoch in (LEAVING, AWAY):
             return self._leave(group, message, context)
-        if len(group.members) >= min(self._settings.max_size, GROUP_MEMBERS) and message.member_id not in group.members:
-            raise ApiError(Error.GROUP_MAX_SIZE_REACHED)
+        self.check_room(group, message.member_id)
         draft = Draft(group, before)
         owned = _owned(message)
         member = self._known(draft, message, message.member_id or str(random_uuid(context.rng)), owned)
         updated = _merged(member, request, message)
         updated = self.apply(draft, member, updated, owned, may_describe, context)
         group_id, member_id = group.group_id, updated.member_id
-        self._watch(Watch.SESSION, group_id, member_id, self.session_ms(group_id, context.image), context)
+        self.watch(Watch.SESSION, group_id, member_id, self.session_ms(group_id, context.image), context)
         is_full = (
             message.rebalance_timeout_ms != -1
             and (message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None)
@@ -131,6 +133,11 @@ class ConsumerGroups:
             ),
         )
 
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """Raise `ApiError` for a new member of a full group."""
+        if len(group.members) >= min(self._settings.max_size, GROUP_MEMBERS) and member_id not in group.members:
+            raise ApiError(Error.GROUP_MAX_SIZE_REACHED)
+
     def _known(
         self, draft: Draft, message: ConsumerGroupHeartbeatRequest, member_id: str, owned: PartitionsByTopic | None
     ) -> Member:
@@ -146,7 +153,7 @@ class ConsumerGroups:
             return member
         existing = draft.group.static_member(message.instance_id)
         if not joins:
-            existing = _of_instance(existing, message.instance_id, member_id)
+            existing = of_instance(existing, message.instance_id, member_id)
             _check_epoch(existing, message.member_epoch, owned)
             return existing
         if existing is None:
@@ -169,6 +176,21 @@ class ConsumerGroups:
         self.refresh(draft, context, bump=wish.names or wish.resolved)
         self.maybe_assign(draft, context)
         return self.reconcile(draft, updated, owned, context, wish_changed=wish.names or wish.regex)
+
+    def apply_without_target(
+        self, draft: Draft, member: Member, updated: Member, owned: PartitionsByTopic, context: Context
+    ) -> tuple[Member, bool]:
+        """As `apply`, for the last step before the group becomes a classic one: no new target is computed.
+
+        Returns:
+            The member, and whether the target is not that of the present epoch.
+        """
+        wish = self._take_wish(draft, member, updated, lambda _: False, context)
+        bump = wish.names or wish.regex
+        self.refresh(draft, context, bump=bump)
+        if draft.group.assignment_epoch < draft.group.epoch:
+            return updated, True
+        return self.reconcile(draft, updated, owned, context, wish_changed=bump), False
 
     def _take_wish(
         self, draft: Draft, member: Member, updated: Member, may_describe: MayDescribe, context: Context
@@ -246,7 +268,7 @@ class ConsumerGroups:
         if updated.classic is None:
             if updated.state is MemberState.UNREVOKED_PARTITIONS:
                 timeout_ms = updated.rebalance_timeout_ms
-                self._watch(Watch.REBALANCE, group.group_id, member.member_id, timeout_ms, context)
+                self.watch(Watch.REBALANCE, group.group_id, member.member_id, timeout_ms, context)
             else:
                 context.timers.cancel(ConsumerTimer(Watch.REBALANCE, group.group_id, member.member_id))
         return updated
@@ -260,19 +282,23 @@ class ConsumerGroups:
                 raise ApiError(Error.UNKNOWN_MEMBER_ID, f"Member {message.member_id} is not a member of the group.")
         else:
             existing = group.static_member(message.instance_id)
-            member = _of_instance(existing, message.instance_id, message.member_id)
-        draft = Draft(group)
-        if message.member_epoch == AWAY:
-            assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()}
-            draft.assignment(replace(member, epoch=AWAY, assigned=assigned, revoking=NO_PARTITIONS))
-        else:
-            self.fence(draft, (member,), context)
+            member = of_instance(existing, message.instance_id, message.member_id)
         answer = ConsumerGroupHeartbeatResponse(member_id=message.member_id, member_epoch=message.member_epoch)
+        if message.member_epoch == LEAVING:
+            return replace(self.fence(group, (member,), context), result=answer)
+        draft = Draft(group)
+        assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()}
+        draft.assignment(replace(member, epoch=AWAY, assigned=assigned, revoking=NO_PARTITIONS))
         return Operation(draft.records, answer)
 
-    def fence(self, draft: Draft, members: Iterable[Member], context: Context) -> None:
-        """Remove members."""
+    def fence(self, group: ConsumerGroup, members: Sequence[Member], context: Context) -> Operation:
+        """Remove members. If only members of the classic protocol remain, the group may become a classic one."""
+        following = self._downgrade(group, members, context)
+        if following is not None:
+            return following
+        draft = Draft(group)
         fence(draft, members, context.image, self.hashes, context.timers)
+        return Operation(draft.records)
 
     # ---------------------------------------------------------------------------------------------- regular expressions
 
@@ -335,10 +361,10 @@ class ConsumerGroups:
         """The log of a group is loaded: every member has its full time from now on."""
         session_ms = self.session_ms(group.group_id, context.image)
         for member in group.members.values():
-            self._watch(Watch.SESSION, group.group_id, member.member_id, session_ms, context)
+            self.watch(Watch.SESSION, group.group_id, member.member_id, session_ms, context)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 timeout_ms = member.rebalance_timeout_ms
-                self._watch(Watch.REBALANCE, group.group_id, member.member_id, timeout_ms, context)
+                self.watch(Watch.REBALANCE, group.group_id, member.member_id, timeout_ms, context)
         return NOTHING
 
     def on_timer(self, group: ConsumerGroup | None, key: ConsumerTimer, context: Context) -> Operation:
@@ -352,11 +378,10 @@ class ConsumerGroups:
             member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch >= 0
         ):
             return NOTHING
-        draft = Draft(group)
-        self.fence(draft, (member,), context)
-        return Operation(draft.records)
+        return self.fence(group, (member,), context)
 
-    def _watch(self, watch: Watch, group_id: str, member_id: str, timeout_ms: int, context: Context) -> None:
+    def watch(self, watch: Watch, group_id: str, member_id: str, timeout_ms: int, context: Context) -> None:
+        """Expect something of a member within a time."""
         context.timers.set(ConsumerTimer(watch, group_id, member_id), context.now_ms + timeout_ms)
 
     def drop(self, group: ConsumerGroup, context: Context) -> None:
@@ -426,7 +451,8 @@ def _check_epoch(member: Member, epoch: int, owned: PartitionsByTopic | None) ->
         raise ApiError(Error.FENCED_MEMBER_EPOCH, f"The member has epoch {member.epoch}, not {epoch}. It must rejoin.")
 
 
-def _of_instance(member: Member | None, instance_id: str, member_id: str) -> Member:
+def of_instance(member: Member | None, instance_id: str, member_id: str) -> Member:
+    """The member of a static instance, if it is the one that asks; raises `ApiError`."""
     if member is None:
         raise ApiError(Error.UNKNOWN_MEMBER_ID, f"Instance {instance_id} is unknown.")
     if member.member_id != member_id:

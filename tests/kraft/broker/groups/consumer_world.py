@@ -50,7 +50,7 @@ class World:
     def __init__(self, topics: Mapping[str, int], **settings: Any) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self.settings = ConsumerGroupConfig(**settings)
-        self.shard = ConsumerGroups(self.settings)
+        self.shard = ConsumerGroups(self.settings, lambda *_: None)
         self.timers = Timers()
         self.rng = Random(7)
         self.now_ms = START_MS
@@ -85,7 +85,7 @@ class World:
     def restart(self) -> None:
         """Another broker takes over: only the records are left."""
         log, self.log, self.groups = self.log, [], {}
-        self.shard, self.timers, self.batches = ConsumerGroups(self.settings), Timers(), []
+        self.shard, self.timers, self.batches = ConsumerGroups(self.settings, lambda *_: None), Timers(), []
         self.take(Operation(log))
         for group in self.groups.values():
             self.shard.start(group, self.context())
