@@ -56,6 +56,14 @@ BELOW: Final = (
 """Settings of which the first is less than the second."""
 
 
+_OF_CONTROLLERS: Final = ("num.partitions", "default.replication.factor")
+_DEPRECATED: Final = {
+    "broker.id": "is deprecated: use node.id instead",
+    "group.coordinator.rebalance.protocols": "is deprecated: Kafka 5.0 has the levels of features alone for this",
+    **dict.fromkeys(_OF_CONTROLLERS, "belongs into the files of controllers: brokers of Kafka 5.0 ignore it"),
+}
+
+
 def check_refused(reader: SettingsReader) -> None:
     """Refuse settings that restrict or protect something that this software does not have; raises `ConfigError`."""
     for key, setting in reader.settings.items():
@@ -181,6 +189,15 @@ def _check_coordinators(reader: SettingsReader) -> None:
     for key in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
         if key in reader.settings and not 0 <= _number(reader, key) <= _LAST_CODEC:
             raise reader.bad(key, f"allowed is a whole number from 0 to {_LAST_CODEC}")
+
+
+def deprecated(reader: SettingsReader, *, roles: Sequence[str]) -> Iterator[str]:
+    """A warning for each setting of the file that Kafka will not take, or not take here, in a release to come."""
+    for key, why in _DEPRECATED.items():
+        is_last = key != "broker.id" or "node.id" not in reader.settings
+        is_here = key not in _OF_CONTROLLERS or CONTROLLER not in roles
+        if key in reader.settings and is_last and is_here:
+            yield f"{key} {why} ({reader.settings[key].where})"
 
 
 def refused_by_kafka_alone(reader: SettingsReader, listeners: tuple[ListenerSpec, ...]) -> Iterator[ConfigError]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from kraft.config.addresses import ListenerSpec, QuorumVoter, parse_connection_limit, parse_host_port
 from kraft.config.authorizer_settings import read_has_authorizer, read_super_users
-from kraft.config.checks import check_refused, check_settings, refused_by_kafka_alone
+from kraft.config.checks import check_refused, check_settings, deprecated, refused_by_kafka_alone
 from kraft.config.data_settings import DataConfig, read_data
 from kraft.config.described import DescribedSetting, Secret
 from kraft.config.errors import ConfigError
@@ -339,6 +339,6 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         groups=read_groups(reader) if BROKER in roles else GroupConfig(),
         transactions=read_transactions(reader) if BROKER in roles else TransactionConfig(),
         described=reader.described(),
-        warnings=tuple(reader.warnings()),
+        warnings=(*reader.warnings(), *deprecated(reader, roles=roles)),
         **reader.numbers(),
     )

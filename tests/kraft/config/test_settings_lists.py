@@ -120,3 +120,32 @@ def test_every_default_is_allowed() -> None:
         for key in table.values():
             if key.default is not None:
                 checked(key, key.default)
+
+
+@pytest.mark.parametrize(
+    ("line", "role", "is_warned"),
+    [
+        ("broker.id=101", "broker", False),
+        ("num.partitions=3", "broker", True),
+        ("default.replication.factor=3", "broker", True),
+        ("num.partitions=3", "controller", False),
+        ("group.coordinator.rebalance.protocols=classic,consumer", "broker", True),
+        ("min.insync.replicas=2", "broker", False),
+    ],
+)
+def test_settings_that_kafka_will_give_up_are_warned_about(line: str, role: str, is_warned: bool) -> None:
+    """As Kafka 4.4.0 does at a start."""
+    text = GOOD
+    if role == "controller":
+        text = text.replace("roles=broker", "roles=controller").replace("PLAINTEXT://", "CONTROLLER://")
+        text = text.replace("1@127.0.0.1:9001", "101@127.0.0.1:9101")
+    key = line.partition("=")[0]
+    warned = [one for one in Config.parse(f"{text}{line}\n", source="f").warnings if one.startswith(f"{key} ")]
+    assert bool(warned) is is_warned
+    assert all(one.endswith("(f:7)") for one in warned)
+
+
+def test_an_id_under_its_old_name_alone_is_warned_about() -> None:
+    found = Config.parse(GOOD.replace("node.id", "broker.id"), source="f")
+    assert found.node_id == 101
+    assert found.warnings == ("broker.id is deprecated: use node.id instead (f:2)",)

@@ -256,7 +256,7 @@ MORE: Final = (
 
 @pytest.fixture(scope="module")
 def lines() -> list[str]:
-    command = [sys.executable, "-m", "metadata_log.serde.declare", NEWEST, "--since", BEFORE, "--diff"]
+    command = [sys.executable, "-m", "metadata_log.serde.declare", str(NEWEST), "--since", str(BEFORE), "--diff"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [line.removeprefix("- [ ] ") for line in told.splitlines() if line.startswith("- [ ] ")]
 
