@@ -13,6 +13,7 @@ from msgspec import Struct
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.access.topic_names import check_name
+from kraft.broker.handling.coordinators import TOPICS
 from kraft.broker.handling.rights import Permissions
 from kraft.broker.metadata.brokers import NOT_ASKED, any_of, endpoint_of, reachable
 from kraft.limits import ITEMS_PER_STEP
@@ -34,8 +35,6 @@ from transport.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
-INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
-"""The topics that Kafka itself writes (`Topic.INTERNAL_TOPICS`)."""
 _IDS_SINCE: Final = 12
 """The first version of Metadata in which a client may name topics by id."""
 _LISTENER_ERROR_SINCE: Final = 6
@@ -179,7 +178,7 @@ def _may_create(permissions: Permissions, name: str) -> bool:
 
 def is_internal(name: str) -> bool:
     """Whether Kafka itself writes the topic."""
-    return name in INTERNAL_TOPICS
+    return name in TOPICS.values()
 
 
 def absence(name: str) -> Error:

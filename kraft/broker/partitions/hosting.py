@@ -6,7 +6,7 @@ from collections.abc import Callable, Set
 
 from kraft.broker.log.outcomes import Place, Refused
 from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import ANY_CHANGE, NO_EPOCH, PartitionKey
+from kraft.broker.partitions.key import ANY_CHANGE, INTERNAL_TOPICS, NO_EPOCH, PartitionKey
 from kraft.broker.partitions.log_store import LogStore
 from kraft.broker.partitions.settings import DataSettings
 from kraft.limits import FINDINGS
@@ -39,7 +39,9 @@ class Hosting:
         self.moved: dict[PartitionKey, None] = {}
         """The partitions that may have moved since the last request to a leader."""
         self.led: dict[PartitionKey, None] = {}
-        """The partitions of which the leadership may have changed since the last look of the coordinators."""
+        """The partitions of internal topics of which the leadership may have changed, since the last look of the
+        coordinators.
+        """
         self.findings: list[str] = []
         """What the broker should log."""
         self._judged_failures = 0
@@ -136,6 +138,11 @@ class Hosting:
         changed, self.changed = self.changed, {}
         return changed
 
+    def note_leadership(self, part: HostedPartition) -> None:
+        """The leadership of a partition may have changed."""
+        if part.topic in INTERNAL_TOPICS:
+            self.led[part.key] = None
+
     def take_led(self) -> Set[PartitionKey]:
         """The partitions of which the leadership may have changed since the last call."""
         led, self.led = self.led, {}
@@ -159,7 +166,7 @@ class Hosting:
         part.go_offline()
         if part.directory is not None:
             self.store.take_offline(part.directory, part.name, reason)
-        self.led[part.key] = None
+        self.note_leadership(part)
         self.touch(part)
 
     def fail(self, part: HostedPartition, failure: OSError) -> None:

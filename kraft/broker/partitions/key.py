@@ -8,6 +8,8 @@ from metadata_log.types import Uuid
 
 PartitionKey = tuple[Uuid, int]
 """The topic's id and the number of the partition."""
+INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+"""The topics of coordinators (Kafka: `Topic.INTERNAL_TOPICS`)."""
 NO_EPOCH: Final = -1
 """The epoch of a broker or of a leader that is not known."""
 END: Final = 1

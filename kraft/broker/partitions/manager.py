@@ -158,7 +158,6 @@ class ReplicaManager:
             directory: The log directory for a new replica.
         """
         hosting = self.hosting
-        hosting.led[key] = None
         if partition is None:
             if hosting.assigned(key) is None:
                 self._stop(key, now_ms)
@@ -178,6 +177,7 @@ class ReplicaManager:
             self.isr.forget(key)
             part.note(partition)
             self.hosting.guarded(part, lambda: self.followers.follow(part, now_ms))
+        hosting.note_leadership(part)
         hosting.touch(part)
 
     def _start(self, key: PartitionKey, directory: Uuid | None, now_ms: int) -> HostedPartition:
@@ -235,6 +235,7 @@ class ReplicaManager:
             return
         if hosting.by_name.get(part.name) == key:
             del hosting.by_name[part.name]
+        hosting.note_leadership(part)
         hosting.touch(part)
         self.moves.give_up(part, now_ms)
         directory = part.directory

@@ -12,9 +12,9 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling
 from kraft.broker.log.outcomes import Refused
-from kraft.broker.partitions.key import PartitionKey
+from kraft.broker.partitions.key import INTERNAL_TOPICS, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
+from kraft.broker.request.lookup import hosted, is_known
 from kraft.broker.request.produce import ADMIN_CLIENT
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, WireRequest

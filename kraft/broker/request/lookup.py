@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 
 from kraft.broker.partitions.hosted_partition import HostedPartition
@@ -13,8 +11,6 @@ from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from metadata_log.image import MetadataImage
 from transport.protocol.errors import Error
-
-INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 
 
 class Endpoint(Struct, frozen=True):

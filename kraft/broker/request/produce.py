@@ -20,11 +20,11 @@ from kraft.broker.handling.steps import Handling
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.validation import Checked, checking_all
 from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import ANY_CHANGE, NOT_THE_END, PartitionKey
+from kraft.broker.partitions.key import ANY_CHANGE, INTERNAL_TOPICS, NOT_THE_END, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
-from kraft.broker.request.lookup import INTERNAL_TOPICS, current_leader, hosted, is_known
+from kraft.broker.request.lookup import current_leader, hosted, is_known
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.request.sizes import request_size
 from kraft.broker.request.transaction_guards import Guard, TransactionGuards

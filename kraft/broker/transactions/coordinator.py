@@ -17,7 +17,8 @@ from kraft.broker.handling.patterns import InvalidPattern, Pattern
 from kraft.broker.handling.reply_keys import MarkersSent
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling
-from kraft.broker.request.lookup import INTERNAL_TOPICS, is_known
+from kraft.broker.partitions.key import INTERNAL_TOPICS
+from kraft.broker.request.lookup import is_known
 from kraft.broker.request.producers import ProducerIds
 from kraft.broker.transactions.marker_sender import MarkerSender
 from kraft.broker.transactions.shard import Transactions, TransactionShard, version_of
