@@ -73,7 +73,7 @@ class Requests:
     Args:
         manager: The replicas of this broker.
         settings: The settings.
-        rng: The randomness for the ids of fetch sessions, and for the controller that clients are told.
+        rng: The randomness for the ids of fetch sessions and of members, and for the controller that clients are told.
         rights: What clients may do; None to allow everything.
         failures: Where unexpected exceptions in requests go that change nothing; None to raise them.
     """
@@ -91,7 +91,8 @@ class Requests:
         self._manager = manager
         self._image = MetadataImage()
         self._most_waiting = settings.most_waiting
-        of_metadata, of_sessions = Random(rng.getrandbits(64)), Random(rng.getrandbits(64))
+        seed = rng.getrandbits(64)
+        of_metadata, of_sessions = Random(seed), Random(rng.getrandbits(64))
         self._quotas = quotas = ClientQuotas(settings.quota_samples, settings.quota_window_ms)
         guards = TransactionGuards()
         verifier = Verifier(
@@ -109,7 +110,7 @@ class Requests:
             manager,
             lambda _: GroupShard(groups),
             CoordinatorSettings(write_timeout_ms=groups.commit_timeout_ms, codec=groups.compression_codec),
-            Random(rng.getrandbits(64)),
+            Random(f"{seed}/groups"),
         )
         """The groups that this broker coordinates."""
         transactions = settings.transactions
@@ -119,7 +120,7 @@ class Requests:
             manager,
             lambda part: TransactionShard(part.number, part.leader_epoch, sender, transactions),
             CoordinatorSettings(write_timeout_ms=settings.request_timeout_ms, shares_batches=False),
-            Random(rng.getrandbits(64)),
+            Random(f"{seed}/transactions"),
         )
         """The transactional ids that this broker coordinates."""
         coordinator = TransactionsHandler(self.transactions, sender, ids, rights, transactions)
