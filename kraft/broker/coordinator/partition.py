@@ -135,8 +135,10 @@ class CoordinatorPartition(Generic[S]):
 
     # ------------------------------------------------------------------------------------------------------------ load
 
-    def load_more(self, image: MetadataImage, now_ms: int) -> None:
-        """Make a step of the load; an error leaves the partition failed until the next leadership."""
+    def load_more(self, image: MetadataImage, now_ms: int) -> bool:
+        """Make a step of the load, and return whether it is complete; an error leaves the partition failed until the
+        next leadership.
+        """
         self.image = image
         self._now_ms = now_ms
         assert self._load is not None, self.part
@@ -147,6 +149,7 @@ class CoordinatorPartition(Generic[S]):
         except MetadataLogError as bad:
             self._load, self.status = None, Status.FAILED
             self._manager.hosting.report(f"{self.part} is not coordinated here: {bad}")
+        return self.status is Status.ACTIVE
 
     def _loading(self) -> Generator[None, None, None]:
         found = yield from loading(self._manager.hosting, self.part, self.shard)

@@ -261,8 +261,7 @@ class CoordinatorRuntime(Generic[S]):
         for number, one in list(self.partitions.items()):
             if one.status is Status.LOADING and not has_loaded:
                 has_loaded = True
-                one.load_more(self._image, now_ms)
-                if one.status is Status.ACTIVE:
+                if one.load_more(self._image, now_ms):
                     # The high watermark may have moved meanwhile, and may still move.
                     one.advance(now_ms)
                     self._note(one)
