@@ -128,6 +128,8 @@ class CoordinatorPartition(Generic[S]):
         """The states after the batches that are not committed yet, with the offsets behind them."""
         self._deferred: deque[_Deferred] = deque()
         self._batch: _Batch[S] | None = None
+        self._loaded_offset = 0
+        """The end of the log when it was loaded."""
         self._end_offset = 0
         """The end of the log, as this coordinator knows it."""
         self.is_stale = False
@@ -155,7 +157,7 @@ class CoordinatorPartition(Generic[S]):
         found = yield from loading(self._manager.hosting, self.part, self.shard)
         self._committed, self.state = found[0][1], found[-1][1]
         self._snapshots = deque(found[1:])
-        self._end_offset = found[-1][0]
+        self._end_offset = self._loaded_offset = found[-1][0]
         steps = self.shard.on_loaded(self.context(self._now_ms))
         while True:
             try:
@@ -185,6 +187,13 @@ class CoordinatorPartition(Generic[S]):
     def committed(self) -> S:
         """The state up to the high watermark."""
         return self._committed
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the high watermark has passed what the log had when this broker became its leader: some of that was
+        acknowledged by the leader before.
+        """
+        return self.status is Status.ACTIVE and (not self._snapshots or self._snapshots[0][0] > self._loaded_offset)
 
     def run(self, operate: Operate, done: Done | None, now_ms: int) -> None:
         """Do an operation; `done` takes its result, or its error, now or later."""

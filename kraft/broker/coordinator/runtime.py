@@ -147,6 +147,17 @@ class CoordinatorRuntime(Generic[S]):
             return Error.NOT_COORDINATOR
         return known if known.status is Status.ACTIVE else Error.COORDINATOR_LOAD_IN_PROGRESS
 
+    def readable(self, number: int) -> CoordinatorPartition[S] | Error:
+        """The coordinator of a partition, for a look at what is committed.
+
+        A new leader may be behind with the high watermark. Kafka's then tells less than was acknowledged before; here a
+        client asks again.
+        """
+        known = self.active(number)
+        if isinstance(known, Error) or known.is_readable:
+            return known
+        return Error.COORDINATOR_LOAD_IN_PROGRESS
+
     def run(self, number: int, operate: Operate, done: Done, now_ms: int) -> None:
         """Do an operation on a partition; `done` takes the result, or what a client is told of its error."""
         known = self.active(number)

@@ -60,7 +60,7 @@ class GroupAdminHandler:
     ) -> descriptions.DescribedGroup:
         if not self._rights(request, AclOperation.DESCRIBE, AclResource.GROUP, group_id):
             return descriptions.DescribedGroup(error_code=Error.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
-        known = self._runtime.active(self._runtime.number_of(group_id))
+        known = self._runtime.readable(self._runtime.number_of(group_id))
         if isinstance(known, Error):
             return descriptions.DescribedGroup(error_code=known, group_id=group_id)
         asks = message.include_authorized_operations
@@ -104,7 +104,7 @@ class GroupAdminHandler:
             known = self._runtime.partitions.get(number)
             if known is None or known.status is Status.FAILED:
                 continue
-            if known.status is Status.LOADING:
+            if not known.is_readable:
                 return refuse_list(request, ApiError(Error.COORDINATOR_LOAD_IN_PROGRESS))
             state = known.committed
             for count, entry in enumerate(in_key_order_by_runs(state.groups), 1):

@@ -107,7 +107,7 @@ class ConsumerGroupHandler:
             return refused(Error.GROUP_AUTHORIZATION_FAILED)
         if not group_id:
             return refused(Error.INVALID_GROUP_ID)
-        known = self._runtime.active(self._runtime.number_of(group_id))
+        known = self._runtime.readable(self._runtime.number_of(group_id))
         if isinstance(known, Error):
             return refused(known)
         group = consumer_group(known.committed, group_id)

@@ -168,7 +168,7 @@ class OffsetsHandler:
                 waiting.left += 1
                 self._runtime.run(number, _reading, partial(self._have_read, waiting, one), now_ms)
                 continue
-            known = self._runtime.active(number)
+            known = self._runtime.readable(number)
             if isinstance(known, Error):
                 one.error = known
             else:
