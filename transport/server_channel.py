@@ -129,7 +129,7 @@ class ServerChannel:
                 if request is not None:
                     serving.requests_left -= 1
                     if connection.bulk == request.sequence:
-                        serving.bulk_left[self.is_trusted] -= connection.expected_bytes
+                        serving.bulk_left[self.is_trusted] -= connection.expected_of(request)
                     self._deliver(request)
                     if connection.weight >= COUNTED_BYTES:
                         self.settle()
@@ -171,7 +171,7 @@ class ServerChannel:
                     self._note(SUCCESS)
             else:
                 if connection.bulk == taken.sequence:
-                    serving.bulk_left[self.is_trusted] -= connection.expected_bytes
+                    serving.bulk_left[self.is_trusted] -= connection.expected_of(taken)
                 if serving.is_tight:
                     taken.room = serving.room(self)
                 self._deliver(taken)

@@ -75,6 +75,8 @@ class BrokerServer:
         """Whether the owner was told that the broker is unfenced, or need not be."""
         self._has_moved = False
         """Whether something has happened since the last turn that may end the wait of a request."""
+        self._has_replied = False
+        """Whether another node has answered the agent since the last turn."""
         self._polled_image: MetadataImage | None = None
         self._failed = 0
         """How many log directories had failed at the last turn."""
@@ -163,11 +165,13 @@ class BrokerServer:
 
     def on_reply(self, reply_to: ReplyTo, message: Message | None, now_ms: int) -> None:
         """The reply to a `Send` of `on_tick`; None if the request has failed."""
-        self._has_moved, self._agent_ms = True, None
+        self._agent_ms = None
         key = reply_to.key
         if self.requests is not None and self.requests.owns(key):
+            self._has_moved = True
             self.requests.on_reply(key, message, now_ms)
         else:
+            self._has_replied = True
             self.agent.on_reply(key, message, now_ms)
 
     def may(self, operation: AclOperation, caller: Caller) -> bool:
@@ -196,6 +200,7 @@ class BrokerServer:
         requests, manager = self.requests, self._manager
         return (
             self._has_moved
+            or self._has_replied
             or self._polled_image is not self.agent.image
             or (requests is not None and bool(requests.failures.noted))
             or (manager is not None and (bool(manager.findings) or len(manager.failed_directories) != self._failed))
@@ -226,7 +231,8 @@ class BrokerServer:
         return found
 
     def _due(self, now_ms: int) -> Iterator[Send | Outcome | Noted]:
-        self._has_moved = False
+        is_of_requests = self._has_moved or self._polled_image is not self.agent.image
+        self._has_moved = self._has_replied = False
         agent, requests, manager = self.agent, self.requests, self._manager
         if manager is not None:
             self._failed = len(manager.failed_directories)
@@ -237,7 +243,10 @@ class BrokerServer:
         if manager is not None:
             for key, directory in manager.moves.take_wanted().items():
                 agent.directories.move(key, directory)
-        yield from requests.poll(now_ms, agent.image, agent.lifecycle.epoch)
+        if is_of_requests or not requests.is_quiet(now_ms):
+            yield from requests.poll(now_ms, agent.image, agent.lifecycle.epoch)
+        else:
+            yield from requests.poll_waiting(now_ms)
         yield from map(Noted, requests.failures.take())
         if manager is not None and manager.findings:
             yield Noted(Found(tuple(manager.findings)))

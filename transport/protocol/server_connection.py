@@ -147,6 +147,12 @@ class ServerConnection:
         """The memory of received bytes and of unanswered requests: an upper estimate."""
         return self.weight + self.frames.held
 
+    def expected_of(self, request: Request) -> int:
+        """The expected bytes of the answer to a bulk request. That to a Produce grows with the request."""
+        if request.api_key == ApiKey.PRODUCE:
+            return min(self.expected_bytes, len(request.encoded))
+        return self.expected_bytes
+
     @property
     def is_next_in_bulk(self) -> bool:
         """Whether the answer to the next waiting frame may be much larger than the frame."""
