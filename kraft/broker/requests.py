@@ -175,7 +175,7 @@ class Requests:
         coordinator has to begin or to end.
         """
         hosting = self._manager.hosting
-        return bool(hosting.led) or self._is_watching(hosting.changed)
+        return bool(hosting.led or (hosting.changed and self._is_watching(hosting.changed)))
 
     def _is_watching(self, changed: dict[PartitionKey, int]) -> bool:
         return self._waiting.is_watching(changed) or self._is_coordinating(changed)
@@ -409,7 +409,9 @@ class Requests:
     def is_quiet(self, now_ms: int) -> bool:
         """Whether only requests that wait, or take long, have something to do: then `poll_waiting` does it all."""
         hosting = self._manager.hosting
-        return not hosting.led and now_ms < self._rooms_ms() and not self._is_coordinating(hosting.changed)
+        if hosting.led or now_ms >= self._rooms_ms():
+            return False
+        return not (hosting.changed and self._is_coordinating(hosting.changed))
 
 
 def _without_wait(request: WireRequest, work: Handling[Result]) -> Handling[Result]:

@@ -57,8 +57,8 @@ _AT: Final = slice(4, 8)
 """The position of the correlation id in a frame."""
 
 
-_OF_RECORDS: Final = (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT)
-"""The bulk APIs with answers of a few values around one field of records."""
+_SHORT: Final = (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.PRODUCE)
+"""The bulk APIs with answers that have few elements, if the request is short."""
 LONG_REQUEST_BYTES: Final = 2048
 """The size of a request to a pipelined API below which its answer has few elements."""
 FIRST_ELEMENTS: Final = 256
@@ -421,7 +421,7 @@ class ServerConnection:
         """Whether the answer may have so many elements that `answer_in_steps` must write it."""
         if len(request.encoded) > LONG_REQUEST_BYTES:
             return True
-        return request.sequence == self.bulk and request.api_key not in _OF_RECORDS
+        return request.sequence == self.bulk and request.api_key not in _SHORT
 
     def answer_in_steps(self, request: Request, message: Message) -> Generator[None, None, bytes]:
         """As `answer`, in steps of a few milliseconds. From the first step on, `lost` no longer returns the request.

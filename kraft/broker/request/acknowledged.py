@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import PartitionKey
+from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.lookup import hosted
+from kraft.broker.request.lookup import not_served
 from metadata_log.image import MetadataImage
 from transport.protocol.errors import Error
 
@@ -45,9 +46,9 @@ def acknowledgement(manager: ReplicaManager, image: MetadataImage, key: Partitio
         NONE once the high watermark has reached the offset, an error if this broker cannot acknowledge the write any
         more, and None while the write waits.
     """
-    partition = hosted(manager, image, key, needs_leader=True)
-    if isinstance(partition, Error):
-        return partition
+    partition = manager.hosting.served(key, NO_EPOCH, needs_leader=True)
+    if isinstance(partition, Refused):
+        return not_served(manager, image, key, partition)
     log = partition.log
     # A record of the last epoch is here: a leader removes no record of its own epoch but below the log start.
     if write.epoch != log.last_epoch and not write.is_kept(partition):

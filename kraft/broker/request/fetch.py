@@ -15,10 +15,11 @@ from kraft.access.errors import ApiError
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.handling.steps import Handling
+from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.key import ANY_CHANGE, NO_EPOCH, NOT_THE_WATERMARK, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.lookup import current_leader, hosted, is_known
+from kraft.broker.request.lookup import current_leader, is_known, not_served
 from kraft.broker.request.nearest import preferred_replica
 from kraft.broker.request.quotas import FETCHED, ClientQuotas
 from kraft.broker.request.reading import (
@@ -355,9 +356,9 @@ class FetchHandler:
         if image.topics.by_name.get(target.name, key[0]) != key[0]:
             # The topic was deleted and made again since the client, or its session, has learnt the id.
             return Error.INCONSISTENT_TOPIC_ID
-        partition = hosted(self._manager, image, key, epoch, needs_leader=params.needs_leader)
-        if isinstance(partition, Error):
-            return partition
+        partition = self._manager.hosting.served(key, epoch, needs_leader=params.needs_leader)
+        if isinstance(partition, Refused):
+            return not_served(self._manager, image, key, partition)
         if params.is_follower and params.replica_id not in partition.replicas:
             # With the right epoch, the follower knows of an assignment that this leader has not heard of yet.
             return Error.NOT_LEADER_OR_FOLLOWER if epoch == NO_EPOCH else Error.UNKNOWN_LEADER_EPOCH
@@ -377,8 +378,8 @@ class FetchHandler:
         for target in waiting.targets:
             wanted = target.wanted
             epoch = wanted.current_leader_epoch
-            partition = hosted(self._manager, image, target.key, epoch, needs_leader=params.needs_leader)
-            if isinstance(partition, Error):
+            partition = self._manager.hosting.served(target.key, epoch, needs_leader=params.needs_leader)
+            if isinstance(partition, Refused):
                 return None
             bound = bound_of(partition, params.isolation)
             offset, log = wanted.fetch_offset, partition.log

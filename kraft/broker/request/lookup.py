@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
@@ -49,10 +50,13 @@ def hosted(
         needs_leader: Whether only the leader may answer.
     """
     found = manager.hosting.served(key, epoch, needs_leader=needs_leader)
-    if isinstance(found, HostedPartition):
-        return found
+    return found if isinstance(found, HostedPartition) else not_served(manager, image, key, found)
+
+
+def not_served(manager: ReplicaManager, image: MetadataImage, key: PartitionKey, refused: Refused) -> Error:
+    """The error for a partition for which `Hosting.served` has found no replica."""
     is_unknown = key not in manager.partitions and not is_known(image, key)
-    return Error.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else found.error
+    return Error.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else refused.error
 
 
 def current_leader(manager: ReplicaManager, image: MetadataImage, key: PartitionKey, listener: str) -> CurrentLeader:
