@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -12,7 +13,7 @@ from data_cluster import FIRST_BROKER, DataCluster, data_cluster
 SECONDS = 60
 PARTITIONS = 4
 RECORDS = 40
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
     "group.consumer.min.heartbeat.interval.ms": "500",

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from kraft.broker.coordinator.shard import Context, Operation, Record
 from kraft.broker.coordinator.timers import Timers
 from kraft.broker.groups.consumer.fencing import ConsumerTimer
-from kraft.broker.groups.consumer.group import ConsumerGroup
+from kraft.broker.groups.consumer.group import ConsumerGroup, GroupState
 from kraft.broker.groups.consumer.groups import ConsumerGroups, check
 from kraft.broker.groups.consumer.member import Member
-from kraft.broker.groups.consumer.replaying import replay
+from kraft.broker.groups.consumer.replaying import GroupKey, replay
 from kraft.config.group_settings import ConsumerGroupConfig
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage, Partition, TopicImage, TopicsImage
@@ -70,7 +70,8 @@ class World:
             read = decode_pair(CONSUMER_OFFSETS, *data)
             assert read is not None
             assert (read.key, read.value) == (record.key, record.value)
-            group_id = record.key.group_id  # type: ignore[attr-defined]
+            assert isinstance(read.key, GroupKey)
+            group_id = read.key.group_id
             group = replay(self.groups.get(group_id), read.key, read.value)
             if group is None:
                 self.groups.pop(group_id, None)
@@ -134,6 +135,9 @@ class World:
         """The first heartbeat of a member."""
         wish: dict[str, Any] = {"subscribed_topic_names": list(names)} if "subscribed_topic_regex" not in fields else {}
         return self.send(member_id, 0, {}, **{"rebalance_timeout_ms": 30_000, **wish, **fields})
+
+    def state(self) -> GroupState:
+        return self.groups["g"].state
 
     def member(self, member_id: str, group_id: str = "g") -> Member:
         return self.groups[group_id].members[member_id]

@@ -27,7 +27,7 @@ def settled(world: World, *member_ids: str) -> None:
             member = world.member(member_id)
             owned = {topic.lstrip(b"\x01").decode(): sorted(of) for topic, of in member.assigned.items()}
             world.send(member_id, member.epoch, owned)
-        if world.groups["g"].state is GroupState.STABLE:
+        if world.state() is GroupState.STABLE:
             return
     raise AssertionError(world.groups["g"])
 
@@ -41,7 +41,7 @@ def test_two_members_share_as_at_a_broker_of_kafka() -> None:
     second = world.join("two", "a", "b")
     assert (second.member_epoch, places(second)) == (3, {})
     assert world.member("two").state is MemberState.UNRELEASED_PARTITIONS
-    assert world.groups["g"].state is GroupState.RECONCILING
+    assert world.state() is GroupState.RECONCILING
     told = world.send("one", 2)
     assert (told.member_epoch, count(told)) == (2, 5)
     kept = places(told)
@@ -50,7 +50,7 @@ def test_two_members_share_as_at_a_broker_of_kafka() -> None:
     assert (confirmed.member_epoch, confirmed.assignment) == (3, None)
     gained = world.send("two", 3)
     assert (gained.member_epoch, count(gained)) == (3, 5)
-    assert world.groups["g"].state is GroupState.STABLE
+    assert world.state() is GroupState.STABLE
     world.send("one", -1)
     assert world.groups["g"].epoch == 4
     world.wait(1000)
@@ -134,7 +134,7 @@ def test_a_silent_member_is_fenced_after_its_session() -> None:
     world.wait(1)
     assert list(world.groups["g"].members) == ["two"]
     world.wait(45_000)
-    assert world.groups["g"].state is GroupState.EMPTY
+    assert world.state() is GroupState.EMPTY
 
 
 def test_rules_of_epochs() -> None:
