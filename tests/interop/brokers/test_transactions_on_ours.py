@@ -107,3 +107,37 @@ def test_consume_transform_produce_is_exactly_once(tmp_path: Path) -> None:
         assert producer.flush(SECONDS) == 0
         copying(cluster, "copier", count, abort_every=3)
         assert committed(cluster, PAIR[1]) == [f"copy of {number}" for number in range(count)]
+
+
+def test_no_transaction_is_torn_while_coordinators_are_killed(tmp_path: Path) -> None:
+    """Each of the brokers is killed once; the producer goes on, and every transaction is there as a whole or not at
+    all.
+    """
+    brokers = (1001, 1002, 1003)
+    with coordinated(tmp_path, brokers) as cluster:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": cluster.bootstrap, "transactional.id": "survivor", "log_level": 0}
+        )
+        producer.init_transactions(SECONDS)
+        done: list[str] = []
+        for number in range(12):
+            producer.begin_transaction()
+            for topic in PAIR:
+                producer.produce(topic, str(number))
+            assert producer.flush(SECONDS) == 0
+            if number % 4 == 1:
+                cluster.kill(brokers[number // 4])
+            for _ in range(100):
+                try:
+                    producer.commit_transaction(SECONDS)
+                    break
+                except confluent_kafka.KafkaException as failed:
+                    if not failed.args[0].retriable():
+                        raise
+            done.append(str(number))
+            if number % 4 == 3:
+                cluster.start(brokers[number // 4])
+                for topic in PAIR:
+                    cluster.wait_until_in_sync(topic, 3)
+        for topic in PAIR:
+            assert committed(cluster, topic) == done

@@ -94,7 +94,8 @@ class Coordinated:
     def settle(self, *, markers: bool = True, after_ms: int = 0) -> None:
         """Let everything arrive and be answered, but for markers if they are to wait."""
         self.brokers.now_ms += after_ms
-        for _ in range(100):
+        idle = 0
+        for _ in range(200):
             moved = self.turn()
             for _ in range(len(self.sends)):
                 asker, send = self.sends.popleft()
@@ -104,7 +105,9 @@ class Coordinated:
                 moved = True
                 self._deliver(asker, send)
             self.brokers.now_ms += 1
-            if not moved:
+            # What the followers have fetched in one turn ends waits in the next one.
+            idle = 0 if moved else idle + 1
+            if idle == 3:
                 return
         raise AssertionError("something never ends")
 

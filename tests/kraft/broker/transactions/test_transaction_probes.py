@@ -78,7 +78,7 @@ class Replay:
             if is_over:
                 self.cluster.settle()
             answer = self.cluster.ask(probe["broker"], message, probe["version"], markers=False)
-            found = to_json(answer, probe["version"])
+            found: Any = to_json(answer, probe["version"])
             if SOON not in json.dumps(found) or SOON in json.dumps(expected):
                 break
         if probe["api"] == "InitProducerId" and expected["errorCode"] == 0 == found["errorCode"]:
