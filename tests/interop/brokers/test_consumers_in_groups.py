@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, Producer
 from data_cluster import FIRST_BROKER, DataCluster, data_cluster
 from kafka import KafkaConsumer
+
+from kraft.broker.handling.coordinators import GROUP, coordinator_of
 
 SECONDS = 60
 RECORDS = 20
@@ -114,3 +118,61 @@ def test_a_group_goes_on_where_it_was(cluster: DataCluster, client: str) -> None
     cluster.start(FIRST_BROKER)
     produce(cluster, topic, range(2 * RECORDS, 3 * RECORDS))
     assert sorted(consume(cluster, topic, f"g-{client}", RECORDS)) == list(range(2 * RECORDS, 3 * RECORDS))
+
+
+def member(
+    cluster: DataCluster, group: str, topic: str, found: dict[int, list[str]], name: str, stop: threading.Event
+) -> None:
+    """Read in a group until it is time to stop, and commit what was read."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 300,
+        }
+    )
+    consumer.subscribe([topic])
+    while not stop.is_set():
+        record = consumer.poll(0.2)
+        if record is not None and record.error() is None:
+            found.setdefault(int(record.value() or b""), []).append(name)
+            consumer.commit(record, asynchronous=False)
+    consumer.close()
+
+
+def test_two_members_share_a_topic_and_go_on_when_their_coordinator_is_killed(tmp_path: Path) -> None:
+    with data_cluster(tmp_path, brokers=3, **SETTINGS) as cluster:
+        cluster.create_topic("shared", 2, 3)
+        produce(cluster, "shared", range(RECORDS))
+        found: dict[int, list[str]] = {}
+        stop = threading.Event()
+        threads = [
+            threading.Thread(target=member, args=(cluster, "pair", "shared", found, name, stop)) for name in "ab"
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            until(lambda: len(found) == RECORDS)
+            image = cluster.until(lambda image: "__consumer_offsets" in image.topics)
+            coordinator = coordinator_of(image, GROUP, "pair", "PLAINTEXT")
+            assert coordinator is not None
+            cluster.kill(coordinator[0].id)
+            produce(cluster, "shared", range(RECORDS, 2 * RECORDS))
+            until(lambda: len(found) == 2 * RECORDS)
+            later = {name for number in range(RECORDS, 2 * RECORDS) for name in found[number]}
+            assert later == {"a", "b"}, "each has one partition"
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(SECONDS)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Wait for something that clients do in threads of their own."""
+    end = time.monotonic() + SECONDS
+    while not reached():
+        assert time.monotonic() < end
+        threading.Event().wait(0.05)

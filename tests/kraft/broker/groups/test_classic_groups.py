@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from group_clients import REBALANCE_MS, SESSION_MS, GroupBrokers, joining
 
+from kraft.broker.groups import classic
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_groups import DescribeGroupsRequest
 
@@ -197,3 +199,20 @@ def test_who_has_not_used_its_id_holds_nobody_up_for_longer_than_a_session() -> 
     assert number not in brokers.answers
     brokers.wait(REBALANCE_MS)
     assert brokers.answers.pop(number).generation_id == 2
+
+
+def test_a_stranger_fills_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classic, "PENDING_MEMBERS", 3)
+    monkeypatch.setattr(classic, "GROUP_MEMBERS", 2)
+    monkeypatch.setattr(classic, "GROUPS_PER_PARTITION", 4)
+    brokers = GroupBrokers()
+    codes = [brokers.ask(joining("pending")).error_code for _ in range(5)]
+    assert codes == [*[Error.MEMBER_ID_REQUIRED] * 3, *[Error.GROUP_MAX_SIZE_REACHED] * 2]
+    brokers.stable(2)
+    assert brokers.ask(joining()).error_code == Error.GROUP_MAX_SIZE_REACHED
+    codes = [brokers.ask(joining(f"g{number}")).error_code for number in range(4)]
+    assert codes == [*[Error.MEMBER_ID_REQUIRED] * 2, *[Error.COORDINATOR_NOT_AVAILABLE] * 2]
+    brokers.wait(SESSION_MS)
+    runtime = brokers.brokers.requests[101].groups
+    (known,) = runtime.partitions.values()
+    assert list(known.shard.classic.live) == [], "whoever has gone away leaves nothing but the records"
