@@ -147,7 +147,8 @@ class FetchReply(Struct, frozen=True, kw_only=True):
 
     On the sending side `data` and `batches` stay empty: the host reads the bytes when it carries out `SendRecords`. On
     the receiving side `batches` lists the complete, CRC-checked batches at the start of `data`. `damage` says why the
-    list ends before the data, if the last batch is not merely incomplete. `splits_batch` is set by the receiving host,
+    list ends before the data, if the last batch is not merely incomplete; `is_later`, whether that is what a later
+    release writes, so that only this node is at fault. `splits_batch` is set by the receiving host,
     which holds the log, if the truncation to `diverging` would split a batch.
     """
 
@@ -164,6 +165,7 @@ class FetchReply(Struct, frozen=True, kw_only=True):
     batches: tuple[BatchFacts, ...] = ()
     data: bytes = b""
     damage: str | None = None
+    is_later: bool = False
 
 
 class FetchSnapshotReply(Struct, frozen=True, kw_only=True):

@@ -401,11 +401,15 @@ def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: Fet
         verdict = begin_download(quorum, follower, peer_id, reply.snapshot)
     else:
         verdict = _append_fetched(quorum, peer_id, reply, now_ms)
+        if verdict is Verdict.CONTINUE and reply.damage is not None and not reply.is_later:
+            verdict = Verdict.BACK_OFF
         if verdict is Verdict.CONTINUE:
+            # What a later release wrote is behind its level, at whose commit the application says which, and ends.
             _follow_high_watermark(quorum, reply.high_watermark)
     if verdict is Verdict.CONTINUE:
         follower.heard_leader(peer_id, now_ms + quorum.config.fetch_timeout_ms)
-    return verdict
+    # The batches before the damage are appended. The rest is fetched after a backoff, as it may be damaged again.
+    return verdict if reply.damage is None else Verdict.BACK_OFF
 
 
 def _truncate(quorum: QuorumState, peer_id: int, diverging: OffsetAndEpoch, now_ms: int) -> Verdict:
@@ -428,14 +432,12 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
     """Append the batches up to this epoch; the replica fetches later ones again once it is in their epoch."""
     if reply.damage is not None:
         quorum.report_peer_fault(peer_id, reply.damage)
-    # The batches before the damage are appended. The rest is fetched after a backoff, as it may be damaged again.
-    verdict = Verdict.CONTINUE if reply.damage is None else Verdict.BACK_OFF
     epoch = quorum.state.epoch
     batches = reply.batches
     if batches and batches[-1].epoch > epoch:
         batches = tuple(takewhile(lambda batch: batch.epoch <= epoch, batches))
     if not batches:
-        return verdict
+        return Verdict.CONTINUE
     expected, epoch = quorum.log.end_offset, quorum.log.last_epoch
     for batch in batches:
         if batch.base_offset != expected or batch.next_offset <= expected or batch.epoch < epoch:
@@ -460,7 +462,7 @@ def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms
     _emit_append(quorum, batches, reply.data)
     if history is not quorum.history:
         quorum.change_voters(history, now_ms)
-    return verdict
+    return Verdict.CONTINUE
 
 
 def _are_in_order(batch: BatchFacts) -> bool:

@@ -21,7 +21,7 @@ _ENDPOINTS_SINCE: Final = 17
 """The first Fetch version with the leader's endpoint in the response, as Kafka fills it in."""
 _NO_DIVERGENCE: Final = fetch_wire.EpochEndOffset()
 _NO_SNAPSHOT: Final = fetch_wire.SnapshotId()
-_NOTHING: Final[Judged] = ((), None)
+_NOTHING: Final[Judged] = ((), None, False)
 
 
 def request_from_wire(message: fetch_wire.FetchRequest) -> Fetch | Message:
@@ -128,7 +128,7 @@ def reply_from_wire(message: fetch_wire.FetchResponse, listener: str, judged: Ju
     if part.partition_index != METADATA_PARTITION:
         raise DecodeError(f"a Fetch answer is about partition {part.partition_index}", field="partition_index")
     data = part.records or b""
-    batches, damage = judged if judged is not None else facts_of(data) if data else _NOTHING
+    batches, damage, is_later = judged if judged is not None else facts_of(data) if data else _NOTHING
     leader, diverging, snapshot = part.current_leader, part.diverging_epoch, part.snapshot_id
     return FetchReply(
         epoch=leader.leader_epoch,
@@ -144,4 +144,5 @@ def reply_from_wire(message: fetch_wire.FetchResponse, listener: str, judged: Ju
         batches=batches,
         data=data,
         damage=damage,
+        is_later=is_later,
     )

@@ -29,8 +29,8 @@ CheckValues = Callable[[Sequence[bytes]], Sequence[Message]]
 """Decodes values; raises `MetadataLogError` for values that the application cannot apply."""
 Keep = Callable[[RecordBatch, Sequence[bytes], Sequence[Message]], None]
 """Takes the values of a sound batch, with what `CheckValues` has returned for them."""
-Judged = tuple[tuple[BatchFacts, ...], str | None]
-"""The batches that may be appended, and the error in the data after them, if there is one."""
+Judged = tuple[tuple[BatchFacts, ...], str | None, bool]
+"""The batches that may be appended; the error in the data after them, if any; whether a later release wrote that."""
 _IN_A_LOG: Final = (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)
 
 
@@ -92,10 +92,11 @@ def judging(
     except IncompleteBatch:
         pass
     except UnsupportedVersion as later:
-        return tuple(found), f"this node is behind it: from byte {position} on, {later}. Run the release that wrote it."
+        text = f"this node is behind it: from byte {position} on, {later}. Run the release that wrote it."
+        return tuple(found), text, True
     except MetadataLogError as bad:
-        return tuple(found), f"it sent damaged records: from byte {position} on, {bad}"
-    return tuple(found), None
+        return tuple(found), f"it sent damaged records: from byte {position} on, {bad}", False
+    return tuple(found), None, False
 
 
 def _check_epoch(batch: RecordBatch, previous: Follows | None) -> None:

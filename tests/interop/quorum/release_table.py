@@ -208,8 +208,8 @@ tries each again.
 
 What to keep in mind:
 
-- A directory that is formatted for 4.4 holds its first records in the snapshot of offset 0. A controller of 4.3.1 ignores
-  them and says nothing: it starts with metadata.version alone, and without the users.
+- A directory that is formatted for 4.4 holds its first records in the snapshot of offset 0. A controller of 4.3.1
+  ignores them and says nothing: it starts with metadata.version alone, and without the users.
 - No release before 4.4 reads a log at 4.4-IV2, and no level below that can be set again. Lower levels may be set as far
   as Kafka allows: from 4.4-IV0 to 4.3-IV0, but not from 4.3-IV0 down.
 """

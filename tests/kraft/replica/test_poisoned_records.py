@@ -20,7 +20,7 @@ from kraft.process.parts.controller_host import host_controller
 from kraft.process.process import Process
 from kraft.replica.interface.application import host_raw_log
 from metadata_log.compression import Compression
-from metadata_log.errors import CorruptBatch
+from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.log.segment import scan_file
 from metadata_log.log.snapshot import read_snapshot, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
@@ -35,7 +35,7 @@ from metadata_log.records.control import (
     VotersRecordVoter,
 )
 from metadata_log.records.frame import encode_control, encode_record
-from metadata_log.records.metadata import NoOpRecord
+from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord
 from metadata_log.records.record import Record, records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
@@ -336,3 +336,13 @@ def test_a_poisoned_snapshot_is_refused_with_its_file() -> None:
         )
     assert refused.value.where == path
     assert "damaged-disk.md" in (refused.value.hint or "")
+
+
+def test_a_follower_behind_a_later_level_ends_and_names_the_level() -> None:
+    """The level comes before the first record that needs it: the node takes so much, and the commit ends it."""
+    node = follower()
+    level = encode_record(FeatureLevelRecord(name="metadata.version", feature_level=99), 0)
+    known = leader_change(1, 2, 2) + build_batch(2, 2, START_MS, [level])
+    batches = known + build_batch(3, 2, START_MS, [b"\x01\x63\x00"])
+    with pytest.raises(MetadataLogError, match=r"the cluster uses metadata.version 99, and this software supports 7"):
+        node.fetched(2, 2, records=batches, high_watermark=4)
