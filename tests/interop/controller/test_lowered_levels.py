@@ -80,8 +80,7 @@ def test_levels_are_lowered_as_far_as_kafka_lowers_them(version: str, tmp_path: 
         running(theirs, kafka_controller(kafka, theirs), name="kafka"),
         running(ours, our_controller(ours), name="ours"),
     ):
-        for layout in (theirs, ours):
-            eventually(lambda layout=layout: is_begun(layout), "the first records are there")
+        eventually(lambda: is_begun(theirs) and is_begun(ours), "the first records are there")
         last = METADATA_VERSIONS[resolve_release(version)]
         kafkas = ways_down(side_of(theirs), last)
         assert ways_down(side_of(ours), last) == kafkas

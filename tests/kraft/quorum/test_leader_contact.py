@@ -103,7 +103,7 @@ def test_a_fetch_timeout_ends_by_the_clock_of_the_follower(ahead_ms: int) -> Non
     one = OneCore()
     one.now_ms += 1000
     data = build_batch(100, 5, one.now_ms + ahead_ms, [b"value"])
-    batches, problem = facts_of(data)
+    batches, problem, _ = facts_of(data)
     assert problem is None
     one.answer(records_of_the_leader(batches=batches, data=data))
     assert one.core.log.end_offset == 101

@@ -267,12 +267,12 @@ def test_a_response_about_another_partition_is_a_decode_error(message: Message) 
 def test_a_truncated_last_batch_is_accepted_and_a_damaged_one_reported() -> None:
     first, second = build_batch(0, 1, 1, [b"a"]), build_batch(1, 1, 1, [b"b"])
     for cut in range(len(second)):
-        facts, damage = facts_of(first + second[:cut])
+        facts, damage, _ = facts_of(first + second[:cut])
         assert len(facts) == 1
         assert damage is None, "Kafka fills an answer up to its size"
     flipped = bytearray(first + second)
     flipped[-1] ^= 1
-    facts, damage = facts_of(bytes(flipped))
+    facts, damage, _ = facts_of(bytes(flipped))
     assert len(facts) == 1
     assert damage is not None
     assert "CRC" in damage
@@ -281,7 +281,7 @@ def test_a_truncated_last_batch_is_accepted_and_a_damaged_one_reported() -> None
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_garbage_in_place_of_records_never_raises(data: bytes) -> None:
-    facts, _ = facts_of(data)
+    facts, *_ = facts_of(data)
     assert all(fact.next_offset > fact.base_offset for fact in facts)
 
 

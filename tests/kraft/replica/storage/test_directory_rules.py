@@ -180,14 +180,14 @@ def test_an_epoch_begins_with_one_leader_change_of_its_leader(
     data: bytes, follows: Follows | None, wrong: str | None
 ) -> None:
     """A batch that does not follow the log is the core's matter: the follower may have truncated meanwhile."""
-    found, problem = facts_of(data, follows)
+    found, problem, _ = facts_of(data, follows)
     assert len(found) == (wrong is None)
     assert problem is None if wrong is None else wrong in (problem or "")
 
 
 def test_changes_of_voters_are_found_in_fetched_batches() -> None:
     data = control(5, 3, KRaftVersionRecord(kraft_version=1), voters(1, 2).to_record())
-    (facts,), problem = facts_of(data, Follows(5, 3, 3, 1))
+    (facts,), problem, _ = facts_of(data, Follows(5, 3, 3, 1))
     assert problem is None
     assert facts.changes == (QuorumChange(5, 1), QuorumChange(6, voters(1, 2)))
 
@@ -205,7 +205,7 @@ def test_changes_of_voters_are_found_in_fetched_batches() -> None:
 )
 def test_one_voter_changes_at_a_time(before: tuple[int, ...], after: tuple[int, ...], fits: bool) -> None:
     data = control(5, 3, KRaftVersionRecord(kraft_version=1), voters(*after).to_record())
-    found, problem = facts_of(data, Follows(5, 3, 3, 1, voters(*before)))
+    found, problem, _ = facts_of(data, Follows(5, 3, 3, 1, voters(*before)))
     assert (len(found), problem is None) == ((1, True) if fits else (0, False))
 
 
@@ -291,10 +291,10 @@ def test_an_append_returns_the_bytes_of_its_batch() -> None:
 def test_a_voter_set_is_compared_with_the_one_in_the_batch_before() -> None:
     data = control(5, 3, KRaftVersionRecord(kraft_version=1), voters(1, 2).to_record())
     data += control(7, 3, voters(1, 2, 3).to_record())
-    found, problem = facts_of(data, Follows(5, 3, 3, 1))
+    found, problem, _ = facts_of(data, Follows(5, 3, 3, 1))
     assert (len(found), problem) == (2, None)
     data += control(8, 3, voters(4, 5).to_record())
-    found, problem = facts_of(data, Follows(5, 3, 3, 1))
+    found, problem, _ = facts_of(data, Follows(5, 3, 3, 1))
     assert len(found) == 2
     assert "has lost 3 voters at once, and got 2 others" in (problem or "")
 
@@ -468,7 +468,7 @@ def test_a_damaged_batch_is_found_by_its_header_for_a_cut(monkeypatch: pytest.Mo
 def test_a_fetched_batch_may_be_as_large_as_the_largest(is_too_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     data = build_batch(5, 3, 5, [b"x"])
     monkeypatch.setattr(fetched, "BATCH_BYTES", len(data) - is_too_large)
-    found, problem = facts_of(data, None)
+    found, problem, _ = facts_of(data, None)
     assert (len(found), problem is None) == ((0, False) if is_too_large else (1, True))
 
 
@@ -477,6 +477,6 @@ def test_a_fetched_control_batch_may_have_as_many_records_as_the_largest(
     most: int, is_valid: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetched, "MAX_CONTROL_RECORDS", most)
-    found, problem = facts_of(deltas(10, 11, 12), None)
+    found, problem, _ = facts_of(deltas(10, 11, 12), None)
     assert len(found) == is_valid
     assert problem is None if is_valid else "which no leader writes" in (problem or "")
