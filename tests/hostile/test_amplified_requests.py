@@ -65,6 +65,7 @@ DEARER: Final = {
     ApiKey.DESCRIBE_GROUPS: 210,  # The right to each group, and its partition by a hash of its name.
     ApiKey.CONSUMER_GROUP_DESCRIBE: 210,
     ApiKey.DELETE_GROUPS: 200,
+    ApiKey.LIST_TRANSACTIONS: 400,  # Each character of a pattern becomes a node of its matcher.
     ApiKey.DESCRIBE_PRODUCERS: 140,
     ApiKey.ALTER_CONFIGS: 90,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 90,
