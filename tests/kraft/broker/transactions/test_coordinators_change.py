@@ -10,6 +10,7 @@ from request_brokers import fetch, only_partition
 
 from kraft.broker.log.producers import marker_of
 from kraft.broker.partitions.key import PartitionKey
+from kraft.broker.transactions import coordinator, shard
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionChangeRecord, RemoveTopicRecord
@@ -255,3 +256,16 @@ def test_an_unused_id_is_forgotten() -> None:
         cluster.settle(after_ms=5000)
     assert state_of(cluster, FIRST).error_code == Error.TRANSACTIONAL_ID_NOT_FOUND
     assert Producer(cluster).id != producer.id
+
+
+def test_strangers_cannot_fill_the_memory_of_a_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Coordinated()
+    producer = Producer(cluster)
+    monkeypatch.setattr(coordinator, "TRANSACTION_STATE_BYTES", 100)
+    refused = cluster.ask(FIRST, InitProducerIdRequest("another", 1000), 5)
+    assert (refused.error_code, refused.producer_id) == (Error.POLICY_VIOLATION, -1)
+    monkeypatch.setattr(shard, "TRANSACTION_PARTITIONS", 2)
+    assert [producer.produce(number, b"x") for number in range(3)] == [Error.NONE, Error.NONE, Error.POLICY_VIOLATION]
+    assert producer.end(commit=True) is Error.NONE
+    assert [committed(cluster, number) for number in range(3)] == [[b"x"], [b"x"], []]
+    assert producer.initialize(producer.id, producer.epoch).error_code == Error.NONE
