@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from data_cluster import FIRST_BROKER, DataCluster, data_cluster
+from kafka_tools import KafkaTools
+from real_kafka import KafkaInstallation
 
 SECONDS = 60
 PARTITIONS = 4
@@ -115,3 +117,25 @@ def test_a_member_is_killed_and_the_broker_too(cluster: DataCluster) -> None:
     assert [one.assignment() for one in consumers] == before
     for one in consumers:
         one.close()
+
+
+@pytest.mark.kafka
+def test_kafkas_own_consumer_and_tool(cluster: DataCluster, kafka: KafkaInstallation) -> None:
+    """The Java consumer reads with the protocol, and `kafka-consumer-groups.sh` shows the group."""
+    cluster.create_topic("java", PARTITIONS, 1)
+    produce(cluster, "java", range(RECORDS))
+    server = f"--bootstrap-server={cluster.bootstrap}"
+    with KafkaTools(kafka) as tools:
+        ran = tools.run(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *(server, "--topic=java", "--group=g-java", f"--max-messages={RECORDS}", "--timeout-ms=60000"),
+            *("--command-property=group.protocol=consumer", "--command-property=auto.offset.reset=earliest"),
+        )
+        assert sorted(map(int, ran.stdout.split())) == list(range(RECORDS)), ran.stderr
+        tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+        shown = tools.run(tool, server, "--describe", "--group=g-java", "--state")
+        assert "Empty" in shown.stdout, shown
+        shown = tools.run(tool, server, "--describe", "--group=g-java", "--offsets")
+        assert shown.stdout.count("g-java") == PARTITIONS, shown
+        shown = tools.run(tool, server, "--delete", "--group=g-java")
+        assert "successful" in shown.stdout, shown

@@ -40,6 +40,8 @@ REGEX_PAUSE_MS: Final = 10_000
 PORTION_MS: Final = 1
 """When the next portion of such a look follows."""
 NEVER: Final = -(2**63)
+MOST_SEEN: Final = 20_000
+"""Of how many groups it is known when their topics were looked at last: groups end without a word."""
 MayDescribe = Callable[[str], bool]
 Downgrade = Callable[[ConsumerGroup, Sequence[Member], Context], Operation | None]
 
@@ -220,9 +222,15 @@ class ConsumerGroups:
         found = self.hashes.of_group(context.image, group.topics)
         if bump or found != group.metadata_hash:
             draft.epoch(group.epoch + 1, found)
-        self._seen[group.group_id] = _Seen(draft.group.epoch, context.image.topics)
+        self._note_seen(draft.group, context)
         if group.has_partition_metadata:
             draft.end_partition_metadata()
+
+    def _note_seen(self, group: ConsumerGroup, context: Context) -> None:
+        """The topics of a group are looked at. Groups that are forgotten are looked at again, no more."""
+        if len(self._seen) >= MOST_SEEN:
+            self._seen.clear()
+        self._seen[group.group_id] = _Seen(group.epoch, context.image.topics)
 
     def _is_fresh(self, group: ConsumerGroup, topics: TopicsImage) -> bool:
         """Whether the topics of the group are those that were looked at; a topic of which anything has changed is not.
@@ -352,7 +360,7 @@ class ConsumerGroups:
         value = self.hashes.of_group(context.image, draft.group.topics)
         if bump or value != group.metadata_hash:
             draft.epoch(group.epoch + 1, value)
-            self._seen[group.group_id] = _Seen(draft.group.epoch, context.image.topics)
+            self._note_seen(draft.group, context)
         return Operation(draft.records)
 
     # ----------------------------------------------------------------------------------------------------------- timers
