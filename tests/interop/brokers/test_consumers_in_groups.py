@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -18,7 +19,7 @@ from kraft.broker.handling.coordinators import GROUP, coordinator_of
 
 SECONDS = 60
 RECORDS = 20
-SETTINGS = {"group.initial.rebalance.delay.ms": "200", "offsets.topic.num.partitions": "4"}
+SETTINGS: dict[str, Any] = {"group.initial.rebalance.delay.ms": "200", "offsets.topic.num.partitions": "4"}
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +140,7 @@ def member(
         record = consumer.poll(0.2)
         if record is not None and record.error() is None:
             found.setdefault(int(record.value() or b""), []).append(name)
-            consumer.commit(record, asynchronous=False)
+            consumer.commit(message=record, asynchronous=False)
     consumer.close()
 
 
