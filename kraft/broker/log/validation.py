@@ -149,7 +149,7 @@ def checking(batch: RecordBatch, *, options: LogOptions, now_ms: int, is_client:
         return Refused(Error.MESSAGE_TOO_LARGE, str(bad))
     except (CorruptBatch, UnsupportedVersion) as bad:
         return Refused(Error.UNKNOWN_SERVER_ERROR, str(bad))
-    if batch.is_compressed and (most := options.max_decompressed_bytes) < len(data):
+    if (most := options.max_decompressed_bytes) < len(data) and batch.is_compressed:
         largest = yield from largest_record(batch.record_count, data)
         if largest > most:
             text = f"a record has {largest} bytes without its compression; max.decompressed.message.bytes allows {most}"
