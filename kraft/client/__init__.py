@@ -9,9 +9,10 @@ async with open_client([Endpoint("127.0.0.1", 9092)]) as client:
             print(record.offset, record.key, record.value)
 """
 
-from kraft.client.client import Client, Consumer, Delivery, Producer, open_client
+from kraft.client.client import Client, Consumer, Delivery, GroupConsumer, Producer, open_client
 from kraft.client.state.consuming import ConsumerSettings
 from kraft.client.state.errors import ClientError
+from kraft.client.state.grouping import GroupProtocol, GroupSettings
 from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRecord, End, Isolation
 from kraft.client.state.producing import Delivered, ProducerSettings
 from metadata_log.compression import Compression
@@ -30,6 +31,9 @@ __all__ = [
     "Delivered",
     "Delivery",
     "End",
+    "GroupConsumer",
+    "GroupProtocol",
+    "GroupSettings",
     "Header",
     "Isolation",
     "Producer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from random import Random, SystemRandom
 from typing import Final
@@ -13,6 +13,7 @@ import trio
 from kraft.client.state.batches import NewRecord
 from kraft.client.state.consuming import ConsumerSettings, ConsumerState
 from kraft.client.state.errors import ClientError
+from kraft.client.state.grouping import GroupSettings, GroupState
 from kraft.client.state.positions import ConsumedRecord
 from kraft.client.state.producing import Delivered, ProducerSettings, ProducerState, Undelivered
 from kraft.client.state.requests import REQUEST_TIMEOUT_MS, Address, Engine
@@ -28,6 +29,10 @@ from transport.tcp import TcpTransport
 
 MAX_WAITING_BYTES: Final = 8 << 20
 """With so many bytes of records without an outcome, `send` waits (Kafka: `buffer.memory`, 32 MiB)."""
+
+
+LEAVE_SECONDS: Final = 3
+"""How long the end of a block waits for the last commit and for the coordinator of the group."""
 
 
 class Driver:
@@ -54,6 +59,11 @@ class Driver:
                 self._wake = trio.Event()
         except ClientError as failure:
             self.fail(failure)
+
+    async def run_in(self, scope: trio.CancelScope) -> None:
+        """Run until this scope is cancelled."""
+        with scope:
+            await self.run()
 
     def on_outcome(self, token: int, outcome: Reply | Failed) -> None:
         """Pass the outcome of a request on; called by the transport."""
@@ -266,6 +276,77 @@ class Consumer:
                 yield record
 
 
+class GroupConsumer:
+    """Reads a topic together with the other members of a group, made by `Client.group` (Kafka: `KafkaConsumer`)."""
+
+    def __init__(self, state: GroupState, driver: Driver) -> None:
+        self._state = state
+        self._driver = driver
+        self._last: Sequence[ConsumedRecord] = ()
+
+    @property
+    def assigned(self) -> tuple[int, ...] | None:
+        """The partitions of this member; None while the group divides them."""
+        return self._state.assigned
+
+    def take_notices(self) -> list[str]:
+        """Take what the user should know, such as records that were deleted before they were read."""
+        return self._state.take_notices()
+
+    def finish(self, records: Iterable[ConsumedRecord]) -> None:
+        """Say that these records need not come again: their offsets are committed with the next commit."""
+        for one in records:
+            self._state.done(one.partition, one.offset + 1)
+
+    async def batch(self) -> Sequence[ConsumedRecord]:
+        """Wait for the next records; those of the last batch are finished then.
+
+        Returns:
+            At least one record; none at the end, if the member does not follow.
+
+        Raises:
+            ClientError: The member cannot go on, for example as another one has its instance.
+        """
+        self.finish(self._last)
+        self._last = ()
+        while not (found := self._state.take_records()):
+            if self._state.is_done:
+                self._driver.check()
+                return ()
+            await self._driver.wait_for_change()
+        self._last = found
+        self._driver.wake()
+        return found
+
+    async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+        """Each record, in the order of its partition; it is finished when the next one is asked for."""
+        while found := await self.batch():
+            self._last = ()
+            for record in found:
+                yield record
+                self.finish((record,))
+
+    async def commit(self) -> None:
+        """Commit the offsets of everything finished, and wait for the acknowledgement.
+
+        Raises:
+            ClientError: The member cannot go on.
+        """
+        self._state.commit()
+        self._driver.wake()
+        while not self._state.is_committed:
+            await self._driver.wait_for_change()
+        self._driver.check()
+
+    async def close(self) -> None:
+        """Commit what is finished, if the settings say so, and leave the group."""
+        self._state.close()
+        self._driver.wake()
+        with suppress(ClientError):  # the member has told it before
+            while not self._state.is_closed:
+                await self._driver.wait_for_change()
+
+
 class _Question:
     """A single request on its way."""
 
@@ -386,6 +467,32 @@ class Client:
                 nursery.start_soon(driver.run)
                 yield Consumer(state, driver)
                 nursery.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def group(
+        self, topic: str, group: str, settings: GroupSettings = GroupSettings()
+    ) -> AsyncIterator[GroupConsumer]:
+        """A member of a group that reads a topic, for the duration of the block; the end of the block leaves the group.
+
+        Args:
+            topic: The name of the topic.
+            group: The name of the group.
+            settings: The protocol, the assignor, where to begin, when to commit, whether to follow.
+        """
+        state = GroupState(topic, group, self._bootstrap, settings, rng=self._rng)
+        driver = Driver(self, state)
+        consumer = GroupConsumer(state, driver)
+        with one_cause():
+            async with trio.open_nursery() as nursery:
+                # Not the cancellation of the block ends the requests, but the end of the goodbye.
+                scope = trio.CancelScope(shield=True)
+                nursery.start_soon(driver.run_in, scope)
+                try:
+                    yield consumer
+                finally:
+                    with trio.move_on_after(LEAVE_SECONDS, shield=True):
+                        await consumer.close()
+                    scope.cancel()
 
 
 @asynccontextmanager

@@ -8,10 +8,9 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.client.questions import ClusterView, KeyType, Questions, TopicPartition
+from kraft.client.state.assigning import assignment_of
 from kraft.client.state.consuming import EARLIEST, LATEST
 from kraft.client.state.errors import ClientError, refused
-from metadata_log.errors import DecodeError
-from metadata_log.serde import decode_from
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Cause
@@ -19,7 +18,6 @@ from transport.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from transport.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from transport.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from transport.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from transport.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -53,7 +51,6 @@ CONSUMER: Final = "consumer"
 DEAD: Final = "Dead"
 IDLE: Final = frozenset({"Empty", DEAD})
 """The states of groups without members."""
-_VERSION_BYTES: Final = 2
 
 
 class ListedGroup(Struct, frozen=True):
@@ -190,19 +187,6 @@ async def _describe_classic_group(ask: Questions, group: str) -> GroupDescriptio
         for each in one.members
     )
     return GroupDescription(group, CLASSIC, one.group_state, one.protocol_data, None, members)
-
-
-def assignment_of(data: bytes) -> dict[str, tuple[int, ...]]:
-    """The partitions in the bytes of a classic consumer's assignment; none for other bytes."""
-    version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
-    if len(data) < _VERSION_BYTES or version < 0:
-        return {}
-    highest = ConsumerProtocolAssignment.__schema__.versions.highest
-    try:
-        found, _ = decode_from(ConsumerProtocolAssignment, min(version, highest), data, _VERSION_BYTES)
-    except DecodeError:
-        return {}
-    return {one.topic: tuple(one.partitions) for one in found.assigned_partitions}
 
 
 async def committed_offsets(ask: Questions, group: str, cluster: ClusterView) -> dict[TopicPartition, CommittedOffset]:

@@ -31,6 +31,9 @@ from kraft.client import (
     Consumer,
     ConsumerSettings,
     End,
+    GroupConsumer,
+    GroupProtocol,
+    GroupSettings,
     Isolation,
 )
 from kraft.client.state.positions import Start
@@ -65,6 +68,18 @@ _ISOLATION: Final = {"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_commi
     metavar="beginning|end|OFFSET|TIME",
     help="Where to begin in each partition; a time such as 2026-11-24T00:00:00Z, yesterday or -10m.",
 )
+@click.option(
+    "--group",
+    metavar="NAME",
+    help="Share the topic with the other members of this group, from its committed offsets on, and commit.",
+)
+@click.option(
+    "--group-protocol",
+    type=click.Choice([each.value for each in GroupProtocol]),
+    default=GroupProtocol.CLASSIC.value,
+    show_default=True,
+    help="Who divides the partitions: the members, or the coordinator (KIP-848).",
+)
 @click.option("--follow", is_flag=True, help="Wait for further records at the end, until Ctrl-C.")
 @click.option(
     "--idle",
@@ -97,6 +112,8 @@ def consume_command(
     command_config: str | None,
     partitions: tuple[int, ...],
     start: str,
+    group: str | None,
+    group_protocol: str,
     follow: bool,
     idle: float | None,
     max_messages: int | None,
@@ -105,8 +122,9 @@ def consume_command(
     template: str,
     as_json: bool,
 ) -> None:
-    """Print the records of TOPIC up to its present end, or with --follow those that are still to come. The command
-    belongs to no consumer group, and changes nothing in the cluster.
+    """Print the records of TOPIC up to its present end, or with --follow those that are still to come. Without --group
+    the command changes nothing in the cluster. With it, the offsets of what was printed are committed, and --from
+    (beginning or end) is for partitions of which the group has committed nothing.
 
     The records of a partition come in order, also when leaders fail. On a terminal, control characters of a record are
     escaped; a pipe or a file gets the bytes as they are. In JSON, {"base64": "…"} stands for bytes that are no text.
@@ -116,6 +134,7 @@ def consume_command(
         kraft consume orders --bootstrap-server 127.0.0.1:9092
         kraft consume orders --from 2026-11-24T00:00:00Z --json --bootstrap-server 127.0.0.1:9092
         kraft consume orders --follow --format "{key} {value}" --bootstrap-server 127.0.0.1:9092
+        kraft consume orders --group billing --follow --bootstrap-server 127.0.0.1:9092
     """
     if idle is not None and not follow:
         raise UsageError("the command ends at the end of the topic anyway", where="--idle", hint="Add --follow.")
@@ -125,17 +144,35 @@ def consume_command(
         line: Callable[[str, ConsumedRecord], bytes] = json_line if as_json else formatter(template)
     except ValueError as bad:
         raise UsageError(str(bad), where="--format") from bad
+    begin = _start(start)
+    if group is not None and partitions:
+        raise UsageError("the group divides the partitions", where="--partition, --group")
+    if group is not None and not isinstance(begin, Beginning | End):
+        raise UsageError("a group goes on at its offsets", where="--from", hint="`kraft groups reset` changes them.")
     settings = ConsumerSettings(
-        start=_start(start),
+        start=begin,
         partitions=tuple(dict.fromkeys(partitions)) or None,
         follows=follow,
         isolation=_ISOLATION[isolation],
         timeout_ms=int(timeout * 1000),
     )
-    job = _Job(topic=topic, settings=settings, line=line, most=max_messages, idle=idle)
+    member = None if group is None else (group, _of_group(settings, GroupProtocol(group_protocol)))
+    job = _Job(topic=topic, settings=settings, group=member, line=line, most=max_messages, idle=idle)
     code = Brokers.of(servers, command_config).run(job.run)
     if code:
         raise CommandFailed(exit_code=code)
+
+
+def _of_group(settings: ConsumerSettings, protocol: GroupProtocol) -> GroupSettings:
+    """The same for a member of a group."""
+    assert isinstance(settings.start, Beginning | End), settings.start
+    return GroupSettings(
+        protocol=protocol,
+        reset=settings.start,
+        follows=settings.follows,
+        isolation=settings.isolation,
+        timeout_ms=settings.timeout_ms,
+    )
 
 
 def _start(text: str) -> Start:
@@ -160,6 +197,7 @@ class _Job(Struct, frozen=True):
 
     topic: str
     settings: ConsumerSettings
+    group: tuple[str, GroupSettings] | None
     line: Callable[[str, ConsumedRecord], bytes]
     most: int | None
     idle: float | None
@@ -167,12 +205,16 @@ class _Job(Struct, frozen=True):
     async def run(self, client: Client, scope: trio.CancelScope, interrupted: Interrupted) -> int:
         """Print the records; returns the exit code."""
         with scope:
-            async with client.consumer(self.topic, self.settings) as consumer:
-                await self._print(consumer)
+            if self.group is None:
+                async with client.consumer(self.topic, self.settings) as consumer:
+                    await self._print(consumer)
+            else:
+                async with client.group(self.topic, *self.group) as member:
+                    await self._print(member)
         # To follow until Ctrl-C is the purpose of --follow.
         return INTERRUPTED if interrupted.is_set and not self.settings.follows else 0
 
-    async def _print(self, consumer: Consumer) -> None:
+    async def _print(self, consumer: Consumer | GroupConsumer) -> None:
         left = self.most
         is_seen = sys.stdout.isatty()
         with LongJob(f"Reading {self.topic}", None) as progress:
@@ -189,6 +231,8 @@ class _Job(Struct, frozen=True):
                     click.echo("\n".join(printable(line.decode("utf-8", "replace")) for line in lines))
                 else:
                     click.echo(b"".join(line + b"\n" for line in lines), nl=False)
+                if isinstance(consumer, GroupConsumer):
+                    consumer.finish(found)
                 progress.advance(len(found))
                 if left is not None:
                     left -= len(found)
