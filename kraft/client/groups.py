@@ -106,12 +106,7 @@ async def list_groups(
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
     found: dict[str, ListedGroup] = {}
     for broker, endpoint in cluster.brokers.items():
-
-        async def attempt(endpoint=endpoint) -> ListGroupsResponse | None:  # type: ignore[no-untyped-def]
-            answer = await ask.ask(endpoint, request, ListGroupsResponse)
-            return None if answer is None or Error.of(answer.error_code).retriable else answer
-
-        answer = await ask.in_time(attempt, f"broker {broker} did not list its groups")
+        answer = await ask.ask_broker(endpoint, request, ListGroupsResponse, lambda answer: Error.of(answer.error_code))
         if answer.error_code:
             raise refused(f"the groups of broker {broker}", Error.of(answer.error_code))
         for one in answer.groups:

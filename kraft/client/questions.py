@@ -129,6 +129,17 @@ class Questions:
 
         return await self.in_time(attempt, "no broker answered")
 
+    async def ask_broker(
+        self, endpoint: Endpoint, message: Message, answer: type[M], error_of: Callable[[M], Error]
+    ) -> M:
+        """The answer of one broker, without a retriable error."""
+
+        async def attempt() -> M | None:
+            found = await self.ask(endpoint, message, answer)
+            return None if found is None or self._is_retriable(error_of(found), message) else found
+
+        return await self.in_time(attempt, f"{endpoint} did not answer")
+
     async def ask(self, endpoint: Endpoint, message: Message, answer: type[M]) -> M | None:
         """The answer of one broker, or None after a failure that time may cure. Raises `ClientError` for another."""
         outcome = await self._client.question(endpoint, message)

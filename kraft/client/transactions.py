@@ -71,12 +71,9 @@ async def list_transactions(
     )
     found: list[ListedTransaction] = []
     for broker, endpoint in sorted(cluster.brokers.items()):
-
-        async def attempt(endpoint=endpoint) -> ListTransactionsResponse | None:  # type: ignore[no-untyped-def]
-            answer = await ask.ask(endpoint, request, ListTransactionsResponse)
-            return None if answer is None or Error.of(answer.error_code).retriable else answer
-
-        answer = await ask.in_time(attempt, f"broker {broker} did not list its transactions")
+        answer = await ask.ask_broker(
+            endpoint, request, ListTransactionsResponse, lambda answer: Error.of(answer.error_code)
+        )
         if answer.error_code:
             raise refused(f"the transactions of broker {broker}", Error.of(answer.error_code))
         found += [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -397,31 +397,23 @@ async def _new_offsets(
     """The offset of each partition, within the bounds of its log."""
     first = await _named(ask, wanted, EARLIEST)
     last = await _named(ask, wanted, LATEST)
-    asked: Callable[[TopicPartition], int | None]
+    asked: Mapping[TopicPartition, int]
     time = ask.now_ms - plan.ago_ms if plan.ago_ms is not None else plan.time
     if time is not None:
         named = await _named(ask, wanted, time)
-        asked = named.__getitem__
+        asked = {one: last[one] if offset == NO_OFFSET else offset for one, offset in named.items()}
     elif plan.listed is not None:
-        asked = plan.listed.__getitem__
+        asked = plan.listed
     elif plan.offset is not None:
-        offset = plan.offset
-        asked = lambda one: offset  # noqa: E731 - one line a target
+        asked = dict.fromkeys(wanted, plan.offset)
     elif plan.shift is not None:
         missing = next((one for one in wanted if one not in before), None)
         if missing is not None:
             raise CommandFailed(f"nothing is committed for {missing[0]}-{missing[1]}, from which to shift")
-        shift = plan.shift
-        asked = lambda one: before[one] + shift  # noqa: E731
+        asked = {one: before[one] + plan.shift for one in wanted}
     else:
-        asked = lambda one: before.get(one, last[one])  # noqa: E731
-    found: dict[TopicPartition, int] = {}
-    for one in wanted:
-        offset_of = asked(one)
-        assert offset_of is not None
-        found[one] = last[one] if offset_of == NO_OFFSET and time is not None else offset_of
-        found[one] = min(max(found[one], first[one]), last[one])
-    return found
+        asked = {one: before.get(one, last[one]) for one in wanted}
+    return {one: min(max(asked[one], first[one]), last[one]) for one in wanted}
 
 
 async def _named(ask: Questions, wanted: Collection[TopicPartition], time: int) -> dict[TopicPartition, int]:
