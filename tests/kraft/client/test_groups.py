@@ -33,8 +33,8 @@ QUICK = GroupSettings(session_timeout_ms=6000, heartbeat_interval_ms=300, follow
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
-    settings = {"offsets_topic_replication_factor": "1", "group_initial_rebalance_delay_ms": "0"}
-    with data_cluster(tmp_path_factory.mktemp("brokers"), **settings) as cluster:
+    root = tmp_path_factory.mktemp("brokers")
+    with data_cluster(root, offsets_topic_replication_factor="1", group_initial_rebalance_delay_ms="0") as cluster:
         yield cluster
 
 
