@@ -61,8 +61,8 @@ def checksum_is_enough(code: Patches) -> None:
                     BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, end_position, changes, batch)
                 )
         except MetadataLogError as bad:
-            return tuple(found), str(bad)
-        return tuple(found), None
+            return tuple(found), str(bad), False
+        return tuple(found), None, False
 
     code.replace(peer_replies, "judging", judging)
 

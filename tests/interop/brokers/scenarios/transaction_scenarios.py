@@ -29,7 +29,6 @@ from transport.protocol.messages.create_topics import (
 )
 from transport.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from transport.protocol.messages.fetch import PartitionData
-from transport.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from transport.protocol.messages.produce import PartitionProduceResponse
 from transport.protocol.messages.write_txn_markers import (
@@ -39,7 +38,6 @@ from transport.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-COORDINATED: Final = ("mixed", "jvm")
 STATE: Final = "__transaction_state"
 TRANSACTIONS: Final = 1
 COMMITTED: Final = 1
@@ -58,8 +56,8 @@ SOON: Final = {
 
 
 def coordinator(cluster: Cluster) -> int:
-    """The broker that coordinates transactions; the topic of their states is made when it is missing."""
-    able = [broker for broker, make in cluster.makes.items() if make == "kafka"]
+    """The broker that coordinates transactions, one of Kafka where there is one; makes the topic of their states."""
+    able = [broker for broker, make in cluster.makes.items() if make == "kafka"] or list(cluster.makes)
     if STATE not in cluster.image().topics:
         creatable = CreatableTopic(
             name=STATE,
@@ -203,7 +201,7 @@ INDEX_ENTRY: Final = 34
 """The bytes of an entry of an aborted transaction."""
 
 
-@scenario("B07", by_default=False, makes=COORDINATED)
+@scenario("B07", by_default=False)
 def transactions_of_both_versions_end_between_one_another(cluster: Cluster) -> None:
     topic = cluster.create("b07")
     first, second, forever = (
@@ -238,7 +236,7 @@ def transactions_of_both_versions_end_between_one_another(cluster: Cluster) -> N
     assert len(aborted_after_a_stop(cluster, topic)) == 2 * INDEX_ENTRY
 
 
-@scenario("B07", by_default=False, makes=COORDINATED)
+@scenario("B07", by_default=False)
 def a_transaction_that_its_producer_left_is_aborted(cluster: Cluster) -> None:
     topic = cluster.create("b07-left")
     for version in (TV1, TV2):
@@ -251,25 +249,7 @@ def a_transaction_that_its_producer_left_is_aborted(cluster: Cluster) -> None:
     cluster.wait_for_equal_logs(topic, 4)
 
 
-@scenario("B07", makes=("ours",))
-def a_broker_of_ours_coordinates_no_transaction(cluster: Cluster) -> None:
-    """No broker of ours has a transaction coordinator: a client learns so at once, and no record is appended."""
-    topic = cluster.create("b07-none", 1)
-    [leader] = topic.replicas
-    request = FindCoordinatorRequest(key_type=TRANSACTIONS, coordinator_keys=["b07"])
-    [found] = cluster.ask(leader, request, 6, FindCoordinatorResponse).coordinators
-    # It names itself, because librdkafka takes only the error of InitProducerId for an end.
-    assert (Error.of(found.error_code), found.node_id) == (Error.NONE, leader)
-    asked = cluster.ask(leader, InitProducerIdRequest(transactional_id="b07"), 5, InitProducerIdResponse)
-    assert Error.of(asked.error_code) is Error.INVALID_REQUEST
-    data = batch(b"v", producer=cluster.producer_id(leader), sequence=0, transactional=True)
-    for version in PRODUCE_VERSION.values():
-        answer = cluster.produce(leader, topic, data, version=version, transactional_id="b07")
-        assert Error.of(answer.error_code) == Error.NOT_ENOUGH_REPLICAS
-    assert cluster.watermark(leader, topic) == 0
-
-
-@scenario("B08", by_default=False, makes=COORDINATED)
+@scenario("B08", by_default=False)
 def a_leader_asks_the_coordinator_before_it_appends(cluster: Cluster) -> None:
     state = coordinator(cluster)
     topic = cluster.create("b08", tuple(one for one in cluster.order if one != state))
