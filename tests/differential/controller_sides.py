@@ -26,6 +26,8 @@ from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
 from transport.protocol.messages.broker_registration import Feature, Listener
+from transport.protocol.messages.create_topics import CreatableTopicConfigs
+from transport.protocol.messages.describe_configs import DescribeConfigsResourceResult
 
 PLACED: Final = "placed"
 """The prefix of topics for which the controller chooses the replicas."""
@@ -44,6 +46,25 @@ FEATURES: Final = {
     "transaction.version": (0, 2),
 }
 """What a broker of 4.3.1 says of itself."""
+OF_4_4: Final = frozenset(
+    (
+        "errors.deadletterqueue.group.enable",
+        "max.decompressed.message.bytes",
+        "remote.copy.lag.bytes",
+        "remote.copy.lag.ms",
+        "consumer.assignor.offload.enable",
+        "errors.deadletterqueue.copy.record.enable",
+        "errors.deadletterqueue.topic.name",
+        "share.assignor.offload.enable",
+        "streams.acceptable.recovery.lag",
+        "streams.assignor.name",
+        "streams.assignor.offload.enable",
+        "streams.num.warmup.replicas",
+        "streams.rack.aware.assignment.tags",
+        "streams.task.offset.interval.ms",
+    )
+)
+"""The settings of topics and groups that 4.3.1 does not know: ours, which is of 4.4, tells of more than that."""
 
 
 def directory(broker: int, number: int = 0) -> Uuid:
@@ -142,9 +163,14 @@ class Side:
         if isinstance(value, Message):
             return {name: self.named(getattr(value, name)) for name in value.__struct_fields__}
         if isinstance(value, (list, tuple)):
-            plain = [self.named(one) for one in value]
+            plain = [self.named(one) for one in value if not _is_of_4_4(one)]
             return sorted(plain, key=repr) if plain and isinstance(plain[0], dict) else plain
         return value
+
+
+def _is_of_4_4(value: Any) -> bool:
+    """Whether this describes a setting that Kafka 4.3.1 does not know."""
+    return isinstance(value, (CreatableTopicConfigs, DescribeConfigsResourceResult)) and value.name in OF_4_4
 
 
 def _roughly(ms: int) -> int:

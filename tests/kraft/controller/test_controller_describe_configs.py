@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from admin_answers import SECURED, codes, disagreements, plain
 from controller_cluster import Cluster
-from controller_sides import InProcess
+from controller_sides import OF_4_4, InProcess
 from controller_stories import SET, configure, create, topic
 
 from kraft.config import Config
@@ -24,25 +24,6 @@ FILE = {
     "super.users": "User:ANONYMOUS",
     "delegation.token.secret.key": "hidden-away",
 }
-OF_4_4 = frozenset(
-    [
-        "errors.deadletterqueue.group.enable",
-        "max.decompressed.message.bytes",
-        "remote.copy.lag.bytes",
-        "remote.copy.lag.ms",
-        "consumer.assignor.offload.enable",
-        "errors.deadletterqueue.copy.record.enable",
-        "errors.deadletterqueue.topic.name",
-        "share.assignor.offload.enable",
-        "streams.acceptable.recovery.lag",
-        "streams.assignor.name",
-        "streams.assignor.offload.enable",
-        "streams.num.warmup.replicas",
-        "streams.rack.aware.assignment.tags",
-        "streams.task.offset.interval.ms",
-    ]
-)
-"""The settings of topics and groups that the recorded controller, of 4.3.1, does not know."""
 SYNONYMS_OF_A_TOPIC, OF_A_KEY_OF_BROKERS, LOGGERS, ONE_LOGGER, NO_TYPES = 2, 9, 15, 16, (24, 25, 26)
 
 
