@@ -20,6 +20,7 @@ from kraft.broker.apis import Api, Rooms, apis_of
 from kraft.broker.coordinator.partition import CoordinatorSettings
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.groups.admin_handler import GroupAdminHandler
+from kraft.broker.groups.consumer.group import Counted
 from kraft.broker.groups.consumer_handler import ConsumerGroupHandler
 from kraft.broker.groups.members_handler import MembersHandler
 from kraft.broker.groups.offsets_handler import OffsetsHandler
@@ -105,16 +106,18 @@ class Requests:
         creation = AutoCreation(settings, manager.hosting.report)
         forwarding = Forwarding(settings)
         groups = settings.groups
+        self.groups_counted = Counted()
+        """What they have done."""
         self.groups: CoordinatorRuntime[GroupsState] = CoordinatorRuntime(
             TOPICS[GROUP],
             manager,
-            lambda _: GroupShard(groups),
+            lambda _: GroupShard(groups, self.groups_counted),
             CoordinatorSettings(write_timeout_ms=groups.commit_timeout_ms, codec=groups.compression_codec),
             Random(f"{seed}/groups"),
         )
         """The groups that this broker coordinates."""
         transactions = settings.transactions
-        sender = MarkerSender(settings.inter_broker_listener, settings.request_timeout_ms)
+        sender = self.markers = MarkerSender(settings.inter_broker_listener, settings.request_timeout_ms)
         self.transactions: CoordinatorRuntime[Transactions] = CoordinatorRuntime(
             TOPICS[TRANSACTION],
             manager,

@@ -33,6 +33,18 @@ def _broker(name: str, text: str) -> Mbean:
     return Mbean(_SERVER, "broker-metadata-metrics", name, text)
 
 
+def _groups(name: str, text: str, kind: Kind = Kind.GAUGE) -> Mbean:
+    return Mbean(_SERVER, "group-coordinator-metrics", name, text, kind)
+
+
+def _classic(name: str, text: str) -> Mbean:
+    return Mbean("kafka.coordinator.group", "GroupMetadataManager", name, text)
+
+
+def _transactions(name: str, text: str) -> Mbean:
+    return Mbean(_SERVER, "transaction-coordinator-metrics", name, text)
+
+
 CURRENT_STATE: Final = _raft("current-state", "The state of this node in the quorum.", Kind.TEXT)
 CURRENT_VOTE_DIRECTORY_ID: Final = _raft(
     "current-vote-directory-id", "The directory id of the voter that has the vote; zeros for none.", Kind.TEXT
@@ -152,6 +164,38 @@ BROKER_APPLIED_LAG: Final = _broker("last-applied-record-lag-ms", "The age in ms
 BROKER_LOAD_ERRORS: Final = _broker("metadata-load-error-count", "Errors of loading: this node stops at the first one.")
 BROKER_APPLY_ERRORS: Final = _broker("metadata-apply-error-count", "Errors of applying: this node stops at the first.")
 BROKER_IGNORED_VOTERS: Final = _broker("ignored-static-voters", "1 if the voters of the log replace those of the file.")
+
+GROUP_PARTITIONS: Final = _groups("num-partitions", "The coordinated partitions of __consumer_offsets, by their state.")
+GROUP_LOAD_AVG: Final = _groups("partition-load-time-avg", "The average time in ms of the loads of the last minute.")
+GROUP_LOAD_MAX: Final = _groups("partition-load-time-max", "The longest time in ms of the loads of the last minute.")
+GROUPS: Final = _groups("group-count", "The groups by their protocol.")
+CONSUMER_GROUPS: Final = _groups("consumer-group-count", "The groups of the consumer protocol, by their state.")
+OFFSET_COMMITS: Final = _groups("offset-commit-count", "The committed offsets.")
+OFFSETS_EXPIRED: Final = _groups("offset-expiration-count", "The offsets that were forgotten because of their age.")
+OFFSETS_DELETED: Final = _groups("offset-deletion-count", "The offsets that an administrator has deleted.")
+REBALANCES: Final = _groups("group-completed-rebalance-count", "The completed rebalances of classic groups.")
+CONSUMER_REBALANCES: Final = _groups("consumer-group-rebalance-count", "The rebalances of the consumer protocol.")
+CLASSIC_GROUPS: Final = _classic("NumGroups", "The groups of the classic protocol.")
+OFFSETS: Final = _classic("NumOffsets", "The committed offsets that are remembered.")
+PREPARING_GROUPS: Final = _classic("NumGroupsPreparingRebalance", "The classic groups that wait for their members.")
+COMPLETING_GROUPS: Final = _classic("NumGroupsCompletingRebalance", "The classic groups that wait for their leader.")
+STABLE_GROUPS: Final = _classic("NumGroupsStable", "The classic groups with an assignment.")
+DEAD_GROUPS: Final = _classic("NumGroupsDead", "Always 0: a deleted group is not there any more.")
+EMPTY_GROUPS: Final = _classic("NumGroupsEmpty", "The classic groups without members.")
+TRANSACTION_LOAD_AVG: Final = _transactions("partition-load-time-avg", "As of the groups, of __transaction_state.")
+TRANSACTION_LOAD_MAX: Final = _transactions("partition-load-time-max", "As of the groups, of __transaction_state.")
+MARKERS_HOMELESS: Final = Mbean(
+    "kafka.coordinator.transaction",
+    "TransactionMarkerChannelManager",
+    "UnknownDestinationQueueSize",
+    "The markers for partitions without a live leader.",
+)
+MARKER_REQUESTS: Final = Mbean(
+    _SERVER, "txn-marker-channel-metrics", "request-total", "The requests with markers to brokers.", Kind.TOTAL
+)
+MARKER_RESPONSES: Final = Mbean(
+    _SERVER, "txn-marker-channel-metrics", "response-total", "The answers to them.", Kind.TOTAL
+)
 
 KAFKA_METRICS: Final[tuple[Mbean, ...]] = tuple(one for one in globals().values() if isinstance(one, Mbean))
 """Every row above."""

@@ -13,12 +13,14 @@ from kraft.metrics.cluster import (
     loader_readings,
     log_readings,
 )
+from kraft.metrics.coordinators import coordinator_readings
 from kraft.metrics.names import Reading
 from kraft.metrics.own import own_readings
 from kraft.metrics.raft import raft_readings
 from kraft.metrics.readiness import is_ready, readiness
 from kraft.metrics.security import certificate_readings
 from kraft.metrics.view import NodeView
+from kraft.process.parts.broker import broker_of
 from kraft.process.parts.combined import controller_of
 
 
@@ -37,6 +39,9 @@ def readings_of(view: NodeView) -> Iterator[Reading]:
         yield from controller_readings(view, controller.controller)
     if view.is_broker:
         yield from broker_readings(view)
+    broker = broker_of(view.replica.application)
+    if broker is not None and broker.requests is not None:
+        yield from coordinator_readings(broker.requests, view.groups, view.now_ms)
     image = image_of(view.replica)
     if image is not None:
         yield from loader_readings(view, image)

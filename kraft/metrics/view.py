@@ -6,6 +6,7 @@ from math import nan
 
 from msgspec import Struct
 
+from kraft.metrics.coordinators import NO_GROUPS, GroupCounts
 from kraft.metrics.topic_counts import NO_TOPICS, TopicCounts
 from kraft.metrics.windows import Quantiles
 from kraft.process.process import Process
@@ -113,6 +114,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     listener: str = ""
     counted: Counted = Counted()
     topics: TopicCounts = NO_TOPICS
+    groups: GroupCounts = NO_GROUPS
     certificates: Certificates | None = None
     """None for a node without TLS."""
 

@@ -17,9 +17,14 @@ from kraft.metrics.names import Dialect, Kind, Mbean, Reading, series_of
 from kraft.metrics.windows import Quantiles
 
 JMX_TOOL: Final = "org.apache.kafka.tools.JmxTool"
-DOMAINS: Final = ("kafka.controller", "kafka.server", "kafka.log")
+DOMAINS: Final = ("kafka.controller", "kafka.server", "kafka.log", "kafka.coordinator.*")
 SECONDS: Final = 20
-OF_BROKERS: Final = ("broker-metadata-metrics", "KafkaServer")
+OF_COORDINATORS: Final = (
+    *("group-coordinator-metrics", "GroupMetadataManager"),
+    *("transaction-coordinator-metrics", "TransactionMarkerChannelManager", "txn-marker-channel-metrics"),
+)
+"""The types of the metrics of the coordinators of groups and transactions."""
+OF_BROKERS: Final = ("broker-metadata-metrics", "KafkaServer", *OF_COORDINATORS)
 """The types of metrics that controllers do not have."""
 Tags = tuple[tuple[str, str], ...]
 

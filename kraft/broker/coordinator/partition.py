@@ -39,7 +39,7 @@ from transport.protocol.errors import Error
 
 S = TypeVar("S")
 Done = Callable[[Any], None]
-"""Takes the result of an operation, or its `Error`."""
+"""Takes the result of an operation, or its `Error`; or the `ApiError` with which the shard has refused it."""
 FIRST_SEQUENCE: Final = 0
 """Every batch of a group coordinator has it, also without a producer, as in Kafka."""
 NO_SEQUENCE: Final = -1
@@ -97,6 +97,7 @@ class CoordinatorPartition(Generic[S]):
         settings: The settings.
         rng: The randomness.
         answer: Where answers to requests go that were held.
+        now_ms: The time in ms since 1970.
     """
 
     def __init__(
@@ -107,11 +108,14 @@ class CoordinatorPartition(Generic[S]):
         settings: CoordinatorSettings,
         rng: Random,
         answer: Callable[[WireRequest, Message], None],
+        now_ms: int,
     ) -> None:
         self.part = part
         self.leader_epoch = part.leader_epoch
         self.shard = shard
         self.status = Status.LOADING
+        self.began_ms = now_ms
+        """When the load began."""
         self.state: S = shard.empty()
         """The state with everything that was written."""
         self.timers = Timers()
@@ -196,12 +200,12 @@ class CoordinatorPartition(Generic[S]):
         return self.status is Status.ACTIVE and (not self._snapshots or self._snapshots[0][0] > self._loaded_offset)
 
     def run(self, operate: Operate, done: Done | None, now_ms: int) -> None:
-        """Do an operation; `done` takes its result, or its error, now or later."""
+        """Do an operation; `done` takes its result, its `Error`, or at once the `ApiError` of a refusal."""
         try:
             operation = operate(self.shard, self.context(now_ms))
         except ApiError as refused:
             if done is not None:
-                done(refused.error)
+                done(refused)
             return
         self._take(operation, done, now_ms)
 
@@ -246,7 +250,8 @@ class CoordinatorPartition(Generic[S]):
 
     def _fire(self, key: Hashable, now_ms: int) -> None:
         def ended(result: Any) -> None:
-            if isinstance(result, Error) and result is not Error.REQUEST_TIMED_OUT and key not in self.timers:
+            has_failed = isinstance(result, (Error, ApiError)) and result is not Error.REQUEST_TIMED_OUT
+            if has_failed and key not in self.timers:
                 self.timers.set(key, now_ms + RETRY_TIMER_MS)
 
         self.run(lambda shard, context: shard.on_timer(key, context), ended, now_ms)

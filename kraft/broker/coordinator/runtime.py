@@ -6,10 +6,12 @@ what is due: loads, timers, and the append of what the operations of a turn have
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
+from kraft.access.errors import ApiError
 from kraft.broker.coordinator.partition import CoordinatorPartition, CoordinatorSettings, Done, Status
 from kraft.broker.coordinator.shard import Operate, Shard
 from kraft.broker.handling.coordinators import partition_of
@@ -26,6 +28,8 @@ from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 
 S = TypeVar("S")
+LOADS: Final = 1000
+"""The loads that are remembered for the metrics."""
 TRANSLATED: Final[Mapping[Error, Error]] = {
     Error.UNKNOWN_TOPIC_OR_PARTITION: Error.COORDINATOR_NOT_AVAILABLE,
     Error.NOT_ENOUGH_REPLICAS: Error.COORDINATOR_NOT_AVAILABLE,
@@ -62,6 +66,8 @@ class CoordinatorRuntime(Generic[S]):
         self.topic = topic
         self.partitions: dict[int, CoordinatorPartition[S]] = {}
         """The partitions that this broker coordinates, by number."""
+        self.loads: deque[tuple[int, int]] = deque(maxlen=LOADS)
+        """When the last partitions were loaded, and how long each took, both in ms."""
         self._manager = manager
         self._new_shard = new_shard
         self._settings = settings
@@ -111,7 +117,7 @@ class CoordinatorRuntime(Generic[S]):
         topic_id = self._manager.hosting.image.topics.by_name[self.topic]
         part = self._manager.partitions[topic_id, number]
         self.partitions[number] = CoordinatorPartition(
-            part, self._manager, self._new_shard(part), self._settings, self._rng, self._answer
+            part, self._manager, self._new_shard(part), self._settings, self._rng, self._answer, now_ms
         )
         self._next_ms = now_ms
 
@@ -160,6 +166,14 @@ class CoordinatorRuntime(Generic[S]):
 
     def run(self, number: int, operate: Operate, done: Done, now_ms: int) -> None:
         """Do an operation on a partition; `done` takes the result, or what a client is told of its error."""
+
+        def ended(result: Any) -> None:
+            done(result.error if isinstance(result, ApiError) else result)
+
+        self._run(number, operate, ended, now_ms)
+
+    def _run(self, number: int, operate: Operate, done: Done, now_ms: int) -> None:
+        """As `run`, but `done` takes the refusal of a shard with its text."""
         known = self.active(number)
         if isinstance(known, Error):
             done(known)
@@ -172,7 +186,7 @@ class CoordinatorRuntime(Generic[S]):
         self._note(known)
 
     def write(
-        self, number: int, request: WireRequest, operate: Operate, refuse: Callable[[Error], Message], now_ms: int
+        self, number: int, request: WireRequest, operate: Operate, refuse: Callable[[ApiError], Message], now_ms: int
     ) -> Answer | None:
         """Do an operation of which the result is the answer to a request.
 
@@ -180,7 +194,7 @@ class CoordinatorRuntime(Generic[S]):
             number: The partition.
             request: The request.
             operate: The operation; its result is a message, or `HELD`.
-            refuse: The answer with an error.
+            refuse: The answer with an error, and with the text that a shard has for it.
             now_ms: The time in ms since 1970.
 
         Returns:
@@ -190,10 +204,11 @@ class CoordinatorRuntime(Generic[S]):
         is_later = False
 
         def done(result: Any) -> None:
-            answer = Answer(request.request_id, refuse(result) if isinstance(result, Error) else result)
-            (self._answers if is_later else found).append(answer)
+            refused = ApiError(result) if isinstance(result, Error) else result
+            message = refuse(refused) if isinstance(refused, ApiError) else refused
+            (self._answers if is_later else found).append(Answer(request.request_id, message))
 
-        self.run(number, operate, done, now_ms)
+        self._run(number, operate, done, now_ms)
         is_later = True
         return found[0] if found else None
 
@@ -273,6 +288,7 @@ class CoordinatorRuntime(Generic[S]):
             if one.status is Status.LOADING and not has_loaded:
                 has_loaded = True
                 if one.load_more(self._image, now_ms):
+                    self.loads.append((now_ms, now_ms - one.began_ms))
                     # The high watermark may have moved meanwhile, and may still move.
                     one.advance(now_ms)
                     self._note(one)

@@ -14,6 +14,7 @@ from kraft.access.errors import ApiError
 from kraft.broker.coordinator.runtime import TRANSLATED
 from kraft.broker.coordinator.shard import HELD, NOTHING, Context, Operation, Record
 from kraft.broker.groups.classic_group import ClassicGroup, GroupState, Member, Protocols
+from kraft.broker.groups.consumer.group import Counted
 from kraft.broker.groups.state import GroupsState
 from kraft.config.group_settings import GroupConfig
 from kraft.limits import GROUP_MEMBERS, GROUPS_PER_PARTITION, PENDING_MEMBERS
@@ -105,10 +106,12 @@ class ClassicGroups:
 
     Args:
         settings: The settings.
+        counted: What the groups of the broker have done.
     """
 
-    def __init__(self, settings: GroupConfig) -> None:
+    def __init__(self, settings: GroupConfig, counted: Counted) -> None:
         self._settings = settings
+        self.counted = counted
         self.live: dict[str, ClassicGroup] = {}
 
     def find(self, group_id: str, state: GroupsState) -> ClassicGroup | None:
@@ -499,6 +502,7 @@ class ClassicGroups:
             self._take_assignments_back(group, TRANSLATED.get(error, error), context)
             return self._go_on(group, context)
         group.enter(GroupState.STABLE, context.now_ms)
+        self.counted.rebalances += 1
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if self._answer_sync(group, member, Error.NONE, context):

@@ -69,7 +69,7 @@ class ConsumerGroupHandler:
             self._runtime.number_of(message.group_id),
             request,
             lambda shard, context: shard.consumer_heartbeat(request, may_describe, context),
-            _refused_heartbeat,
+            lambda refused: _refused_heartbeat(refused.error, refused.text),
             now_ms,
         )
 

@@ -54,7 +54,7 @@ class MembersHandler:
             self._runtime.number_of(message.group_id),
             request,
             lambda shard, context: shard.join(request, context),
-            lambda error: _refused_join(request, error),
+            lambda refused: _refused_join(request, refused.error),
             now_ms,
         )
 
@@ -73,7 +73,7 @@ class MembersHandler:
             self._runtime.number_of(message.group_id),
             request,
             lambda shard, context: shard.sync(request, context),
-            lambda error: synced(request, error),
+            lambda refused: synced(request, refused.error),
             now_ms,
         )
 
@@ -88,7 +88,7 @@ class MembersHandler:
             self._runtime.number_of(message.group_id),
             request,
             lambda shard, context: shard.heartbeat(request, context),
-            _refused_heartbeat,
+            lambda refused: _refused_heartbeat(refused.error),
             now_ms,
         )
 
@@ -103,7 +103,7 @@ class MembersHandler:
             self._runtime.number_of(message.group_id),
             request,
             lambda shard, context: shard.leave(request, context),
-            lambda error: _refused_leave(request, error),
+            lambda refused: _refused_leave(request, refused.error),
             now_ms,
         )
 

@@ -141,6 +141,7 @@ def commit(
                     version,
                 )
             )
+    groups.counted.commits += len(records)
     return Operation(records, errors, producer=committer.producer)
 
 
@@ -199,6 +200,7 @@ def delete_offsets(group_id: str, places: Iterable[Place], groups: ClassicGroups
         errors[place] = Error.GROUP_SUBSCRIBED_TO_TOPIC if is_used else Error.NONE
         if not is_used and place in known:
             records.append(tombstone(group_id, place))
+    groups.counted.deleted += len(records)
     return Operation(records, errors)
 
 
@@ -242,6 +244,7 @@ def expired(group_id: str, groups: ClassicGroups, settings: GroupConfig, context
         for place, since_ms in since.items()
         if place not in pending and _is_expired(known[place], since_ms, settings, now_ms)
     ]
+    groups.counted.expired += len(gone)
     records = [tombstone(group_id, place) for place in sorted(gone)]
     if len(gone) == len(known) and not pending:
         if consumer is not None and not consumer.members:

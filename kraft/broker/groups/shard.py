@@ -16,7 +16,7 @@ from kraft.broker.groups.classic import ClassicGroups, GroupTimer
 from kraft.broker.groups.classic_group import GroupState
 from kraft.broker.groups.consumer.draft import Draft, tombstones
 from kraft.broker.groups.consumer.fencing import ConsumerTimer
-from kraft.broker.groups.consumer.group import ConsumerGroup
+from kraft.broker.groups.consumer.group import ConsumerGroup, Counted
 from kraft.broker.groups.consumer.groups import ConsumerGroups, MayDescribe
 from kraft.broker.groups.consumer.member import Member
 from kraft.broker.groups.migration import downgraded, may_downgrade, upgraded, watch_upgraded
@@ -51,14 +51,15 @@ class GroupShard:
 
     Args:
         settings: The settings.
+        counted: What the groups of the broker have done.
     """
 
     kinds = CONSUMER_OFFSETS
 
-    def __init__(self, settings: GroupConfig) -> None:
+    def __init__(self, settings: GroupConfig, counted: Counted) -> None:
         self._settings = settings
-        self.classic = ClassicGroups(settings)
-        self.consumer = ConsumerGroups(settings.consumer, self._downgrade)
+        self.classic = ClassicGroups(settings, counted)
+        self.consumer = ConsumerGroups(settings.consumer, self._downgrade, counted)
         self._expiring: Groups | None = None
         """The groups whose offsets are still to be looked at."""
         self._deleting: Groups | None = None

@@ -161,7 +161,8 @@ class TransactionsHandler:
                 return refuse(decision.error)
             return InitProducerIdResponse(producer_id=decision.producer_id, producer_epoch=decision.epoch)
 
-        return self._runtime.write(number, request, shard.deciding(name, decide, tell), refuse, now_ms)
+        operate = shard.deciding(name, decide, tell)
+        return self._runtime.write(number, request, operate, lambda refused: refuse(refused.error), now_ms)
 
     def _wanted(
         self, request: WireRequest, message: InitProducerIdRequest, name: str
@@ -342,7 +343,8 @@ class TransactionsHandler:
                 return refuse(decision.error)
             return EndTxnResponse(producer_id=decision.producer_id, producer_epoch=decision.epoch)
 
-        return self._runtime.write(number, request, shard.deciding(name, decide, tell), refuse, now_ms)
+        operate = shard.deciding(name, decide, tell)
+        return self._runtime.write(number, request, operate, lambda refused: refuse(refused.error), now_ms)
 
     # --------------------------------------------------------------------------------------------- for administrators
 

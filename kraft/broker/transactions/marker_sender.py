@@ -71,6 +71,8 @@ class MarkerSender:
         self._listener = listener
         self._timeout_ms = timeout_ms
         self._last_number = 0
+        self.answered = 0
+        """The requests that were answered since the start."""
         self._endings: dict[tuple[int, str], Ending] = {}
         self._unplaced: deque[tuple[Ending, TopicPartition]] = deque()
         """The markers of which the leader is still to be looked up."""
@@ -88,6 +90,16 @@ class MarkerSender:
     def __len__(self) -> int:
         """The transactions that are being ended."""
         return len(self._endings)
+
+    @property
+    def asked(self) -> int:
+        """The requests that were sent since the start."""
+        return self._last_number
+
+    @property
+    def homeless(self) -> int:
+        """The markers for partitions without a live leader."""
+        return len(self._homeless)
 
     def begin(self, partition: int, name: str, coordinator_epoch: int, transaction: Transaction) -> None:
         """A transaction has its outcome in the log: tell its partitions, unless that is under way."""
@@ -179,6 +191,7 @@ class MarkerSender:
     def on_reply(self, key: MarkersSent, message: Message | None, now_ms: int) -> None:
         """Take the answer of a leader; None if the request has failed."""
         _, taken = self._sent.pop(key)
+        self.answered += message is not None
         found: dict[tuple[int, str, int], Error] = {}
         if isinstance(message, WriteTxnMarkersResponse):
             found = {

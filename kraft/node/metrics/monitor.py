@@ -17,9 +17,11 @@ from msgspec import Struct
 from prometheus_client import GCCollector, Metric, ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
+from kraft.broker.requests import Requests
 from kraft.config import Config
 from kraft.metrics import own_names
 from kraft.metrics.cluster import image_of
+from kraft.metrics.coordinators import NO_GROUPS, GroupCounts, counting
 from kraft.metrics.exposition import CONTENT_TYPE, families_of, texts_of
 from kraft.metrics.names import Dialect, Reading
 from kraft.metrics.readiness import Check, is_ready, readiness
@@ -33,6 +35,7 @@ from kraft.node.metrics.http_server import HttpAnswer, HttpRequest, HttpServer
 from kraft.node.metrics.measured_disk import MeasuredDisk
 from kraft.node.metrics.meters import Meters
 from kraft.node.monitoring import MonitoredNode
+from kraft.process.parts.broker import broker_of
 from kraft.process.process import Process
 from kraft.security.contexts import TlsFacts
 from metadata_log.disk import DirectoryDisk
@@ -81,6 +84,7 @@ class Monitor:
         self._dialects = (Dialect(config.metrics_dialect),)
         self._node: _Running | None = None
         self._counter = TopicCounter()
+        self._groups = NO_GROUPS
         self._lock = trio.Lock()
         self._kept: dict[tuple[Dialect, ...], tuple[float, bytes]] = {}
         self._registry = CollectorRegistry()
@@ -158,6 +162,7 @@ class Monitor:
             listener=config.listeners[0].name if config.listeners else "",
             counted=self.meter.counted(node.transport),
             certificates=None if self._tls is None else certificates_of(self._tls()),
+            groups=self._groups,
             topics=self._counter.counts if image is None else self._counter.latest(image.topics),
         )
 
@@ -250,12 +255,25 @@ class Monitor:
         return b"".join(parts)
 
     async def _count(self, node: _Running) -> None:
-        """Count partitions, unless that takes too long: then the former counts stand, and say so."""
+        """Count partitions and groups, unless that takes too long: then the former counts stand, and say so."""
         with trio.move_on_after(COUNT_SECONDS):
             image = image_of(node.replica)
             if image is not None:
                 for _ in self._counter.counting(image.topics):
                     await trio.lowlevel.checkpoint()
+            broker = broker_of(node.replica.application)
+            if broker is not None and broker.requests is not None:
+                self._groups = await self._counted_groups(broker.requests)
+
+    async def _counted_groups(self, requests: Requests) -> GroupCounts:
+        steps = counting(requests.groups)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                counts: GroupCounts = done.value
+                return counts
+            await trio.lowlevel.checkpoint()
 
 
 def _build_info() -> Reading:

@@ -25,7 +25,16 @@ def one_node(kafka: KafkaInstallation, root: Path) -> tuple[Process, str]:
     """Kafka with both roles in one process, and the address of its broker."""
     controller, port = free_ports(2)
     path = root / "node.properties"
-    lines = (
+    path.write_text("".join(f"{line}\n" for line in node_lines(root, controller, port)))
+    told("format", "-c", str(path), "--cluster-id", CLUSTER_ID)
+    return Process(kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP), root / "node.log"), (
+        f"127.0.0.1:{port}"
+    )
+
+
+def node_lines(root: Path, controller: int, port: int) -> tuple[str, ...]:
+    """The settings of a node with both roles."""
+    return (
         "process.roles=broker,controller",
         f"node.id={NODE}",
         f"log.dirs={root / 'node'}",
@@ -38,11 +47,6 @@ def one_node(kafka: KafkaInstallation, root: Path) -> tuple[Process, str]:
             for line in SMALL_TOPICS
             if "min.isr" not in line
         ),
-    )
-    path.write_text("".join(f"{line}\n" for line in lines))
-    told("format", "-c", str(path), "--cluster-id", CLUSTER_ID)
-    return Process(kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP), root / "node.log"), (
-        f"127.0.0.1:{port}"
     )
 
 

@@ -29,6 +29,20 @@ class GroupState(Enum):
     STABLE = "Stable"
 
 
+class Counted(Struct):
+    """What has happened to the groups of a broker, of any protocol, since its start."""
+
+    commits: int = 0
+    """The committed offsets."""
+    expired: int = 0
+    deleted: int = 0
+    """The offsets that somebody has deleted."""
+    rebalances: int = 0
+    """The completed rebalances of classic groups."""
+    epochs: int = 0
+    """The new epochs of consumer groups."""
+
+
 class ResolvedRegex(Struct, frozen=True):
     """The topics that a regular expression stands for, by the metadata at an offset (`ResolvedRegularExpression`)."""
 

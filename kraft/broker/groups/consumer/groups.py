@@ -14,7 +14,7 @@ from kraft.broker.coordinator.shard import NOTHING, Context, Operation, Record
 from kraft.broker.groups.assignors import PartitionsByTopic
 from kraft.broker.groups.consumer.draft import Draft
 from kraft.broker.groups.consumer.fencing import ConsumerTimer, Watch, fence
-from kraft.broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
+from kraft.broker.groups.consumer.group import ConsumerGroup, Counted, ResolvedRegex
 from kraft.broker.groups.consumer.hashing import TopicHashes
 from kraft.broker.groups.consumer.member import AWAY, LEAVING, Assigned, Member, MemberState, is_subset
 from kraft.broker.groups.consumer.member import NOTHING as NO_PARTITIONS
@@ -68,10 +68,12 @@ class ConsumerGroups:
     Args:
         settings: The settings.
         downgrade: Makes a classic group of what remains of a group without these members, if it may become one.
+        counted: What the groups of the broker have done.
     """
 
-    def __init__(self, settings: ConsumerGroupConfig, downgrade: Downgrade) -> None:
+    def __init__(self, settings: ConsumerGroupConfig, downgrade: Downgrade, counted: Counted) -> None:
         self._settings = settings
+        self._counted = counted
         self._downgrade = downgrade
         self.hashes = TopicHashes()
         self._seen: dict[str, _Seen] = {}
@@ -137,8 +139,9 @@ class ConsumerGroups:
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         """Raise `ApiError` for a new member of a full group."""
-        if len(group.members) >= min(self._settings.max_size, GROUP_MEMBERS) and member_id not in group.members:
-            raise ApiError(Error.GROUP_MAX_SIZE_REACHED)
+        most = min(self._settings.max_size, GROUP_MEMBERS)
+        if len(group.members) >= most and member_id not in group.members:
+            raise ApiError(Error.GROUP_MAX_SIZE_REACHED, f"The group has {most} members, and may have no more.")
 
     def _known(
         self, draft: Draft, message: ConsumerGroupHeartbeatRequest, member_id: str, owned: PartitionsByTopic | None
@@ -222,6 +225,7 @@ class ConsumerGroups:
         found = self.hashes.of_group(context.image, group.topics)
         if bump or found != group.metadata_hash:
             draft.epoch(group.epoch + 1, found)
+            self._counted.epochs += 1
         self._note_seen(draft.group, context)
         if group.has_partition_metadata:
             draft.end_partition_metadata()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kraft.broker.coordinator.shard import Context, Operation, Record
 from kraft.broker.coordinator.timers import Timers
 from kraft.broker.groups.consumer.fencing import ConsumerTimer
-from kraft.broker.groups.consumer.group import ConsumerGroup, GroupState
+from kraft.broker.groups.consumer.group import ConsumerGroup, Counted, GroupState
 from kraft.broker.groups.consumer.groups import ConsumerGroups, check
 from kraft.broker.groups.consumer.member import Member
 from kraft.broker.groups.consumer.replaying import GroupKey, replay
@@ -50,7 +50,7 @@ class World:
     def __init__(self, topics: Mapping[str, int], **settings: Any) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self.settings = ConsumerGroupConfig(**settings)
-        self.shard = ConsumerGroups(self.settings, lambda *_: None)
+        self.shard = ConsumerGroups(self.settings, lambda *_: None, Counted())
         self.timers = Timers()
         self.rng = Random(7)
         self.now_ms = START_MS
@@ -86,7 +86,7 @@ class World:
     def restart(self) -> None:
         """Another broker takes over: only the records are left."""
         log, self.log, self.groups = self.log, [], {}
-        self.shard, self.timers, self.batches = ConsumerGroups(self.settings, lambda *_: None), Timers(), []
+        self.shard, self.timers, self.batches = ConsumerGroups(self.settings, lambda *_: None, Counted()), Timers(), []
         self.take(Operation(log))
         for group in self.groups.values():
             self.shard.start(group, self.context())

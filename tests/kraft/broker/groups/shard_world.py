@@ -11,6 +11,7 @@ from consumer_world import START_MS, TYPES, image_of, topic_id
 from kraft.broker.coordinator.shard import HELD, Context, Operation, Record
 from kraft.broker.coordinator.timers import Timers
 from kraft.broker.groups.consumer.embedded import assignment_of
+from kraft.broker.groups.consumer.group import Counted
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import GroupsState
 from kraft.config.group_settings import ConsumerGroupConfig, GroupConfig
@@ -41,7 +42,7 @@ class Shard:
     def __init__(self, policy: str = "bidirectional") -> None:
         self.settings = GroupConfig(initial_rebalance_delay_ms=0, consumer=ConsumerGroupConfig(migration_policy=policy))
         self.state = GroupsState()
-        self.shard = GroupShard(self.settings)
+        self.shard = GroupShard(self.settings, Counted())
         self.timers = Timers()
         self.rng = Random(3)
         self.now_ms = START_MS
@@ -97,7 +98,7 @@ class Shard:
         self.now_ms = end_ms
 
     def restart(self) -> None:
-        self.shard, self.timers = GroupShard(self.settings), Timers()
+        self.shard, self.timers = GroupShard(self.settings, Counted()), Timers()
         log, self.log, self.state = self.log, [], GroupsState()
         self.take(Operation(log))
         for _ in self.shard.on_loaded(self.context()):

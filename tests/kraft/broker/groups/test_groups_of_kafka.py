@@ -10,6 +10,7 @@ from real_data import archive
 
 from kraft.broker.coordinator.loading import loading
 from kraft.broker.groups.classic import ClassicGroups
+from kraft.broker.groups.consumer.group import Counted
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import NO_OFFSETS, GroupsState
 from kraft.broker.log.options import LogOptions
@@ -45,7 +46,7 @@ def state_of(number: int) -> GroupsState:
     hosting = Hosting(disk, DataSettings(broker_id=1, directories=(DataDirectory(DIRECTORY, ".", is_clean=True),)))
     part = HostedPartition((DIRECTORY, number), TOPIC, DIRECTORY, log, 1)
     hosting.partitions[part.key] = part
-    found = finished(loading(hosting, part, GroupShard(GroupConfig())))
+    found = finished(loading(hosting, part, GroupShard(GroupConfig(), Counted())))
     assert [offset for offset, _ in found] == [log.end_offset]
     return found[0][1]
 
@@ -56,7 +57,7 @@ STATES: Final = [state_of(number) for number in PARTITIONS]
 @pytest.mark.parametrize("theirs", FINAL["describe"], ids=lambda one: one["groupId"])
 def test_classic_groups(theirs: dict[str, Any]) -> None:
     group_id = theirs["groupId"]
-    found = [one for state in STATES if (one := ClassicGroups(GroupConfig()).find(group_id, state))]
+    found = [one for state in STATES if (one := ClassicGroups(GroupConfig(), Counted()).find(group_id, state))]
     assert len(found) == 1
     (group,) = found
     assert (group.state.value, group.protocol_type, group.protocol or "") == (

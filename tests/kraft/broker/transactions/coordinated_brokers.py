@@ -9,6 +9,7 @@ from typing import Any
 
 from request_brokers import BROKERS, LISTENER, START_MS, Brokers, NewTopic, topic_id, wire_request
 
+from kraft.access.authorizer import AuthorizerSettings
 from kraft.config.group_settings import GroupConfig
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.wire import Answer, Send
@@ -32,6 +33,7 @@ class Coordinated:
         version: The level of `transaction.version`.
         out: The replicas of each partition of the topic `out`.
         groups: The replicas of each partition of `__consumer_offsets`.
+        authorizer: The settings of an authorizer; None if everything is allowed.
         changes: Settings of the transaction coordinator.
     """
 
@@ -41,6 +43,7 @@ class Coordinated:
         version: int = 2,
         out: tuple[tuple[int, ...], ...] = ((102, 103), (103, 101), (101, 102)),
         groups: tuple[tuple[int, ...], ...] = ((101,), (102,), (103,)),
+        authorizer: AuthorizerSettings | None = None,
         **changes: Any,
     ) -> None:
         topics = [
@@ -49,7 +52,9 @@ class Coordinated:
             NewTopic("out", OUT, out),
             NewTopic("in", IN, ((101,), (102,), (103,))),
         ]
-        self.brokers = Brokers(topics, transactions=TransactionConfig(**changes), groups=GroupConfig())
+        self.brokers = Brokers(
+            topics, authorizer=authorizer, transactions=TransactionConfig(**changes), groups=GroupConfig()
+        )
         self.brokers.change(FeatureLevelRecord(name="transaction.version", feature_level=version))
         self.sends: deque[tuple[int, Send]] = deque()
         """The requests between brokers that have not arrived, with who sent them."""

@@ -1,0 +1,110 @@
+"""Kafka's metrics of the coordinators of groups and of transactions (Kafka: `GroupCoordinatorMetrics`,
+`CoordinatorRuntimeMetricsImpl`, `TransactionStateManager`, `TransactionMarkerChannelManager`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from math import nan
+from typing import Any, Final
+
+from msgspec import Struct
+
+from kraft.broker.coordinator.partition import CoordinatorPartition, Status
+from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.groups.classic_group import GroupState
+from kraft.broker.groups.consumer.group import ConsumerGroup
+from kraft.broker.groups.consumer.group import GroupState as ConsumerState
+from kraft.broker.groups.shard import GroupShard
+from kraft.broker.groups.state import NO_OFFSETS, GroupsState
+from kraft.broker.requests import Requests
+from kraft.metrics import kafka
+from kraft.metrics.names import Mbean, Reading
+from kraft.metrics.windows import WINDOW_S, WINDOWS
+
+PER_STEP: Final = 500
+"""The groups and members that one step looks at: about a millisecond."""
+CLASSIC: Final = {
+    GroupState.PREPARING: kafka.PREPARING_GROUPS,
+    GroupState.COMPLETING: kafka.COMPLETING_GROUPS,
+    GroupState.STABLE: kafka.STABLE_GROUPS,
+    GroupState.DEAD: kafka.DEAD_GROUPS,
+    GroupState.EMPTY: kafka.EMPTY_GROUPS,
+}
+
+
+class GroupCounts(Struct, frozen=True):
+    """The groups of one moment, by their states."""
+
+    classic: Counter[GroupState] = Counter()
+    consumer: Counter[ConsumerState] = Counter()
+    offsets: int = 0
+
+
+NO_GROUPS: Final = GroupCounts()
+
+
+def counting(runtime: CoordinatorRuntime[GroupsState]) -> Generator[None, None, GroupCounts]:
+    """Count the groups in steps. The records of a partition are those of one moment."""
+    classic, consumer, offsets = Counter[GroupState](), Counter[ConsumerState](), 0
+    for one in list(runtime.partitions.values()):
+        if one.status is not Status.ACTIVE:
+            continue
+        assert isinstance(one.shard, GroupShard), one.shard
+        state, live = one.state, one.shard.classic.live
+        left = PER_STEP
+        for group_id, group in state.groups.items():
+            offsets += len(state.offsets.get(group_id, NO_OFFSETS))
+            left -= 1
+            if isinstance(group, ConsumerGroup):
+                left -= len(group.members)
+                consumer[group.state] += 1
+            elif group_id not in live:
+                classic[GroupState.STABLE if group.members else GroupState.EMPTY] += 1
+            if left <= 0:
+                yield
+                left = PER_STEP
+        classic.update(group.state for group in list(live.values()))
+        yield
+    return GroupCounts(classic, consumer, offsets)
+
+
+def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -> Iterator[Reading]:
+    """The metrics of both coordinators of a broker."""
+    counted, sender = requests.groups_counted, requests.markers
+    numbers: dict[Mbean, float] = {
+        kafka.OFFSET_COMMITS: counted.commits,
+        kafka.OFFSETS_EXPIRED: counted.expired,
+        kafka.OFFSETS_DELETED: counted.deleted,
+        kafka.REBALANCES: counted.rebalances,
+        kafka.CONSUMER_REBALANCES: counted.epochs,
+        kafka.CLASSIC_GROUPS: counts.classic.total(),
+        kafka.OFFSETS: counts.offsets,
+        kafka.MARKERS_HOMELESS: sender.homeless,
+        kafka.MARKER_REQUESTS: sender.asked,
+        kafka.MARKER_RESPONSES: sender.answered,
+    }
+    numbers |= {metric: counts.classic[state] for state, metric in CLASSIC.items()}
+    for metric, value in numbers.items():
+        yield Reading(metric, value)
+    for protocol, number in (("classic", counts.classic.total()), ("consumer", counts.consumer.total())):
+        yield Reading(kafka.GROUPS, number, (("protocol", protocol),))
+    for state in ConsumerState:
+        yield Reading(kafka.CONSUMER_GROUPS, counts.consumer[state], (("state", state.value),))
+    yield Reading(kafka.CONSUMER_GROUPS, 0, (("state", GroupState.DEAD.value),))
+    statuses = Counter(one.status for one in _partitions(requests.groups))
+    for status in Status:
+        yield Reading(kafka.GROUP_PARTITIONS, statuses[status], (("state", status.value),))
+    for runtime, average, longest in (
+        (requests.groups, kafka.GROUP_LOAD_AVG, kafka.GROUP_LOAD_MAX),
+        (requests.transactions, kafka.TRANSACTION_LOAD_AVG, kafka.TRANSACTION_LOAD_MAX),
+    ):
+        since_ms = now_ms - WINDOW_S * WINDOWS * 1000
+        took_ms = [took for ended, took in runtime.loads if ended >= since_ms]
+        yield Reading(average, sum(took_ms) / len(took_ms) if took_ms else nan)
+        yield Reading(longest, max(took_ms, default=nan))
+
+
+def _partitions(runtime: CoordinatorRuntime[Any]) -> Iterable[CoordinatorPartition[Any]]:
+    return runtime.partitions.values()

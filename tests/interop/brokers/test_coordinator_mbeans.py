@@ -1,0 +1,93 @@
+"""The metrics of the coordinators have the names, the tags and, at rest, the values of Apache Kafka's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_tools import KafkaTools
+from mbeans import OF_COORDINATORS, Key, jmx_options, same, values_of_kafka, values_of_ours
+from our_nodes import told
+from real_kafka import KafkaInstallation, Process, free_ports
+from test_our_client_on_kafka import CLUSTER_ID, HEAP, STARTED, node_lines
+
+from kraft.metrics.kafka import KAFKA_METRICS
+
+pytestmark = pytest.mark.kafka
+RECORDS = 30
+ROWS = [one for one in KAFKA_METRICS if one.type in OF_COORDINATORS]
+OF_THE_MOMENT = {
+    *("partition-load-time-avg", "partition-load-time-max", "offset-commit-count", "group-completed-rebalance-count"),
+    *("consumer-group-rebalance-count", "request-total", "response-total"),
+    *("group-count", "consumer-group-count", "NumGroups", "NumGroupsEmpty"),
+}
+"""What depends on the pace of a client; and the groups, at which Kafka looks once a minute."""
+
+
+def use(address: str) -> None:
+    """A group of each protocol that has read everything and left, and a committed transaction."""
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result()
+    producer = Producer({"bootstrap.servers": address, "transactional.id": "t"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for _ in range(RECORDS):
+        producer.produce("orders", value=b"v")
+    producer.commit_transaction()
+    for protocol in ("classic", "consumer"):
+        consumer = Consumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": protocol,
+                "group.protocol": protocol,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.subscribe(["orders"])
+        count = 0
+        while count < RECORDS:
+            record = consumer.poll(30)
+            assert record is not None
+            count += record.error() is None
+        consumer.commit(asynchronous=False)
+        consumer.close()
+
+
+def values(kafka: KafkaInstallation, root: Path, make: str) -> dict[Key, str]:
+    """The values of the coordinators of a node with both roles after the same use."""
+    root.mkdir()
+    path = root / "node.properties"
+    controller, port, monitor = free_ports(3)
+    path.write_text("".join(f"{line}\n" for line in node_lines(root, controller, port)))
+    told("format", "-c", str(path), "--cluster-id", CLUSTER_ID)
+    if make == "kafka":
+        options = (*kafka.quick_start, *jmx_options(monitor))
+        command, started = kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP, options=options), STARTED
+    else:
+        command = [sys.executable, "-m", "kraft", "serve", "-c", str(path), "--metrics", f"127.0.0.1:{monitor}"]
+        started = "serving node="
+    process = Process(command, root / "node.log")
+    try:
+        process.wait_for(started)
+        use(f"127.0.0.1:{port}")
+        if make == "ours":
+            found = values_of_ours(monitor)
+        else:
+            with KafkaTools(kafka) as tools:
+                found = values_of_kafka(tools, monitor)
+    finally:
+        process.kill()
+    return {key: value for key, value in found.items() if key.type in OF_COORDINATORS}
+
+
+def test_the_coordinators_have_the_metrics_of_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    theirs, ours = (values(kafka, tmp_path / make, make) for make in ("kafka", "ours"))
+    print(theirs)
+    assert {(one.type, one.name) for one in theirs} == {(one.type, one.name) for one in ROWS}
+    foreign = {key for key in theirs if {"share", "streams"} & {value for _, value in key.tags}}
+    assert ours.keys() == theirs.keys() - foreign
+    unlike = {key: (ours[key], theirs[key]) for key in ours if not same(ours[key], theirs[key])}
+    assert {key.name for key in unlike} <= OF_THE_MOMENT, unlike

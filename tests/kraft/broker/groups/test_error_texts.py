@@ -1,0 +1,70 @@
+"""Where Kafka answers a text beside an error, a client is told why it was refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from group_clients import GroupBrokers
+
+from kraft.config.group_settings import ConsumerGroupConfig
+from metadata_log.records.metadata import FeatureLevelRecord
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from transport.protocol.messages.describe_groups import DescribeGroupsRequest
+
+MEMBER = str(Uuid.ZERO)
+
+
+def beat(**fields: Any) -> ConsumerGroupHeartbeatRequest:
+    """A heartbeat that joins, but for these fields."""
+    joins = {"rebalance_timeout_ms": 9000, "subscribed_topic_names": ["orders"], "topic_partitions": []}
+    return ConsumerGroupHeartbeatRequest("g", **({"member_id": MEMBER, "member_epoch": 0} | joins | fields))
+
+
+def world(**settings: Any) -> GroupBrokers:
+    brokers = GroupBrokers(**settings)
+    brokers.brokers.change(FeatureLevelRecord(name="group.version", feature_level=1))
+    return brokers
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "words"),
+    [
+        ({"member_id": "x", "member_epoch": 5}, Error.UNKNOWN_MEMBER_ID, "Member x"),
+        ({"member_epoch": 7}, Error.FENCED_MEMBER_EPOCH, "rejoin"),
+        ({"member_epoch": -1, "member_id": "x"}, Error.UNKNOWN_MEMBER_ID, "x"),
+        ({"instance_id": "i", "member_epoch": 3, "member_id": "x"}, Error.UNKNOWN_MEMBER_ID, "i"),
+        ({"member_epoch": -3}, Error.INVALID_REQUEST, "epoch"),
+        ({"subscribed_topic_regex": "("}, Error.INVALID_REGULAR_EXPRESSION, "regular expression"),
+    ],
+)
+def test_a_refused_heartbeat_says_why(fields: dict[str, Any], error: Error, words: str) -> None:
+    brokers = world()
+    assert brokers.ask(beat(), 1).error_code == 0
+    answer = brokers.ask(beat(**fields), 1)
+    assert answer.error_code == error
+    assert words in (answer.error_message or ""), answer
+
+
+def test_a_heartbeat_to_a_missing_group_says_so() -> None:
+    answer = world().ask(beat(member_epoch=1), 1)
+    assert (answer.error_code, answer.error_message) == (Error.GROUP_ID_NOT_FOUND, "Group g not found.")
+
+
+def test_a_full_group_says_so() -> None:
+    brokers = world(consumer=ConsumerGroupConfig(max_size=1))
+    assert brokers.ask(beat(), 1).error_message is None
+    answer = brokers.ask(beat(member_id="x"), 1)
+    assert (answer.error_code, "1 members" in answer.error_message) == (Error.GROUP_MAX_SIZE_REACHED, True)
+
+
+def test_a_description_of_a_missing_group_says_so() -> None:
+    brokers = world()
+    [classic] = brokers.ask(DescribeGroupsRequest(["g"]), 6).groups
+    assert (classic.error_code, classic.error_message) == (Error.GROUP_ID_NOT_FOUND, "Group g not found.")
+    [consumer] = brokers.ask(ConsumerGroupDescribeRequest(["g"]), 1).groups
+    assert consumer.error_code == Error.GROUP_ID_NOT_FOUND
+    assert "g" in consumer.error_message
