@@ -20,8 +20,9 @@ MEMBER = str(Uuid.ZERO)
 
 def beat(**fields: Any) -> ConsumerGroupHeartbeatRequest:
     """A heartbeat that joins, but for these fields."""
-    joins = {"rebalance_timeout_ms": 9000, "subscribed_topic_names": ["orders"], "topic_partitions": []}
-    return ConsumerGroupHeartbeatRequest("g", **({"member_id": MEMBER, "member_epoch": 0} | joins | fields))
+    joins: dict[str, Any] = {"member_id": MEMBER, "member_epoch": 0, "rebalance_timeout_ms": 9000}
+    joins |= {"subscribed_topic_names": ["orders"], "topic_partitions": []}
+    return ConsumerGroupHeartbeatRequest("g", **(joins | fields))
 
 
 def world(**settings: Any) -> GroupBrokers:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from data_brokers import load
 from msgspec import Struct
 
-from kraft.access.authorizer import AuthorizerSettings
+from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.handling.reply_keys import Channel
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.settings import RequestSettings
@@ -21,6 +21,7 @@ from metadata_log.image import MetadataDelta, MetadataImage, Partition
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.metadata import AccessControlEntryRecord
 from metadata_log.records.record import Record
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import OffsetAndEpoch, Uuid
@@ -132,6 +133,24 @@ def cluster_of(topics: list[NewTopic]) -> MetadataImage:
         for name, value in topic.configs.items():
             added.append(records.ConfigRecord(resource_type=2, resource_name=topic.name, name=name, value=value))
     return replayed(MetadataImage(), *added)
+
+
+LITERAL, ALLOW = 3, 3
+CLUSTER = "kafka-cluster"
+
+
+def rule(number: int, operation: AclOperation, resource: AclResource, name: str) -> AccessControlEntryRecord:
+    """An ACL that allows every principal an operation."""
+    return AccessControlEntryRecord(
+        id=Uuid(bytes([7, number] * 8)),
+        resource_type=resource,
+        resource_name=name,
+        pattern_type=LITERAL,
+        principal="User:*",
+        host="*",
+        operation=operation,
+        permission_type=ALLOW,
+    )
 
 
 class Brokers:

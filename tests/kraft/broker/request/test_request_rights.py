@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
+from request_brokers import CLUSTER, Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, rule, topic_id
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings, Denial
 from kraft.access.caller import Caller
-from metadata_log.records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
-from metadata_log.types import Uuid
+from metadata_log.records.metadata import RemoveAccessControlEntryRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -29,24 +28,6 @@ from transport.protocol.messages.offset_for_leader_epoch import (
 
 OPEN, SECRET = (topic_id(1), 0), (topic_id(2), 0)
 DENIED = Error.TOPIC_AUTHORIZATION_FAILED
-
-
-LITERAL, ALLOW = 3, 3
-CLUSTER = "kafka-cluster"
-
-
-def rule(number: int, operation: AclOperation, resource: AclResource, name: str) -> AccessControlEntryRecord:
-    """An ACL that allows every principal an operation."""
-    return AccessControlEntryRecord(
-        id=Uuid(bytes([7, number] * 8)),
-        resource_type=resource,
-        resource_name=name,
-        pattern_type=LITERAL,
-        principal="User:*",
-        host="*",
-        operation=operation,
-        permission_type=ALLOW,
-    )
 
 
 def brokers_with(*allowed: tuple[AclOperation, AclResource, str]) -> Brokers:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from coordinated_brokers import Coordinated
 from msgspec import Struct
-from test_request_rights import CLUSTER, rule
+from request_brokers import CLUSTER, rule
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from metadata_log.records.metadata import FeatureLevelRecord, RemoveAccessControlEntryRecord
