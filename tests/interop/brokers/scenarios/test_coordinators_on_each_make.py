@@ -16,7 +16,9 @@ from scenario_cluster import MAKES, Cluster, scenario_cluster
 GROUPS = (group_coordinator_scenarios,)
 pytestmark = pytest.mark.kafka
 CASES = [
-    pytest.param(make, one, id=f"{make}-{one.name}", marks=pytest.mark.soak)
+    pytest.param(
+        make, one, id=f"{make}-{one.name}", marks=[] if one.by_default and make == "ours" else [pytest.mark.soak]
+    )
     for make in MAKES
     for one in COORDINATOR_SCENARIOS
 ]
