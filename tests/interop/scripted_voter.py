@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from eventually import eventually
 from wire import ask
 
 from kraft.quorum.log_view import LogView, Position
@@ -94,6 +95,8 @@ class ScriptedVoter:
             epoch=self._epoch, leader_id=self.key.id, successors=(successor,), endpoints=self.endpoints
         )
         message = self._rpc.request_to_wire(end)
+        # Kafka's node fetches before it accepts connections.
+        eventually(lambda: _accepts(port), "the successor accepts connections")
         assert ask(port, message, END_VERSION, EndQuorumEpochResponse).error_code == Error.NONE
 
     def ask_for_pre_vote(self, voter: ReplicaKey, port: int, epoch: int, last: OffsetAndEpoch) -> bool:
@@ -191,6 +194,11 @@ class ScriptedVoter:
 def listening_at(port: int) -> Endpoints:
     """Where a controller of this machine is reached."""
     return Endpoints((ListenerAddress(LISTENER, HOST, port),))
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _view(batches: Sequence[RecordBatch]) -> LogView:
