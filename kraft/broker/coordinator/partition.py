@@ -216,6 +216,8 @@ class CoordinatorPartition(Generic[S]):
             self._finish(one, error, now_ms)
         elif done is not None or operation.on_end is not None:
             self._deferred.append(one)
+        if operation.records and self._batch is None:
+            self.advance(now_ms)
 
     @property
     def _written_offset(self) -> int:
@@ -287,7 +289,10 @@ class CoordinatorPartition(Generic[S]):
             return error if error is not Error.NONE else self._add(structs.replace(operation, records=second), now_ms)
         is_alone = operation.producer is not None or not self._settings.shares_batches
         if self._batch is not None and (is_alone or self._batch.size + size > room):
-            self.flush(now_ms)
+            error = self._write(now_ms)
+            if error is not Error.NONE:
+                # The operation was decided on a state that is undone.
+                return error
         batch = self._batch
         if batch is None:
             batch = self._batch = _Batch(self._end_offset, self.state, [], 0)
@@ -300,10 +305,20 @@ class CoordinatorPartition(Generic[S]):
         held = len(batch.records)
         batch.records += [LogRecord(at, now_ms, 0, key, value) for at, (key, value) in enumerate(pairs, held)]
         batch.size += size
-        return self.flush(now_ms, operation.producer) if is_alone else Error.NONE
+        return self._write(now_ms, operation.producer) if is_alone else Error.NONE
 
-    def flush(self, now_ms: int, producer: tuple[int, int] | None = None) -> Error:
-        """Append the open batch; returns why that failed, which has ended every operation of the batch before."""
+    def flush(self, now_ms: int) -> None:
+        """Append the open batch, and end what is committed by that."""
+        if self._batch is not None:
+            self._write(now_ms)
+            self.advance(now_ms)
+
+    def _write(self, now_ms: int, producer: tuple[int, int] | None = None) -> Error:
+        """Append the open batch; returns why that failed, which has ended every operation of the batch before.
+
+        What is committed by it ends later: the operations that follow then must not come between an operation that was
+        decided and its records.
+        """
         batch, self._batch = self._batch, None
         if batch is None:
             return Error.NONE
@@ -311,7 +326,6 @@ class CoordinatorPartition(Generic[S]):
         if error is Error.NONE:
             self._end_offset = batch.base_offset + len(batch.records)
             self._snapshots.append((self._end_offset, self.state))
-            self.advance(now_ms)
             return error
         self.state = batch.before
         failed = [one for one in self._deferred if one.offset > batch.base_offset]
@@ -345,14 +359,14 @@ class CoordinatorPartition(Generic[S]):
 
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> Appended | Refused:
         """Append the end of a transaction, and replay it; the caller waits for the high watermark."""
-        self.flush(now_ms)
+        self._write(now_ms)
         done = self._manager.leaders.append_marker(self.part, marker, now_ms)
         if isinstance(done, Appended):
             self.state = self.shard.end_transaction(self.state, marker.producer_id, is_commit=marker.is_commit)
             self.is_stale |= done.first_offset != self._end_offset
             self._end_offset = done.last_offset + 1
             self._snapshots.append((self._end_offset, self.state))
-            self.advance(now_ms)
+        self.advance(now_ms)
         return done
 
     def advance(self, now_ms: int) -> None:

@@ -111,12 +111,10 @@ class CoordinatorRuntime(Generic[S]):
                     continue
                 self._close(known, now_ms)
             if part is not None and part.topic == self.topic and not part.is_offline and part.is_leader:
-                self._open(key[1], now_ms)
+                self._open(part, now_ms)
 
-    def _open(self, number: int, now_ms: int) -> None:
-        topic_id = self._manager.hosting.image.topics.by_name[self.topic]
-        part = self._manager.partitions[topic_id, number]
-        self.partitions[number] = CoordinatorPartition(
+    def _open(self, part: HostedPartition, now_ms: int) -> None:
+        self.partitions[part.number] = CoordinatorPartition(
             part, self._manager, self._new_shard(part), self._settings, self._rng, self._answer, now_ms
         )
         self._next_ms = now_ms
@@ -284,6 +282,9 @@ class CoordinatorRuntime(Generic[S]):
                 next_ms = now_ms
             except StopIteration:
                 self._comparing = None
+                if self._compared is not self._image.topics.by_name:
+                    # More has changed meanwhile.
+                    next_ms = now_ms
         for number, one in list(self.partitions.items()):
             if one.status is Status.LOADING and not has_loaded:
                 has_loaded = True
@@ -299,7 +300,7 @@ class CoordinatorRuntime(Generic[S]):
                 one.flush(now_ms)
                 if one.is_stale:
                     self._close(one, now_ms)
-                    self._open(number, now_ms)
+                    self.on_leaders([one.part.key], now_ms)
                     next_ms = 0
                     continue
                 self._note(one)

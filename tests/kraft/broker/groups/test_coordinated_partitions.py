@@ -15,15 +15,18 @@ from group_clients import (
 )
 from request_brokers import directory_of, replayed, topic_id
 
+from kraft.broker.coordinator.shard import Context, Operation
+from kraft.broker.coordinator.shard import Record as OfCoordinator
 from kraft.broker.groups.offsets import Commit, Committer, commit
 from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.broker.partitions.leading import Leading
 from kraft.config.group_settings import GroupConfig
+from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.records.metadata import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from metadata_log.records.record import Record
+from metadata_log.records.record import Record, records
 from transport.protocol.errors import Error
 from transport.protocol.messages.heartbeat import HeartbeatRequest
 from transport.protocol.messages.list_groups import ListGroupsRequest
@@ -257,3 +260,43 @@ def test_a_new_leader_tells_what_is_committed_once_its_followers_have_fetched() 
     brokers.brokers.replicate(GROUPS_KEY)
     brokers.wait(0, 102)
     assert brokers.committed(broker_id=102) == (7, 0)
+
+
+def offset_of(value: int) -> OfCoordinator:
+    """A record of a committed offset."""
+    return OfCoordinator(OffsetCommitKey("g", "orders", value), OffsetCommitValue(offset=value))
+
+
+def test_what_was_decided_on_a_batch_fails_with_the_batch() -> None:
+    """A transactional commit is written alone: the open batch goes first, and cannot be appended."""
+    brokers = GroupBrokers(REPLICATED, ORDERS)
+    one = brokers.brokers.requests[101].groups.partitions[0]
+    leading = brokers.brokers.part(101, GROUPS_KEY).leading
+    assert isinstance(leading, Leading)
+    results: list[object] = []
+    before = one.state
+
+    def returned(error: Error, _: Context) -> None:
+        results.append(error)
+        leading.accept((101, 102, 103), leading.partition_epoch)
+
+    leading.accept((101,), leading.partition_epoch)
+    one.run(lambda *_: Operation([offset_of(1)], on_end=returned), None, 0)
+    one.run(lambda *_: Operation([offset_of(2)], "second", producer=(7, 0)), results.append, 0)
+    assert results == [Error.NOT_ENOUGH_REPLICAS, Error.NOT_ENOUGH_REPLICAS]
+    assert one.state is before
+    assert one.part.log.end_offset == 0
+
+
+def test_what_follows_an_operation_joins_no_transactional_batch() -> None:
+    """With one replica a batch is committed at once, and an operation may be followed by another one then."""
+    brokers = GroupBrokers()
+    runtime = brokers.brokers.requests[101].groups
+    one = runtime.partitions[0]
+    one.run(lambda *_: Operation([offset_of(1)], on_end=lambda *_: Operation([offset_of(2)])), None, 0)
+    one.run(lambda *_: Operation([offset_of(3)], producer=(7, 0)), None, 0)
+    one.flush(0)
+    data = brokers.brokers.managers[101].hosting.read(one.part, 0, 1 << 20)
+    assert isinstance(data, bytes)
+    found = [(batch.is_transactional, len(list(records(batch, where="here")))) for batch in scan(data, where="here")]
+    assert found == [(False, 1), (True, 1), (False, 1)]
