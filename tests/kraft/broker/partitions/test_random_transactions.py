@@ -106,6 +106,8 @@ class TransactionsRun(ClientsRun):
         """The acknowledged values of the present transaction."""
         self._late: list[tuple[ProduceRequest, tuple[int, int]]] = []
         """Requests that may arrive once more, with epoch and sequence of the batch."""
+        self._given_up: set[tuple[int, int]] = set()
+        """The batches that the producer did not wait for: a leader may have them, without an acknowledgement."""
         self._late_ids: dict[tuple[int, int], bool] = {}
         """Copies without an answer, by broker and id: whether the batch had no acknowledgement when the copy came."""
         self._marking: tuple[int, int] | None = None
@@ -137,6 +139,7 @@ class TransactionsRun(ClientsRun):
         elif drawn < 0.43 and self._batch:
             # The producer has waited long enough: whether its last batch is in the log stays unknown.
             self._pending = None
+            self._given_up.add((self._epoch, self._sequence))
             self.end_transaction(commit=False)
         else:
             self.send_batch()
@@ -178,7 +181,7 @@ class TransactionsRun(ClientsRun):
         if broker_id is not None:
             request, batch = self.rng.choice(self._late)
             request_id, outcome = self.served.send(broker_id, request)
-            self._late_ids[broker_id, request_id] = batch == (self._epoch, self._sequence)
+            self._late_ids[broker_id, request_id] = batch == (self._epoch, self._sequence) or batch in self._given_up
             if outcome is not None:
                 self._on_outcome_of(broker_id, outcome)
 
@@ -240,7 +243,7 @@ class TransactionsRun(ClientsRun):
             is_new = self._late_ids.pop(named)
             part = only_partition(outcome.message)
             if part.error_code == Error.NONE:
-                # A copy of a batch that the log holds, or the first copy of the present batch to reach a leader.
+                # A copy of a batch that the log holds, or the first one with an answer that the producer would take.
                 assert is_new or part.base_offset in self.committed, part
             else:
                 assert part.error_code in REFUSED_LATE, Error(part.error_code)
