@@ -63,6 +63,7 @@ DEARER: Final = {
     ApiKey.DESCRIBE_QUORUM: 110,  # Decoded by the broker and by the controller, with the errors of each partition.
     ApiKey.FIND_COORDINATOR: 200,
     ApiKey.DESCRIBE_GROUPS: 210,  # The right to each group, and its partition by a hash of its name.
+    ApiKey.DESCRIBE_TRANSACTIONS: 210,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 210,
     ApiKey.DELETE_GROUPS: 200,
     ApiKey.LIST_TRANSACTIONS: 400,  # Each character of a pattern becomes a node of its matcher.
