@@ -22,6 +22,7 @@ SCHEDULES = sorted((DOCS / "schedules").glob("*.json"))
 FOUND = [name for name, mutant in MUTANTS.items() if mutant.budget]
 """Those that a seed finds."""
 SLOW = {
+    "older-answers-of-the-controller-are-taken",
     "fetches-of-former-incarnations-count",
     "directories-are-not-compared",
     "former-epochs-outlive-a-snapshot",
