@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -43,6 +44,14 @@ def echo_lines(lines: Iterable[str]) -> None:
     rest = iter(lines)
     while chunk := list(islice(rest, LINES_AT_ONCE)):
         click.echo(joined(chunk))
+
+
+def say(facts: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print the facts as one JSON object, or the lines otherwise."""
+    if as_json:
+        echo(json.dumps(facts, ensure_ascii=False))
+    else:
+        echo_lines(lines)
 
 
 def joined(lines: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -51,7 +51,7 @@ class DataConfig(Struct, frozen=True, kw_only=True):
 
 def read_data(reader: SettingsReader) -> DataConfig:
     """The settings in the file; raises `ConfigError` for a value that Kafka refuses, and for an unknown selector."""
-    found: dict[str, Any] = {field: reader.value(key) for field, key in _KEYS.items() if key in reader.settings}
+    found = reader.given(_KEYS)
     selector = reader.value(_SELECTOR) if _SELECTOR in reader.settings else ""
     if selector not in ("", RACK_AWARE):
         raise reader.bad(_SELECTOR, f"{selector} is not known", hint=f"Allowed: {RACK_AWARE}, or none.")

@@ -97,16 +97,14 @@ class GroupConfig(Struct, frozen=True, kw_only=True):
 
 def read_groups(reader: SettingsReader) -> GroupConfig:
     """The settings in the file; raises `ConfigError` for a value that Kafka refuses."""
-    found: dict[str, Any] = {field: reader.value(key) for field, key in _KEYS.items() if key in reader.settings}
+    found = reader.given(_KEYS)
     if not 0 <= found.get("compression_codec", 0) < _CODECS:
         raise reader.bad(_CODEC, "there is no such codec", hint="Allowed: 0 (none) to 4 (zstd).")
     return GroupConfig(**found, consumer=_read_consumer(reader))
 
 
 def _read_consumer(reader: SettingsReader) -> ConsumerGroupConfig:
-    found: dict[str, Any] = {
-        field: reader.value(key) for field, key in _CONSUMER_KEYS.items() if key in reader.settings
-    }
+    found = reader.given(_CONSUMER_KEYS)
     if "migration_policy" in found:
         found["migration_policy"] = found["migration_policy"].lower()
     if "assignors" in found:

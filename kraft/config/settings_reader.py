@@ -96,6 +96,10 @@ class SettingsReader:
                 gap = "an entry is empty; "
             raise self.bad(key, f"{gap}allowed is {definition.allowed}") from None
 
+    def given(self, keys: Mapping[str, str]) -> dict[str, Any]:
+        """The settings of the file among the keys of some fields, by field; raises `ConfigError` as `value` does."""
+        return {field: self.value(key) for field, key in keys.items() if key in self.settings}
+
     def secret(self, key: str) -> Secret | None:
         """A setting that is never shown."""
         text = self.text(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -45,5 +45,5 @@ class TransactionConfig(Struct, frozen=True, kw_only=True):
 
 def read_transactions(reader: SettingsReader) -> TransactionConfig:
     """The settings in the file; raises `ConfigError` for a value that Kafka refuses."""
-    found: dict[str, Any] = {field: reader.value(key) for field, key in _KEYS.items() if key in reader.settings}
+    found = reader.given(_KEYS)
     return TransactionConfig(**found)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 Run = Callable[[str], list[str]]
 """Carries out one command; returns the lines that it prints."""
@@ -18,6 +21,16 @@ def rewritten(text: str, run: Run) -> str:
         elif line.startswith("#") or not line.strip():
             lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def followed(path: Path, run: Run, config: pytest.Config) -> tuple[str, str]:
+    """What the commands of a file print now, and the file, which `--rewrite-transcripts` makes equal."""
+    text = path.read_text()
+    now = rewritten(text, run)
+    if config.getoption("--rewrite-transcripts"):
+        path.write_text(now)
+        return now, now
+    return now, text
 
 
 def fields(settings: tuple[str, ...]) -> dict[str, str]:

@@ -162,13 +162,7 @@ class CoordinatorPartition(Generic[S]):
         self._committed, self.state = found[0][1], found[-1][1]
         self._snapshots = deque(found[1:])
         self._end_offset = self._loaded_offset = found[-1][0]
-        steps = self.shard.on_loaded(self.context(self._now_ms))
-        while True:
-            try:
-                next(steps)
-            except StopIteration:
-                return
-            yield None
+        yield from self.shard.on_loaded(self.context(self._now_ms))
 
     def close(self, now_ms: int) -> None:
         """The leadership is over: everything that waits fails."""
@@ -222,9 +216,7 @@ class CoordinatorPartition(Generic[S]):
     @property
     def _written_offset(self) -> int:
         """The offset behind everything that was written."""
-        if self._batch is not None:
-            return self._batch.base_offset + len(self._batch.records)
-        return self._snapshots[-1][0] if self._snapshots else 0
+        return self._end_offset if self._batch is None else self._batch.base_offset + len(self._batch.records)
 
     @property
     def _is_all_committed(self) -> bool:

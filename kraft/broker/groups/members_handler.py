@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.coordinator.shard import Context, Operation
 from kraft.broker.groups.classic import LEAVE_LISTS_SINCE, SYNC_PROTOCOL_SINCE, joined, left, synced
+from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import GroupsState
 from kraft.broker.handling.rights import Rights
 from kraft.config.group_settings import GroupConfig
@@ -48,15 +52,7 @@ class MembersHandler:
         error = self._refusal(request, message.group_id)
         if error is Error.NONE and not least_ms <= message.session_timeout_ms <= most_ms:
             error = Error.INVALID_SESSION_TIMEOUT
-        if error is not Error.NONE:
-            return Answer(request.request_id, _refused_join(request, error))
-        return self._runtime.write(
-            self._runtime.number_of(message.group_id),
-            request,
-            lambda shard, context: shard.join(request, context),
-            lambda refused: _refused_join(request, refused.error),
-            now_ms,
-        )
+        return self._done(request, message.group_id, error, GroupShard.join, _refused_join, now_ms)
 
     def sync(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
         """SyncGroup."""
@@ -67,43 +63,39 @@ class MembersHandler:
             error = Error.INCONSISTENT_GROUP_PROTOCOL
         else:
             error = self._refusal(request, message.group_id)
-        if error is not Error.NONE:
-            return Answer(request.request_id, synced(request, error))
-        return self._runtime.write(
-            self._runtime.number_of(message.group_id),
-            request,
-            lambda shard, context: shard.sync(request, context),
-            lambda refused: synced(request, refused.error),
-            now_ms,
-        )
+        return self._done(request, message.group_id, error, GroupShard.sync, synced, now_ms)
 
     def heartbeat(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
         """Heartbeat. A coordinator that loads has no objection: the members would only be worried."""
         message = request.message
         assert isinstance(message, HeartbeatRequest), message
         error = self._refusal(request, message.group_id)
-        if error is not Error.NONE:
-            return Answer(request.request_id, HeartbeatResponse(error_code=error))
-        return self._runtime.write(
-            self._runtime.number_of(message.group_id),
-            request,
-            lambda shard, context: shard.heartbeat(request, context),
-            lambda refused: _refused_heartbeat(refused.error),
-            now_ms,
-        )
+        return self._done(request, message.group_id, error, GroupShard.heartbeat, _refused_heartbeat, now_ms)
 
     def leave(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
         """LeaveGroup."""
         message = request.message
         assert isinstance(message, LeaveGroupRequest), message
         error = self._refusal(request, message.group_id)
+        return self._done(request, message.group_id, error, GroupShard.leave, _refused_leave, now_ms)
+
+    def _done(
+        self,
+        request: WireRequest,
+        group_id: str,
+        error: Error,
+        do: Callable[[GroupShard, WireRequest, Context], Operation],
+        refused: Callable[[WireRequest, Error], Message],
+        now_ms: int,
+    ) -> Answer | None:
+        """What a group makes of a request, unless there is an error already."""
         if error is not Error.NONE:
-            return Answer(request.request_id, left(request, error, []))
+            return Answer(request.request_id, refused(request, error))
         return self._runtime.write(
-            self._runtime.number_of(message.group_id),
+            self._runtime.number_of(group_id),
             request,
-            lambda shard, context: shard.leave(request, context),
-            lambda refused: _refused_leave(request, refused.error),
+            lambda shard, context: do(shard, request, context),
+            lambda refusal: refused(request, refusal.error),
             now_ms,
         )
 
@@ -114,7 +106,7 @@ def _refused_join(request: WireRequest, error: Error) -> JoinGroupResponse:
     return joined(request, error, message.member_id)
 
 
-def _refused_heartbeat(error: Error) -> HeartbeatResponse:
+def _refused_heartbeat(request: WireRequest, error: Error) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=Error.NONE if error is Error.COORDINATOR_LOAD_IN_PROGRESS else error)
 
 

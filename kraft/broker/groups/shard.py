@@ -177,30 +177,28 @@ class GroupShard:
 
     def sync(self, request: WireRequest, context: Context) -> Operation:
         """SyncGroup."""
-        message = request.message
-        assert isinstance(message, SyncGroupRequest), message
-        group = consumer_group(context.state, message.group_id)
-        if group is None:
-            return self.classic.sync(request, context)
-        return classic_members.sync(group, self.consumer, request, context)
+        return self._by_protocol(request, self.classic.sync, classic_members.sync, context)
 
     def heartbeat(self, request: WireRequest, context: Context) -> Operation:
         """Heartbeat."""
-        message = request.message
-        assert isinstance(message, HeartbeatRequest), message
-        group = consumer_group(context.state, message.group_id)
-        if group is None:
-            return self.classic.heartbeat(request, context)
-        return classic_members.heartbeat(group, self.consumer, request, context)
+        return self._by_protocol(request, self.classic.heartbeat, classic_members.heartbeat, context)
 
     def leave(self, request: WireRequest, context: Context) -> Operation:
         """LeaveGroup."""
+        return self._by_protocol(request, self.classic.leave, classic_members.leave, context)
+
+    def _by_protocol(
+        self,
+        request: WireRequest,
+        of_classic: Callable[[WireRequest, Context], Operation],
+        of_consumer: Callable[[ConsumerGroup, ConsumerGroups, WireRequest, Context], Operation],
+        context: Context,
+    ) -> Operation:
+        """What a group makes of the request of a classic member: a consumer group may have some, too."""
         message = request.message
-        assert isinstance(message, LeaveGroupRequest), message
+        assert isinstance(message, (SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)), message
         group = consumer_group(context.state, message.group_id)
-        if group is None:
-            return self.classic.leave(request, context)
-        return classic_members.leave(group, self.consumer, request, context)
+        return of_classic(request, context) if group is None else of_consumer(group, self.consumer, request, context)
 
     # ----------------------------------------------------------------------------------------------------------- sweeps
 

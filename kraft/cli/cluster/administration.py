@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ from kraft.admin.discovery import controllers_of
 from kraft.cli.cluster.quorum_why import NoLeaderReport
 from kraft.cli.near import did_you_mean, registered_brokers
 from kraft.cli.progress import LongJob
-from kraft.cli.text import echo, echo_lines
+from kraft.cli.text import echo, say
 from kraft.config import PROTECTED_PROTOCOLS, UsageError, join_host_port, parse_host_port, parse_listener
 from kraft.config.errors import CommandFailed
 from kraft.observer import read_image
@@ -128,10 +127,7 @@ class Cluster(Struct, frozen=True):
 
     def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print the facts as one JSON object, or the lines otherwise."""
-        if self.as_json:
-            echo(json.dumps(facts, ensure_ascii=False))
-        else:
-            echo_lines(lines)
+        say(facts, lines, as_json=self.as_json)
 
 
 async def add_near_names(admin: AdminClient, refused: Collection[RequestRefused]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ import trio
 from msgspec import Struct
 
 from kraft.cli.cluster.brokers_of import Brokers, Interrupted, command_config_option, servers_option
-from kraft.cli.text import echo, echo_lines
+from kraft.cli.text import say
 from kraft.client import Client
 from kraft.client.questions import Questions
 from kraft.config import UsageError
@@ -45,10 +44,7 @@ class BrokerCluster(Struct, frozen=True):
 
     def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print the facts as one JSON object, or the lines otherwise."""
-        if self.as_json:
-            echo(json.dumps(facts, ensure_ascii=False))
-        else:
-            echo_lines(lines)
+        say(facts, lines, as_json=self.as_json)
 
 
 def on_brokers(command: Callable[..., None]) -> Callable[..., None]:

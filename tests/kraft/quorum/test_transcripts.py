@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from transcript import Transcript
-from transcript_format import rewritten
+from transcript_format import followed
 
 from kraft.quorum.quorum_state import TO_HIGHER_EPOCH, WITHIN_EPOCH
 
@@ -18,12 +18,8 @@ TRANSCRIPTS = sorted((Path(__file__).parents[2] / "transcripts").glob("*.txt"))
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_transcript(path: Path, pytestconfig: pytest.Config) -> None:
     """A core that answers otherwise than here no longer speaks Kafka's protocol, or has lost a safety rule."""
-    text = path.read_text()
-    now = rewritten(text, Transcript().run)
-    if pytestconfig.getoption("--rewrite-transcripts"):
-        path.write_text(now)
-    else:
-        assert now == text
+    now, text = followed(path, Transcript().run, pytestconfig)
+    assert now == text
 
 
 def test_every_transition_of_the_table_is_in_a_transcript() -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from transcript_format import rewritten
+from transcript_format import followed
 from transcript_groups import GroupTranscript
 
 HERE = Path(__file__).parents[3] / "transcripts" / "groups"
@@ -16,12 +16,8 @@ TRANSCRIPTS = sorted(HERE.glob("*.txt"))
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_transcript(path: Path, pytestconfig: pytest.Config) -> None:
     """A coordinator that does otherwise than here breaks a rule of the README, or the rule has changed on purpose."""
-    text = path.read_text()
-    now = rewritten(text, GroupTranscript().run)
-    if pytestconfig.getoption("--rewrite-transcripts"):
-        path.write_text(now)
-    else:
-        assert now == text
+    now, text = followed(path, GroupTranscript().run, pytestconfig)
+    assert now == text
 
 
 def test_every_rule_has_a_scene_and_every_scene_a_rule() -> None:
