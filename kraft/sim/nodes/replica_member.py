@@ -447,8 +447,9 @@ class ReplicaMember(SteppedMember):
             case FetchRequest(topics=[FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[asked, *_]), *_]):
                 offset = asked.fetch_offset
         host, frame = output.target.host, Frame(key, version, body)
+        is_of_quorum = output.part is wire.Part.QUORUM
         return SimulatedRequest(
-            output.request_id, node_at(host), frame, output.timeout_ms, offset, kind, is_indirect(host)
+            output.request_id, node_at(host), frame, output.timeout_ms, offset, kind, is_indirect(host), is_of_quorum
         )
 
     def _answer(self, output: wire.Answer) -> Answer:

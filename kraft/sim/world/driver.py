@@ -21,15 +21,12 @@ class Exchange(Struct):
     """The answer to each delivery; None while there is no answer."""
     is_indirect: bool = False
     """Whether the request goes to a bootstrap address."""
+    is_of_quorum: bool = True
+    """Whether a core sends the request, and not an application, such as a broker in the process of a voter."""
     asked_in: int = -1
     """The epoch in which the sender was a follower at the time of the request; -1 if it was not a follower."""
     is_settled: bool = False
     """Whether the sender has received the reply or the failure of the request."""
-
-    @property
-    def is_of_quorum(self) -> bool:
-        """Whether a core sends the request, and not an application, such as a broker in the process of a voter."""
-        return self.request_id >= 0
 
 
 class Driver:

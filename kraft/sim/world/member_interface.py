@@ -33,6 +33,8 @@ class SimulatedRequest(Struct, frozen=True):
     """The kind of the request, for the reader of a trace."""
     is_indirect: bool = False
     """Whether the request goes to a bootstrap address, and not to the address that the peer advertises."""
+    is_of_quorum: bool = True
+    """Whether a core sends the request, and not another part of its process."""
 
 
 class Answer(Struct, frozen=True):

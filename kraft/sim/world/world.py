@@ -371,7 +371,7 @@ class World(SimulatedQuorum):
     def _ask(self, host: Host, node_id: int, ask: SimulatedRequest) -> Exchange:
         host.requests = number = host.requests + 1
         exchange = Exchange(node_id, number, ask.peer_id, ask.kind, ask.timeout_ms, ask.request_id, ask.message)
-        exchange.is_indirect = ask.is_indirect
+        exchange.is_indirect, exchange.is_of_quorum = ask.is_indirect, ask.is_of_quorum
         if host.view is not None and host.view.state == "Follower":
             exchange.asked_in = host.view.epoch
         self.exchanges[node_id, number] = host.waiting[number] = exchange

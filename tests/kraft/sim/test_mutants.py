@@ -22,8 +22,6 @@ SCHEDULES = sorted((DOCS / "schedules").glob("*.json"))
 FOUND = [name for name, mutant in MUTANTS.items() if mutant.budget]
 """Those that a seed finds."""
 SLOW = {
-    "older-answers-of-the-controller-are-taken",
-    "fetches-of-former-incarnations-count",
     "directories-are-not-compared",
     "former-epochs-outlive-a-snapshot",
     "fetches-confirm-the-leader",
@@ -105,6 +103,7 @@ LONG = (
     "older-metadata-replaces-the-answer-of-the-controller",
     "removals-count-before-the-controller-agrees",
     "follower-offsets-outlive-a-leadership",
+    "fetches-of-former-incarnations-count",
     "older-answers-of-the-controller-are-taken",
     "former-directories-are-addressed",
 )

@@ -34,6 +34,19 @@ def _run(seed: int, chaos_ms: int, recorded: list[Action] | None = None) -> Reco
     return watch
 
 
+def test_requests_of_brokers_are_told_from_those_of_the_quorum() -> None:
+    """What a broker asks is no sign of life of a voter, and may be late where a profile says so."""
+    work = AdministrationAndMore(Administration(2, 3, invents_isrs=False), RecordWork(2, 3))
+    simulator = Simulator(Scenario.drawn(DATA_CLUSTER, 3, 2, 3), work=work)
+    whole_run(simulator, 3000, CALM_MS, again="")
+    kinds: dict[bool, set[str]] = {True: set(), False: set()}
+    for exchange in simulator.world.exchanges.values():
+        kinds[exchange.is_of_quorum].add(exchange.kind)
+    assert {"BrokerHeartbeat", "AlterPartition", "Fetch"} <= kinds[False]
+    assert kinds[True] & kinds[False] == {"Fetch"}
+    assert "Vote" in kinds[True]
+
+
 def test_records_survive_under_faults() -> None:
     """What is committed is on every replica in the end, and no client has seen anything else."""
     watches = [_run(seed, 12_000) for seed in (2, 11)]
