@@ -98,6 +98,8 @@ BOOTSTRAP_SNAPSHOT: Final = OffsetAndEpoch(epoch=0, offset=0)
 """The snapshot of a formatted directory: no snapshot of the log, but its first voters and first records."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_PARTITION: Final = 0
+PARTITION_DIRECTORY: Final = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
+"""The directory of the metadata log in a log directory."""
 NEVER_MS: Final = 2**62
 """A deadline in milliseconds that no clock reaches."""
 NO_NODE: Final = -1

@@ -82,7 +82,12 @@ LAYERS = (
         ("trio",),
         pure=False,
     ),
-    Layer(("kraft.config",), ("metadata_log.records.topic_synonyms",), ("javaproperties",), pure=False),
+    Layer(
+        ("kraft.config",),
+        ("metadata_log.records.topic_synonyms", "metadata_log.lazy_names"),
+        ("javaproperties",),
+        pure=False,
+    ),
     Layer(("kraft.quorum",), ("kraft.config", "kraft.limits", *IN_CORE, "transport.protocol.errors")),
     Layer(("kraft.limits",), ("transport.protocol.limits",)),
     Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),

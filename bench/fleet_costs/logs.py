@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from metadata_log import scan
-from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.segment import file_name
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.batch_builder import build_batch, with_checksum
 from metadata_log.records.frame import encode_record, read_record
 from metadata_log.records.metadata import RemoveTopicRecord, TopicRecord
 from metadata_log.records.record import records
-from metadata_log.types import Uuid
+from metadata_log.types import PARTITION_DIRECTORY, Uuid
 
 SEGMENT_BYTES: Final = 1 << 30
 """Kafka's default of metadata.log.segment.bytes."""

@@ -13,14 +13,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any, Final, NoReturn
 
 import click
 
+from kraft.cli.commands import COMMANDS
 from kraft.cli.help import format_help_of, help_of_bare_group, hint_for, what_is_wrong
-from kraft.config import ConfigError, UsageError
-from kraft.config.errors import CommandFailed
+from kraft.config.errors import CommandFailed, ConfigError, UsageError
 from metadata_log.errors import MetadataLogError
 from metadata_log.printable import printable
 
@@ -66,58 +65,23 @@ FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 
-_COMMANDS: Final = {
-    "acls": "kraft.cli.cluster.acls:acls_command",
-    "archive": "kraft.cli.files.archive:archive_command",
-    "brokers": "kraft.cli.cluster.brokers:brokers_command",
-    "check": "kraft.cli.files.check:check_command",
-    "completion": "kraft.cli.run.completion:completion_command",
-    "configs": "kraft.cli.cluster.configs:configs_command",
-    "consume": "kraft.cli.cluster.consume:consume_command",
-    "decode": "kraft.cli.files.decode:decode_command",
-    "diff": "kraft.cli.files.diff:diff_command",
-    "doctor": "kraft.cli.doctor.command:doctor_command",
-    "dump": "kraft.cli.files.dump:dump_command",
-    "elect": "kraft.cli.cluster.elect:elect_command",
-    "environment": "kraft.cli.run.environment:environment_command",
-    "features": "kraft.cli.cluster.features:features_command",
-    "fleet": "kraft.cli.files.fleet:fleet_command",
-    "format": "kraft.cli.run.format:format_command",
-    "groups": "kraft.cli.cluster.groups:groups_command",
-    "history": "kraft.cli.files.history:history_command",
-    "man": "kraft.cli.man_pages:man_command",
-    "produce": "kraft.cli.cluster.produce:produce_command",
-    "quickstart": "kraft.cli.run.quickstart:quickstart_command",
-    "quorum": "kraft.cli.cluster.quorum:quorum_command",
-    "random-uuid": "kraft.cli.run.format:random_uuid_command",
-    "reassign": "kraft.cli.cluster.reassign:reassign_command",
-    "recover": "kraft.cli.recover.command:recover_command",
-    "replay": "kraft.cli.files.replay:replay_command",
-    "serve": "kraft.cli.run.serve:serve_command",
-    "shell": "kraft.cli.files.shell:shell_command",
-    "sim": "kraft.cli.run.sim:sim_command",
-    "top": "kraft.cli.cluster.top:top_command",
-    "topics": "kraft.cli.cluster.topics:topics_command",
-    "transactions": "kraft.cli.cluster.transactions:transactions_command",
-    "users": "kraft.cli.cluster.users:users_command",
-    "watch": "kraft.cli.cluster.watch:watch_command",
-    "whatif": "kraft.cli.files.whatif:whatif_command",
-}
-
 
 class _Commands(click.Group):
     """Subcommands, each imported on demand: `kraft --help` does not import a node."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, name = _COMMANDS[cmd_name].partition(":")
-        command = getattr(import_module(module), name)
+        command = getattr(import_module(COMMANDS[cmd_name].module), f"{cmd_name.replace('-', '_')}_command")
         assert isinstance(command, click.Command)
         return format_help_of(command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].about) for name in self.list_commands(ctx)])
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -135,7 +99,7 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Example: kraft quickstart --for 60",
 )
-@click.version_option(version("trio-kraft"), prog_name="kraft", message="%(prog)s %(version)s")
+@click.version_option(package_name="trio-kraft", prog_name="kraft", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
 def kraft(debug: bool) -> None:
     """Run and inspect the controller quorum of Apache Kafka, and decode its files."""

@@ -11,7 +11,7 @@ from metadata_log.disk import Disk, read_whole
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import EpochHistory, parse_epochs
-from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, MetaProperties, parse_meta_properties
+from metadata_log.log.log_dir import META_PROPERTIES, MetaProperties, parse_meta_properties
 from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state
 from metadata_log.log.segment import parse_file_name
 from metadata_log.log.snapshot import list_snapshots, snapshot_name
@@ -22,7 +22,7 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.records.control import LeaderChangeMessage, VotersRecord
 from metadata_log.records.frame import decode_control
 from metadata_log.records.record import records
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import PARTITION_DIRECTORY, OffsetAndEpoch
 
 
 class BatchId(Struct, frozen=True, gc=False):

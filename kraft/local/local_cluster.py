@@ -21,8 +21,8 @@ from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from kraft.config.node_settings import BROKER, CONTROLLER
 from metadata_log.disk import OsDisk
-from metadata_log.log.log_dir import PARTITION_DIRECTORY, format_directory, read_meta_properties
-from metadata_log.types import random_uuid
+from metadata_log.log.log_dir import format_directory, read_meta_properties
+from metadata_log.types import PARTITION_DIRECTORY, random_uuid
 from transport.interface import Endpoint
 
 HOST: Final = "127.0.0.1"

@@ -27,10 +27,10 @@ from kraft.process.parts.controller_host import ControllerHost
 from metadata_log.disk import Disk, OsDisk, make_directory
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.image import MetadataImage
-from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.reading.log_end import find_log_end
 from metadata_log.reading.replay_log import replay
+from metadata_log.types import PARTITION_DIRECTORY
 from transport.causes import one_cause
 from transport.memory import MemoryNetwork, MemoryTransport
 

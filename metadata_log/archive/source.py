@@ -11,14 +11,14 @@ from metadata_log.disk import Disk, File
 from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, MetadataLogError, UnsupportedVersion
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import EpochHistory, parse_epochs
-from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, read_meta_properties
+from metadata_log.log.log_dir import META_PROPERTIES, read_meta_properties
 from metadata_log.log.segment import file_name, parse_file_name, scan_file
 from metadata_log.log.snapshot import list_snapshots
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end
 from metadata_log.reading.reader import gap_before
 from metadata_log.records.batch import RecordBatch
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import PARTITION_DIRECTORY, OffsetAndEpoch
 
 Located = tuple[int, RecordBatch]
 """A batch with the base offset of its segment; the batch's position is a position in that segment."""

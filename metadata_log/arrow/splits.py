@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from metadata_log.disk import Disk, File, OsDisk
 from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersion
-from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse_meta_properties
+from metadata_log.log.log_dir import META_PROPERTIES, parse_meta_properties
 from metadata_log.log.segment import DELETED_SUFFIX, file_name, parse_file_name, scan_headers
 from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from metadata_log.log.snapshot import list_snapshots, snapshot_name
@@ -23,7 +23,7 @@ from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end, no_beginning
 from metadata_log.reading.reader import framed, gap_before, may_grow, order_damage, read_range, read_runs
 from metadata_log.records.batch import BEFORE_LENGTH, HEADER_BYTES, RecordBatch
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import PARTITION_DIRECTORY, OffsetAndEpoch
 
 MIN_SPLIT_BYTES: Final = 8 << 20
 """The size in bytes below which a task costs more than its records."""

@@ -23,7 +23,7 @@ from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentia
 from metadata_log.records.record import records
 from metadata_log.records.scram import SCRAM_SINCE
 from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, METADATA_VERSIONS, feature_levels
-from metadata_log.types import BOOTSTRAP_SNAPSHOT, METADATA_PARTITION, METADATA_TOPIC, Uuid, random_uuid
+from metadata_log.types import BOOTSTRAP_SNAPSHOT, PARTITION_DIRECTORY, Uuid, random_uuid
 
 META_PROPERTIES: Final = "meta.properties"
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
@@ -36,7 +36,6 @@ _REMEMBERED: Final = 64
 """How many parsed files are cached: a simulation opens the same few directories repeatedly."""
 ARCHIVE_MANIFEST: Final = "manifest.json"
 """The marker of an archive: a directory that keeps a history and belongs to no node."""
-PARTITION_DIRECTORY: Final = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
 
 _PARTITION_METADATA_TEXT: Final = f"version: 0\ntopic_id: {Uuid.METADATA_TOPIC}".encode("ascii")
 _PARTITION_METADATA_LINE: Final = re.compile(r"(\w+):[ \t\v\f]+(.+)")

@@ -7,13 +7,14 @@ from typing import Final
 
 from metadata_log.disk import Disk
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
-from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, PARTITION_METADATA
+from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_METADATA
 from metadata_log.log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.log.segment import SUFFIX as LOG_SUFFIX
 from metadata_log.log.snapshot import DELETED_SUFFIX, PARTIAL_SUFFIX
 from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from metadata_log.reading.reader import read_range
 from metadata_log.records.batch import RecordBatch
+from metadata_log.types import PARTITION_DIRECTORY
 
 _MAGIC_AT: Final = 16
 

@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from metadata_log.disk import Disk, File
 from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersion
-from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.segment import file_name, parse_file_name, scan_headers
 from metadata_log.log.snapshot import list_snapshots, parse_snapshot_name, read_snapshot_start, snapshot_name
 from metadata_log.reading.file_kinds import FileKind, kind_of
@@ -14,6 +13,7 @@ from metadata_log.reading.missing import last_entry, segments_in
 from metadata_log.reading.reader import read_file
 from metadata_log.reading.timeline import At, moment_text
 from metadata_log.records.batch import RecordBatch
+from metadata_log.types import PARTITION_DIRECTORY
 
 
 class LogEnd(Struct, frozen=True):

@@ -13,13 +13,7 @@ from typing import Final
 from metadata_log.disk import Disk, File, is_directory
 from metadata_log.errors import CorruptBatch, DirectoryError, MetadataLogError, UnsupportedVersion
 from metadata_log.log.indexes import parse_offset_index
-from metadata_log.log.log_dir import (
-    ARCHIVE_MANIFEST,
-    META_PROPERTIES,
-    PARTITION_DIRECTORY,
-    PARTITION_METADATA,
-    parse_partition_metadata,
-)
+from metadata_log.log.log_dir import ARCHIVE_MANIFEST, META_PROPERTIES, PARTITION_METADATA, parse_partition_metadata
 from metadata_log.log.partition_names import parse_partition_name
 from metadata_log.log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.log.segment import INDEX_SUFFIXES, file_name, parse_file_name, scan_headers
@@ -30,7 +24,7 @@ from metadata_log.reading.reader import gap_before, read_file
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import FRAME_VERSION
 from metadata_log.records.record import records
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import PARTITION_DIRECTORY, OffsetAndEpoch, Uuid
 
 _REMOTE_INDEXES: Final = "remote-log-index-cache"
 """A directory of Kafka's own beside the partitions."""

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
-from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.segment import file_name, parse_file_name
 from metadata_log.log.snapshot import list_snapshots, parse_snapshot_name, read_snapshot_start, snapshot_name
 from metadata_log.reading.damage import Damage, OnDamage, stops
@@ -27,7 +26,7 @@ from metadata_log.reading.place import Place
 from metadata_log.reading.reader import read_file
 from metadata_log.records.batch import RecordBatch
 from metadata_log.times import iso_time
-from metadata_log.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
+from metadata_log.types import BOOTSTRAP_SNAPSHOT, PARTITION_DIRECTORY, OffsetAndEpoch
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPTS: Final = 3

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from metadata_log.disk import Disk
 from metadata_log.errors import EncodeError, MetadataLogError
-from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.file_kinds import FileKind
@@ -19,7 +18,7 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.records.batch_builder import rebuild_batch
 from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.records.record import records
-from metadata_log.types import Uuid
+from metadata_log.types import PARTITION_DIRECTORY, Uuid
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import parse_epochs
-from metadata_log.log.log_dir import ARCHIVE_MANIFEST, META_PROPERTIES, PARTITION_DIRECTORY
+from metadata_log.log.log_dir import ARCHIVE_MANIFEST, META_PROPERTIES
 from metadata_log.log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.log.segment import file_name, parse_file_name
@@ -17,7 +17,7 @@ from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import missing_end, no_beginning
 from metadata_log.reading.reader import gap_before, read_file
 from metadata_log.records.batch import RecordBatch
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import PARTITION_DIRECTORY, OffsetAndEpoch
 
 
 def verify_directory(disk: Disk, path: str) -> tuple[Damage, ...]:

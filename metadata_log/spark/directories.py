@@ -16,13 +16,7 @@ from msgspec.structs import replace
 
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError, MetadataLogError
-from metadata_log.log.log_dir import (
-    META_PROPERTIES,
-    PARTITION_DIRECTORY,
-    PARTITION_METADATA,
-    parse_partition_metadata,
-    read_meta_properties,
-)
+from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_METADATA, parse_partition_metadata, read_meta_properties
 from metadata_log.log.segment import parse_file_name
 from metadata_log.log.snapshot import parse_snapshot_name
 from metadata_log.reading.damage import Damage
@@ -30,7 +24,7 @@ from metadata_log.spark.errors import SourceError
 from metadata_log.spark.log_index import LogIndex, first_difference
 from metadata_log.spark.remote_disk import RemoteDisk, side_by_side
 from metadata_log.spark.storage import Disks, has_magic, is_remote, local_path
-from metadata_log.types import Uuid
+from metadata_log.types import PARTITION_DIRECTORY, Uuid
 
 _LOOK_BELOW: Final = "Give the directory that holds __cluster_metadata-0, that directory itself, or one of its files."
 

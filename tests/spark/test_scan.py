@@ -18,13 +18,13 @@ from kraft.cli.main import kraft
 from metadata_log import replay
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import STATE_VIEWS, VIEWS
-from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.segment import file_name
 from metadata_log.log.snapshot import parse_snapshot_name
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.rows import view_names
 from metadata_log.spark.scan import FilteringReader, RangeTask
+from metadata_log.types import PARTITION_DIRECTORY
 
 UNKNOWN_TYPE = bytes([1, 99, 0]) + b"from a newer Kafka"
 

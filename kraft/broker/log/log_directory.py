@@ -17,9 +17,9 @@ from kraft.broker.log.partition_log import PartitionLog
 from metadata_log.disk import Disk, is_directory, make_directory
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, take_clean_shutdown, write_clean_shutdown
-from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.partition_names import FUTURE, PartitionName, parse_partition_name
 from metadata_log.serde.codec import finished
+from metadata_log.types import PARTITION_DIRECTORY
 
 OptionsOf = Callable[[PartitionName], LogOptions]
 

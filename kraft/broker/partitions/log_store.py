@@ -21,9 +21,9 @@ from kraft.broker.partitions.settings import DataDirectory
 from metadata_log.disk import DirectoryDisk, is_directory, is_of_one_name, make_directory, remove_tree, replace_file
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.image.topics import TopicsImage
-from metadata_log.log.log_dir import PARTITION_DIRECTORY, PARTITION_METADATA, parse_partition_metadata
+from metadata_log.log.log_dir import PARTITION_METADATA, parse_partition_metadata
 from metadata_log.log.partition_names import DELETE, FUTURE, STRAY, PartitionName, parse_partition_name
-from metadata_log.types import NEVER_MS, Uuid
+from metadata_log.types import NEVER_MS, PARTITION_DIRECTORY, Uuid
 
 OptionsOf = Callable[[str], LogOptions]
 """The settings of the logs of a topic, by its name."""

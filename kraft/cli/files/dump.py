@@ -19,7 +19,6 @@ from kraft.config.errors import CommandFailed
 from metadata_log.disk import OsDisk
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.log.indexes import NO_TIMESTAMP
-from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.printable import printable, printable_lines
 from metadata_log.reading.annotate import Span, annotate
 from metadata_log.reading.annotate_file import annotate_file, unknown_bytes
@@ -45,6 +44,7 @@ from metadata_log.reading.verify_directory import verify_directory
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, secret_fields
 from metadata_log.times import iso_time, when_text
+from metadata_log.types import PARTITION_DIRECTORY
 
 
 class Reach(Struct):

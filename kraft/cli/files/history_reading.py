@@ -21,7 +21,7 @@ from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.history.engine import Options, rows
 from metadata_log.history.views import VIEWS, View
-from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse_meta_properties
+from metadata_log.log.log_dir import META_PROPERTIES, parse_meta_properties
 from metadata_log.log.segment import SUFFIX as LOG_SUFFIX
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry
@@ -31,6 +31,7 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.releases import METADATA_VERSION
 from metadata_log.times import when_text
+from metadata_log.types import PARTITION_DIRECTORY
 
 _TOPICS: Final = "topic_history"
 _BROKERS: Final = "broker_history"

@@ -20,16 +20,12 @@ from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import EpochHistory, parse_epochs
-from metadata_log.log.log_dir import (
-    META_PROPERTIES,
-    PARTITION_DIRECTORY,
-    PARTITION_METADATA,
-    parse_partition_metadata,
-)
+from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_METADATA, parse_partition_metadata
 from metadata_log.log.partition_names import parse_partition_name
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCER_SUFFIX
 from metadata_log.log.producer_snapshot import read_producer_snapshot
 from metadata_log.reading.missing import foreign_directories, has_log
+from metadata_log.types import PARTITION_DIRECTORY
 
 T = TypeVar("T")
 BROKER_FILES: Final = (

@@ -21,7 +21,6 @@ from metadata_log.log.log_dir import (
     BOOTSTRAP_CHECKPOINT,
     LOCK_FILE,
     META_PROPERTIES,
-    PARTITION_DIRECTORY,
     PARTITION_METADATA,
     MetaProperties,
     parse_partition_metadata,
@@ -31,7 +30,7 @@ from metadata_log.log.partition_names import STRAY, PartitionName, parse_partiti
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCER_SUFFIX
 from metadata_log.log.producer_snapshot import read_producer_snapshot
 from metadata_log.log.segment import file_name, parse_file_name, scan_headers
-from metadata_log.types import Uuid
+from metadata_log.types import PARTITION_DIRECTORY, Uuid
 
 
 class PartitionFiles(Struct, frozen=True, kw_only=True):

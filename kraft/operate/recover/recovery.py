@@ -23,7 +23,6 @@ from metadata_log.log.epochs import format_epochs
 from metadata_log.log.log_dir import (
     BOOTSTRAP_CHECKPOINT,
     META_PROPERTIES,
-    PARTITION_DIRECTORY,
     PARTITION_METADATA,
     MetaProperties,
     format_meta_properties,
@@ -42,7 +41,7 @@ from metadata_log.records.control import (
 )
 from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.serde import Message
-from metadata_log.types import METADATA_PARTITION, NO_NODE, OffsetAndEpoch, Uuid, random_uuid
+from metadata_log.types import METADATA_PARTITION, NO_NODE, PARTITION_DIRECTORY, OffsetAndEpoch, Uuid, random_uuid
 
 RECORDS_PER_BATCH: Final = 1000
 DEFAULT_LISTENER: Final = "CONTROLLER"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from real_data import archive
 
 from kraft.history_checker import History, check_history
-from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY
+from metadata_log.log.log_dir import META_PROPERTIES
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.records.batch_builder import build_batch, rebuild_batch
@@ -18,6 +18,7 @@ from metadata_log.records.control import LeaderChangeMessage, VotersRecord
 from metadata_log.records.frame import decode_control, decode_record, encode_control, encode_record
 from metadata_log.records.metadata import PartitionChangeRecord, RegisterBrokerRecord
 from metadata_log.records.record import Record, records
+from metadata_log.types import PARTITION_DIRECTORY
 
 Files = dict[str, bytes]
 

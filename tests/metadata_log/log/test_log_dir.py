@@ -15,7 +15,6 @@ from metadata_log.disk import replace_file
 from metadata_log.errors import DirectoryError
 from metadata_log.log.log_dir import (
     LOCK_FILE,
-    PARTITION_DIRECTORY,
     MetaProperties,
     ensure_partition_metadata,
     format_directory,
@@ -31,7 +30,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
 from metadata_log.records.control import VotersRecord, VotersRecordVoter
 from metadata_log.records.record import records
-from metadata_log.types import BOOTSTRAP_SNAPSHOT, Uuid, random_uuid
+from metadata_log.types import BOOTSTRAP_SNAPSHOT, PARTITION_DIRECTORY, Uuid, random_uuid
 
 CLUSTERS = archive("clusters")
 CASES: list[dict[str, Any]] = json.loads(CLUSTERS["format/cases.json"])
