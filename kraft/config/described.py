@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -62,6 +62,11 @@ def described_settings(
     for name in settings:
         if (name not in TEXTS or name in _OF_AUTHORIZER) and name not in NUMBERS and not name.startswith(_INTERNAL):
             yield _described(settings, name, None, provided)
+
+
+def of_file(settings: Iterable[DescribedSetting]) -> dict[str, str]:
+    """The values that the file sets."""
+    return {one.name: one.value for one in settings if one.is_set and one.value is not None}
 
 
 def kafka_setting(name: str) -> DescribedSetting:

@@ -11,8 +11,9 @@ from msgspec import Struct
 from kraft.access.errors import ApiError
 from kraft.access.topic_names import check_name
 from kraft.config import definitions
-from kraft.config.definitions import Definition
-from kraft.config.described import DescribedSetting, counts_for_all, kafka_setting
+from kraft.config.definitions import NODE, Definition
+from kraft.config.described import DescribedSetting, counts_for_all, kafka_setting, of_file
+from kraft.config.group_synonyms import group_synonym
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
 from kraft.limits import CONFIGS_PER_STEP
 from kraft.reads.reading import Reading
@@ -158,13 +159,12 @@ class _Describing:
             name: DescribedSetting(name, key.type, key.default, is_set=False, is_dynamic=True)
             for name, key in keys.items()
         }
-        behind: dict[str, list[Value]] = {
-            name: [] if key.is_internal else [(key.default, DEFAULT)] for name, key in keys.items()
+        behind = {name: _behind(self._reading, kind, key) for name, key in keys.items()}
+        unset = {
+            name: self._config(kind, settings[name], name, values)
+            for name, values in behind.items()
+            if values and not (kind == ResourceType.GROUP and keys[name].is_internal)
         }
-        if kind == ResourceType.TOPIC:
-            for name, values in behind.items():
-                values[:0] = _of_node(self._reading, name)
-        unset = {name: self._config(kind, settings[name], name, values) for name, values in behind.items() if values}
         return _Table(source, settings, behind, unset, list(unset.values()))
 
     def _config(
@@ -223,27 +223,41 @@ def _of_brokers(reading: Reading, name: str) -> tuple[Mapping[str, DescribedSett
     return settings, found
 
 
-def _of_node(reading: Reading, key: str) -> list[Value]:
-    """The values that topics inherit for a key: from this node and from all brokers, under the names used there."""
+def _behind(reading: Reading, kind: ResourceType, key: Definition) -> list[Value]:
+    """The values that hold for a key where a resource sets none, by precedence: the first one counts."""
     configs = reading.image.configs
-    static = {one.name: one.value for one in reading.own_settings if one.is_set and one.value is not None}
-    layers = (
+    layers: tuple[tuple[Mapping[str, str], int], ...] = (
         (configs.of((ResourceType.BROKER, str(reading.node_id))), DYNAMIC_BROKER),
         (configs.of((ResourceType.BROKER, "")), DYNAMIC_DEFAULT),
-        (static, STATIC),
+        (of_file(reading.own_settings), STATIC),
     )
-    return [(value, source) for layer, source in layers if (value := inherited(key, layer)) is not None]
+    default: list[Value] = [(key.default, DEFAULT)]
+    match kind:
+        case ResourceType.TOPIC:
+            of_node = [(inherited(key.name, layer), source) for layer, source in layers]
+            return [one for one in of_node if one[0] is not None] + ([] if key.is_internal else default)
+        case ResourceType.GROUP if (name := group_synonym(key.name)) != key.name:
+            of_node = [
+                (value, source)
+                for layer, source in layers
+                if (value := layer.get(name)) is not None and (source == STATIC or counts_for_all(name, value))
+            ]
+            return [*of_node, (NODE[name].default, DEFAULT)]
+        case _:
+            return default
 
 
 def _synonyms(kind: ResourceType, key: str, values: list[Value]) -> list[DescribeConfigsSynonym]:
     """The other values of a setting, by precedence; some keys have a different name on brokers."""
-    if kind not in (ResourceType.BROKER, ResourceType.TOPIC):
+    if kind == ResourceType.CLIENT_METRICS:
         return []
     of_brokers = key
     if kind == ResourceType.TOPIC and key in TOPIC_SYNONYMS:
         of_brokers = TOPIC_SYNONYMS[key][0].name
+    elif kind == ResourceType.GROUP:
+        of_brokers = group_synonym(key)
     return [
-        DescribeConfigsSynonym(name=key if source == TOPIC else of_brokers, value=value, source=source)
+        DescribeConfigsSynonym(name=key if source in (TOPIC, GROUP) else of_brokers, value=value, source=source)
         for value, source in values
         if value is not None or source != DEFAULT
     ]

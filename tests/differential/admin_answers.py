@@ -31,6 +31,8 @@ SECURED: Final = AdminSettings(
     authorizer=AuthorizerSettings(frozenset(("User:ANONYMOUS", "User:alice"))),
     token_secret=Secret("admin-answers-secret"),
 )
+RECORDED: Final = "4.3"
+"""The release of the controller that answered."""
 OF_A_CONTROLLER: Final = (metadata.NoOpRecord, metadata.RegisterControllerRecord)
 
 
@@ -92,6 +94,31 @@ def plain(value: Any) -> Any:
         values = [plain(one) for one in value]
         return sorted(values, key=repr) if values and isinstance(values[0], dict) else values
     return value
+
+
+def settings_told(scenario: str) -> frozenset[str]:
+    """The settings that Kafka tells of in any answer of a scenario."""
+    return frozenset(name for asked in exchanges(scenario) for name in _settings_in(plain(asked.answer)))
+
+
+def _settings_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from (one["name"] for one in value.get("configs", ()))
+        for part in value.values():
+            yield from _settings_in(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _settings_in(part)
+
+
+def only(known: frozenset[str], value: Any) -> Any:
+    """A plain answer without other settings than these: without those that later releases have."""
+    if isinstance(value, dict):
+        return {
+            name: [one for one in part if one["name"] in known] if name == "configs" else only(known, part)
+            for name, part in value.items()
+        }
+    return [only(known, part) for part in value] if isinstance(value, list) else value
 
 
 def codes(value: Any) -> set[int]:

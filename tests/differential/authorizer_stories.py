@@ -98,7 +98,7 @@ def principal_bytes(principal: str, *, is_token: bool = False) -> bytes:
 
 @cache
 def kafkas_answers() -> dict[str, list[dict[str, Any]]]:
-    """What Apache Kafka 4.3.1 has answered to each story, by its name."""
+    """What Apache Kafka 4.4.0 has answered to each story, by its name."""
     with gzip.open(DATA / "authorizer_answers.json.gz") as file:
         found: dict[str, list[dict[str, Any]]] = json.load(file)
         return found

@@ -72,8 +72,8 @@ FEATURES: Final = (
     "streams.version",
     "transaction.version",
 )
-LEVELS: Final = (7, 21, 25, 29, 30)
-"""Of metadata.version. Above them 4.3.1 and ours, which is of 4.4, support different levels."""
+LEVELS: Final = (7, 21, 25, 29, 30, 31, 33, 34)
+"""Of metadata.version; there is no 34 yet."""
 
 
 class AdminDraw:
@@ -180,8 +180,6 @@ class AdminDraw:
         if draw < 0.45:
             return levels(("group.version", 1, 1), ("streams.version", 1, 1))
         feature, level = rng.choice(FEATURES), rng.choice((0, 0, 1, 1, 1, 2, -1))
-        if feature == "share.version":
-            level = min(level, 1)  # 4.4 supports 2 as well.
         wanted = (feature, level, kind)
         return levels(wanted, validate_only=rng.random() < 0.1)
 

@@ -19,15 +19,13 @@ from real_data import DATA
 from kraft.access.caller import Caller
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController
 from metadata_log.records import metadata
-from metadata_log.releases import feature_levels
+from metadata_log.releases import NEWEST_RELEASE, feature_levels
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
 from transport.protocol.messages.broker_registration import Feature, Listener
-from transport.protocol.messages.create_topics import CreatableTopicConfigs
-from transport.protocol.messages.describe_configs import DescribeConfigsResourceResult
 
 PLACED: Final = "placed"
 """The prefix of topics for which the controller chooses the replicas."""
@@ -40,31 +38,12 @@ FEATURES: Final = {
     "eligible.leader.replicas.version": (0, 1),
     "group.version": (0, 1),
     "kraft.version": (0, 1),
-    "metadata.version": (7, 30),
-    "share.version": (0, 1),
+    "metadata.version": (7, 33),
+    "share.version": (0, 2),
     "streams.version": (0, 1),
     "transaction.version": (0, 2),
 }
-"""What a broker of 4.3.1 says of itself."""
-OF_4_4: Final = frozenset(
-    (
-        "errors.deadletterqueue.group.enable",
-        "max.decompressed.message.bytes",
-        "remote.copy.lag.bytes",
-        "remote.copy.lag.ms",
-        "consumer.assignor.offload.enable",
-        "errors.deadletterqueue.copy.record.enable",
-        "errors.deadletterqueue.topic.name",
-        "share.assignor.offload.enable",
-        "streams.acceptable.recovery.lag",
-        "streams.assignor.name",
-        "streams.assignor.offload.enable",
-        "streams.num.warmup.replicas",
-        "streams.rack.aware.assignment.tags",
-        "streams.task.offset.interval.ms",
-    )
-)
-"""The settings of topics and groups that 4.3.1 does not know: ours, which is of 4.4, tells of more than that."""
+"""What a broker of 4.4.0 says of itself."""
 
 
 def directory(broker: int, number: int = 0) -> Uuid:
@@ -163,14 +142,9 @@ class Side:
         if isinstance(value, Message):
             return {name: self.named(getattr(value, name)) for name in value.__struct_fields__}
         if isinstance(value, (list, tuple)):
-            plain = [self.named(one) for one in value if not _is_of_4_4(one)]
+            plain = [self.named(one) for one in value]
             return sorted(plain, key=repr) if plain and isinstance(plain[0], dict) else plain
         return value
-
-
-def _is_of_4_4(value: Any) -> bool:
-    """Whether this describes a setting that Kafka 4.3.1 does not know."""
-    return isinstance(value, (CreatableTopicConfigs, DescribeConfigsResourceResult)) and value.name in OF_4_4
 
 
 def _roughly(ms: int) -> int:
@@ -181,14 +155,14 @@ def _roughly(ms: int) -> int:
 class InProcess:
     """Our controller without a log: what it decides is committed at once. Its clock stands still."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, release: str = NEWEST_RELEASE, **settings: Any) -> None:
+        """The cluster is new, with the features of this release."""
         usual = {
             "voters": ((1, "127.0.0.1", 9093),),
             "listeners": (("CONTROLLER", "127.0.0.1", 9093),),
             "incarnation_id": Uuid(b"\x05" * 16),
-            # The answers of Kafka that are kept are those of 4.3.1.
             "bootstrap": tuple(
-                metadata.FeatureLevelRecord(name=name, feature_level=level) for name, level in feature_levels("4.3")
+                metadata.FeatureLevelRecord(name=name, feature_level=level) for name, level in feature_levels(release)
             ),
         }
         self.controller = QuorumController(
@@ -311,7 +285,7 @@ def without_frame(value: Any) -> Any:
 
 @cache
 def recorded_answers() -> dict[str, list[dict[str, Any]]]:
-    """What Apache Kafka 4.3.1 has answered to each story, by its name."""
+    """What Apache Kafka 4.4.0 has answered to each story, by its name."""
     with gzip.open(DATA / "controller_answers.json.gz") as file:
         found: dict[str, list[dict[str, Any]]] = json.load(file)
         return found

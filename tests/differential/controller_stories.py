@@ -20,6 +20,7 @@ from transport.protocol.messages import (
     create_partitions,
     create_topics,
     delete_topics,
+    describe_configs,
     elect_leaders,
     incremental_alter_configs,
     list_partition_reassignments,
@@ -742,6 +743,69 @@ LAST_KNOWN_LEADER_IS_GONE: Final[list[Step]] = [
 ]
 """Broker A led the partition last, as an adding replica, which the cancellation removed."""
 
+
+def describe_group(name: str, *keys: str, with_synonyms: bool = True) -> Step:
+    resource = describe_configs.DescribeConfigsResource(
+        resource_type=GROUP, resource_name=name, configuration_keys=list(keys) or None
+    )
+    return latest(lambda side: m.DescribeConfigsRequest(resources=[resource], include_synonyms=with_synonyms))
+
+
+GROUPS: Final[list[Step]] = [
+    configure(
+        GROUP,
+        "set",
+        ("consumer.session.timeout.ms", SET, "50000"),
+        ("streams.assignor.name", SET, "sticky"),
+        ("errors.deadletterqueue.topic.name", SET, "x"),
+        ("streams.acceptable.recovery.lag", SET, "5"),
+    ),
+    configure(GROUP, "set", ("consumer.session.timeout.ms", SET, "70000")),
+    configure(
+        GROUP,
+        "set",
+        ("consumer.heartbeat.interval.ms", SET, "90000"),
+        ("consumer.session.timeout.ms", SET, "70000"),
+    ),
+    configure(GROUP, "other", ("share.session.timeout.ms", SET, "46000")),
+    configure(GROUP, "other", ("streams.task.offset.interval.ms", SET, "1")),
+    configure(GROUP, "other", ("streams.num.warmup.replicas", SET, "1000")),
+    configure(GROUP, "other", ("consumer.heartbeat.interval.ms", SET, "50000")),
+    configure(GROUP, "other", ("share.delivery.count.limit", SET, "20")),
+    configure(GROUP, "other", ("share.record.lock.duration.ms", SET, "61000")),
+    configure(GROUP, "other", ("share.partition.max.record.locks", SET, "9000")),
+    configure(GROUP, "other", ("streams.assignor.name", SET, "another")),
+    configure(
+        BROKER,
+        "",
+        ("group.consumer.max.session.timeout.ms", SET, "80000"),
+        ("group.consumer.assignment.interval.ms", SET, "2000"),
+        ("group.streams.assignors", SET, "sticky,range"),
+    ),
+    configure(BROKER, "1", ("group.share.assignment.interval.ms", SET, "3000")),
+    configure(GROUP, "other", ("consumer.session.timeout.ms", SET, "70000")),
+    describe_group("set"),
+    describe_group("set", with_synonyms=False),
+    describe_group("unset"),
+    describe_group("unset", "streams.assignor.name", "streams.task.offset.interval.ms"),
+    describe_group(""),
+]
+"""What a node says of the settings of groups, which its own ones bound and stand behind."""
+GROUPS_OF_A_NODE: Final = {
+    "group.consumer.session.timeout.ms": "46000",
+    "group.consumer.max.session.timeout.ms": "65000",
+    "group.consumer.max.heartbeat.interval.ms": "60000",
+    "group.share.heartbeat.interval.ms": "6000",
+    "group.share.session.timeout.ms": "51000",
+    "group.share.max.delivery.count.limit": "20",
+    "group.share.max.record.lock.duration.ms": "61000",
+    "group.share.max.partition.max.record.locks": "9000",
+    "group.streams.min.task.offset.interval.ms": "10",
+    "group.streams.max.warmup.replicas": "2000",
+    "group.streams.rack.aware.assignment.tags": "a,b",
+}
+"""Settings of a node with which `GROUPS` has other answers."""
+
 DIFFERENCES: Final[dict[str, list[Step]]] = {
     "the text that quotes a long value is cut, where Kafka cannot send its own and says UNKNOWN_SERVER_ERROR": [
         configure(TOPIC, "configured", ("index.interval.bytes", SET, "x" * 32_767)),
@@ -751,10 +815,6 @@ DIFFERENCES: Final[dict[str, list[Step]]] = {
         reassign("wedged", (0, [A, 106])),
         reassign("wedged", (0, [A, B])),
         reassignments(("wedged", [0])),
-    ],
-    "too many partitions are refused, where Kafka says UNKNOWN_SERVER_ERROR and makes 10,000 of them": [
-        create(topic("wide", [A])),
-        grow("wide", 20_000),
     ],
     "names of hosts are no addresses: what one means here it need not mean on every broker": [
         latest(
@@ -800,15 +860,6 @@ OUR_ANSWERS: Final[dict[str, dict[str, Any]]] = {
         "error_code": 0,
         "error_message": None,
         "topics": [],
-    },
-    "too many partitions are refused, where Kafka says UNKNOWN_SERVER_ERROR and makes 10,000 of them": {
-        "results": [
-            {
-                "error_code": 44,
-                "error_message": "Unable to perform excessively large batch operation.",
-                "name": "wide",
-            }
-        ],
     },
     "names of hosts are no addresses: what one means here it need not mean on every broker": {
         "entries": [

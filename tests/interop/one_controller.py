@@ -52,7 +52,7 @@ def both(kafka: KafkaInstallation, root: Path, *settings: str) -> Iterator[tuple
     """A controller of Kafka's and one of ours, both active, until the block ends."""
     theirs, ours = single(root / "theirs", *settings), single(root / "ours", *settings)
     kafka_format(kafka, theirs)
-    our_format(ours)
+    our_format(ours, release=kafka.release)
     with (
         running(theirs, kafka_controller(kafka, theirs), name="kafka"),
         running(ours, our_controller(ours), name="ours"),

@@ -54,6 +54,11 @@ class KafkaInstallation(Struct, frozen=True):
         return cls(find_java(), ensure_jars(version))
 
     @property
+    def release(self) -> str:
+        """Its number, which is in the name of the directory."""
+        return self.jars.name.removeprefix("kafka-")
+
+    @property
     def quick_start(self) -> tuple[str, ...]:
         """The options of a JVM that lives for seconds."""
         return QUICK_START if self.archive is None else (*QUICK_START, f"-XX:SharedArchiveFile={self.archive}")

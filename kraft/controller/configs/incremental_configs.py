@@ -14,6 +14,7 @@ from kraft.access.errors import ApiError
 from kraft.access.refusals import refuse_incremental_configs
 from kraft.access.topic_names import check_name
 from kraft.config.definitions import NODE, TOPIC, Definition, elements, whole_number
+from kraft.config.described import of_file
 from kraft.controller.configs import client_metrics, topic_config_keys
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, answered_with
@@ -129,7 +130,7 @@ def alter(
             after[name] = value
     if is_broker and MIN_ISR in wanted:
         _check_eligibility(context, resource, after)
-    _validate(resource, after, before)
+    _validate(context, resource, after, before)
     if not is_new:
         _check_exists(context.image, resource)
     if is_broker and CORDONED in wanted and not context.forwarded:
@@ -170,28 +171,34 @@ def _check_exists(image: MetadataImage, resource: Resource) -> None:
             raise ApiError(Error.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")
 
 
-def _validate(resource: Resource, values: Mapping[str, str], before: Mapping[str, str]) -> None:
+def _validate(
+    context: RequestContext, resource: Resource, values: Mapping[str, str], before: Mapping[str, str]
+) -> None:
     """Refuse an invalid name, and values that the resource type forbids; `before` holds the current values."""
     for name, value in values.items():
         if len(value) > LONGEST_VALUE:
             raise ApiError(Error.INVALID_CONFIG, f"The value of {name} is longer than {LONGEST_VALUE} characters.")
-    _VALIDATORS[resource[0]](resource[1], values, before)
+    _VALIDATORS[resource[0]](context, resource[1], values, before)
 
 
-def _validate_topic(name: str, values: Mapping[str, str], _: Mapping[str, str]) -> None:
+def _validate_topic(_: RequestContext, name: str, values: Mapping[str, str], __: Mapping[str, str]) -> None:
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
     check_name(name)
     topic_config_keys.validate_topic(values)
 
 
-def _validate_group(name: str, values: Mapping[str, str], _: Mapping[str, str]) -> None:
+def _validate_group(context: RequestContext, name: str, values: Mapping[str, str], _: Mapping[str, str]) -> None:
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Default group resources are not allowed.")
-    topic_config_keys.validate_group(values)
+    topic_config_keys.validate_group(values, of_file(context.own_settings))
 
 
-def _validate_broker(name: str, _: Mapping[str, str], __: Mapping[str, str]) -> None:
+def _validate_metrics(_: RequestContext, name: str, values: Mapping[str, str], before: Mapping[str, str]) -> None:
+    client_metrics.validate(name, values, before)
+
+
+def _validate_broker(_: RequestContext, name: str, __: Mapping[str, str], ___: Mapping[str, str]) -> None:
     """Check the name of a broker resource. The broker that has a request from a client judges its values."""
     if name:
         broker_id = whole_number(name, 32)
@@ -202,10 +209,10 @@ def _validate_broker(name: str, _: Mapping[str, str], __: Mapping[str, str]) -> 
             raise ApiError(Error.INVALID_REQUEST, "Invalid negative broker ID.")
 
 
-_VALIDATORS: Final[dict[int, Callable[[str, Mapping[str, str], Mapping[str, str]], None]]] = {
+_VALIDATORS: Final[dict[int, Callable[[RequestContext, str, Mapping[str, str], Mapping[str, str]], None]]] = {
     ResourceType.TOPIC: _validate_topic,
     ResourceType.BROKER: _validate_broker,
-    ResourceType.CLIENT_METRICS: client_metrics.validate,
+    ResourceType.CLIENT_METRICS: _validate_metrics,
     ResourceType.GROUP: _validate_group,
 }
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.config.definitions import GROUP, NODE, TOPIC, BadValue, Definition, checked, elements
+from kraft.config.group_synonyms import group_synonym, value_of_node
 from transport.protocol.errors import Error
 
 
@@ -43,40 +44,46 @@ def whole(keys: Mapping[str, Definition], values: Mapping[str, str], name: str) 
     return number
 
 
+_RACK_TAGS: Final = "streams.rack.aware.assignment.tags"
+_DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
+_ASSIGNOR: Final = "streams.assignor.name"
+_KINDS: Final = ("consumer", "share", "streams")
+_SESSIONS: Final = tuple((f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms") for kind in _KINDS)
 _BOUNDED: Final = (
-    *(
-        f"{kind}.{what}"
-        for kind in ("consumer", "share", "streams")
-        for what in ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.ms")
-    ),
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "consumer.assignment.interval.ms",
+    "share.heartbeat.interval.ms",
+    "share.session.timeout.ms",
+    "share.record.lock.duration.ms",
     "share.delivery.count.limit",
     "share.partition.max.record.locks",
-    "share.record.lock.duration.ms",
+    "share.assignment.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.session.timeout.ms",
     "streams.num.standby.replicas",
+    "streams.assignment.interval.ms",
     "streams.task.offset.interval.ms",
     "streams.num.warmup.replicas",
 )
-"""The settings that brokers bound, by default as in Kafka."""
+"""The settings that those of nodes bound, in Kafka's order."""
 
 
-def _bounds(name: str) -> tuple[tuple[str, int | None], tuple[str, int | None]]:
-    """The settings of brokers that bound a setting of groups from below and above, with their defaults."""
+def _bounds(name: str) -> tuple[str | None, str | None]:
+    """The settings of nodes that bound a setting of groups from below and above."""
     kind, _, what = name.partition(".")
     what = what.removeprefix("num.")
-    keys = (f"group.{kind}.min.{what}", f"group.{kind}.max.{what}")
-    least, most = ((key, None if key not in NODE else int(NODE[key].default or "0")) for key in keys)
-    return least, most
+    least, most = f"group.{kind}.min.{what}", f"group.{kind}.max.{what}"
+    return least if least in NODE else None, most if most in NODE else None
 
 
-_RACK_TAGS: Final = "streams.rack.aware.assignment.tags"
-_DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
-_ASSIGNORS_OF_STREAMS: Final = ("sticky",)
-"""Those that brokers have by default, which Kafka looks up as a controller does here."""
-_LIMITS: Final = {name: _bounds(name) for name in _BOUNDED}
+_BOUNDS: Final = {name: _bounds(name) for name in _BOUNDED}
 
 
-def validate_group(values: Mapping[str, str]) -> None:
-    """Refuse an invalid resulting configuration of a group; raises `ApiError` with Kafka's messages."""
+def validate_group(values: Mapping[str, str], node: Mapping[str, str]) -> None:
+    """Refuse an invalid resulting configuration of a group; raises `ApiError` with Kafka's messages. `node` holds what
+    the configuration file of this controller sets.
+    """
     for name in values:
         if name not in GROUP:
             raise ApiError(Error.INVALID_CONFIG, f"Unknown group config name: {name}")
@@ -85,23 +92,34 @@ def validate_group(values: Mapping[str, str]) -> None:
         raise ApiError(Error.INVALID_CONFIG, f"{_RACK_TAGS} must not contain duplicate tag keys.")
     for name, value in sorted(values.items()):
         check(GROUP[name], value)
-    for name, ((least, lowest), (most, highest)) in _LIMITS.items():
+    for name in _BOUNDED:
         if name in values:
-            number = whole(GROUP, values, name)
-            if lowest is not None and number < lowest:
-                raise ApiError(Error.INVALID_CONFIG, f"{name} must be greater than or equal to {least}")
-            if highest is not None and number > highest:
-                raise ApiError(Error.INVALID_CONFIG, f"{name} must be less than or equal to {most}")
-    assignor = values.get("streams.assignor.name")
-    if assignor is not None and assignor.strip() not in _ASSIGNORS_OF_STREAMS:
-        text = (
-            f"streams.assignor.name '{assignor.strip()}' is not a registered task assignor. Registered assignors are: "
-        )
-        raise ApiError(Error.INVALID_CONFIG, f"{text}[{', '.join(_ASSIGNORS_OF_STREAMS)}].")
-    for kind in ("consumer", "share", "streams"):
-        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
-        session_ms, heartbeat_ms = (whole(GROUP, values, name) for name in (session, heartbeat))
-        if session_ms <= heartbeat_ms:
-            raise ApiError(Error.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
+            _check_bounds(name, whole(GROUP, values, name), node)
+    assignor, assignors = values.get(_ASSIGNOR), elements(value_of_node(group_synonym(_ASSIGNOR), node))
+    if assignor is not None and assignor.strip() not in assignors:
+        text = f"{_ASSIGNOR} '{assignor.strip()}' is not a registered task assignor. Registered assignors are: "
+        raise ApiError(Error.INVALID_CONFIG, f"{text}[{', '.join(assignors)}].")
+    for session, heartbeat in _SESSIONS:
+        if session in values or heartbeat in values:
+            session_ms, heartbeat_ms = (
+                whole(GROUP, {name: value_of_node(group_synonym(name), node), **values}, name)
+                for name in (session, heartbeat)
+            )
+            if session_ms <= heartbeat_ms:
+                raise ApiError(Error.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
     if values.get(_DEAD_LETTERS, "").strip().startswith("__"):
         raise ApiError(Error.INVALID_CONFIG, f"{_DEAD_LETTERS}: DLQ topic name must not start with '__'")
+
+
+def _check_bounds(name: str, number: int, node: Mapping[str, str]) -> None:
+    """Refuse a number outside of what the node allows for this setting of groups."""
+    least, most = (None if key is None else int(value_of_node(key, node)) for key in _BOUNDS[name])
+    if (least is None or number >= least) and (most is None or number <= most):
+        return
+    if most is None:
+        allowed = f"greater than or equal to {least}"
+    elif least is None:
+        allowed = f"less than or equal to {most}"
+    else:
+        allowed = f"in the range {least} to {most} inclusive."
+    raise ApiError(Error.INVALID_CONFIG, f"{name} must be {allowed}")

@@ -12,6 +12,7 @@ from typing import Final
 from kraft.access.errors import ApiError
 from kraft.access.topic_names import check_name
 from kraft.config.definitions import TOPIC
+from kraft.config.described import of_file
 from kraft.config.topic_synonyms import inherited
 from kraft.controller.configs.incremental_configs import SET, alter
 from kraft.controller.decision.request_context import RequestContext
@@ -278,7 +279,7 @@ def _effective(
     layers = (
         (image.configs.of((ResourceType.BROKER, str(context.defaults.node_id))), _FROM_BROKER),
         (image.configs.of((ResourceType.BROKER, "")), _FROM_CLUSTER),
-        ({one.name: one.value for one in context.own_settings if one.is_set and one.value is not None}, _FROM_FILE),
+        (of_file(context.own_settings), _FROM_FILE),
     )
     for key in sorted(TOPIC):
         value, source = own.get(key), _FROM_TOPIC

@@ -18,13 +18,13 @@ from kraft.controller.decision.request_context import DecisionSettings
 pytestmark = pytest.mark.kafka
 
 
-def test_scenarios(kafka: KafkaInstallation, tmp_path: Path) -> None:
+def test_scenarios(newer_kafka: KafkaInstallation, tmp_path: Path) -> None:
     """All on one pair of controllers: after each, its topics are deleted and its brokers unregistered."""
     layout = single(tmp_path / "theirs")
-    kafka_format(kafka, layout)
+    kafka_format(newer_kafka, layout)
     patient = DecisionSettings(broker_session_timeout_ms=600_000)
     ours = InProcess(max_idle_interval_ms=0, decisions=patient)
-    with running(layout, kafka_controller(kafka, layout), name="kafka"):
+    with running(layout, kafka_controller(newer_kafka, layout), name="kafka"):
         eventually(lambda: active_controller(layout.ports[1]) == 1, "it is active")
         cluster = Cluster(stage=ours, witness=side_of(layout))
         for name, scenario in SCENARIOS.items():

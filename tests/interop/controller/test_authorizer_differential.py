@@ -26,8 +26,8 @@ SETTINGS = (
 )
 
 
-def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    with both(kafka, tmp_path, *SETTINGS) as (theirs, ours):
+def test_answers_and_records_are_kafkas(newer_kafka: KafkaInstallation, tmp_path: Path) -> None:
+    with both(newer_kafka, tmp_path, *SETTINGS) as (theirs, ours):
         one, other = side_of(theirs), side_of(ours)
         assert say(one, NAMED_LIKE_THE_WILDCARD)["error_code"] == Error.UNKNOWN_SERVER_ERROR
         assert say(other, NAMED_LIKE_THE_WILDCARD)["error_code"] == Error.NONE

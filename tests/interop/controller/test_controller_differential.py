@@ -14,7 +14,18 @@ from typing import Final
 import pytest
 from controller_draws import DEFAULT_RUN, STEPS, Draw
 from controller_sides import InProcess, Side, by_batches, plain, recorded_answers, without_frame
-from controller_stories import DIFFERENCES, OUR_ANSWERS, STORIES, Step, latest, reassignments, told, unregister
+from controller_stories import (
+    DIFFERENCES,
+    GROUPS,
+    GROUPS_OF_A_NODE,
+    OUR_ANSWERS,
+    STORIES,
+    Step,
+    latest,
+    reassignments,
+    told,
+    unregister,
+)
 from one_controller import both, log_of, side_of, single
 from real_kafka import KafkaInstallation, QuorumLayout, eventually, kafka_controller, kafka_format, running
 from wire import active_controller
@@ -32,8 +43,8 @@ UNKNOWN_BROKER: Final = 99_999
 pytestmark = pytest.mark.kafka
 
 
-def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    with both(kafka, tmp_path) as (theirs, ours):
+def test_answers_and_records_are_kafkas(newer_kafka: KafkaInstallation, tmp_path: Path) -> None:
+    with both(newer_kafka, tmp_path) as (theirs, ours):
         one, other = side_of(theirs), side_of(ours)
         for name, story in STORIES.items():
             kafkas = told(one, story)
@@ -46,6 +57,21 @@ def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path
             assert kafkas[:-1] == our[:-1], reason
             assert without_frame(plain(our[-1])) == OUR_ANSWERS[reason], reason
             assert kafkas[-1] != our[-1], reason
+
+
+@pytest.mark.parametrize(("name", "settings"), [("groups", {}), ("groups of a node with settings", GROUPS_OF_A_NODE)])
+def test_settings_of_groups_are_bounded_and_described_as_kafkas(
+    newer_kafka: KafkaInstallation, tmp_path: Path, name: str, settings: dict[str, str]
+) -> None:
+    with both(newer_kafka, tmp_path, *(f"{key}={value}" for key, value in settings.items())) as (theirs, ours):
+        one, other = side_of(theirs), side_of(ours)
+        for step, recorded in zip(GROUPS, recorded_answers()[name], strict=True):
+            [our] = told(other, [step])
+            assert plain(our) == recorded
+            if isinstance(step[0](other), m.DescribeConfigsRequest):
+                eventually(lambda step=step, our=our: told(one, [step]) == [our], "Kafka has published it", 5)
+            else:
+                assert told(one, [step]) == [our]
 
 
 FULL = (
@@ -111,13 +137,13 @@ def is_late(step: Step, side: Side) -> bool:
 
 @pytest.mark.parametrize(("seed", "count"), [DEFAULT_RUN, pytest.param(2, 300, marks=pytest.mark.soak)])
 def test_random_sequences_have_kafkas_answers_and_records(
-    kafka: KafkaInstallation, tmp_path: Path, seed: int, count: int
+    newer_kafka: KafkaInstallation, tmp_path: Path, seed: int, count: int
 ) -> None:
     """Our controller decides in this process, so that what is drawn can depend on the state."""
     layout = single(tmp_path / "theirs", *FULL)
-    kafka_format(kafka, layout)
+    kafka_format(newer_kafka, layout)
     controller = in_process(layout)
-    with running(layout, kafka_controller(kafka, layout), name="kafka"):
+    with running(layout, kafka_controller(newer_kafka, layout), name="kafka"):
         eventually(lambda: active_controller(layout.ports[1]) == 1, "it is active")
         theirs, ours = side_of(layout), Side(controller.ask)
         for number in range(count):

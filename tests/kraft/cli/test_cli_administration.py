@@ -214,7 +214,7 @@ def test_brokers(ask: Asked) -> None:
     assert listed[0].split() == ["ID", "STATE", "RACK", "DIRECTORIES", "CORDONED", "REPLICAS", "LEADS", "ENDPOINTS"]
     assert listed[1].split() == ["101", "active", "rack-1", "1", "0", "0", "0", "PLAINTEXT://127.0.0.1:9101"]
     found = ask.json("brokers", "describe", "102")
-    assert (found["state"], found["rack"], found["features"]["metadata.version"]) == ("active", "rack-0", [7, 30])
+    assert (found["state"], found["rack"], found["features"]["metadata.version"]) == ("active", "rack-0", [7, 33])
     assert "broker 9 is not registered" in ask.refused("brokers", "describe", "9")
     refused = ask.refused("brokers", "unregister", "9")
     assert "BROKER_ID_NOT_REGISTERED" in refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from admin_answers import SECURED, disagreements, kafkas_records, our_records, plain
+from admin_answers import RECORDED, SECURED, disagreements, kafkas_records, our_records, plain
 from controller_sides import InProcess
 from work_counted import lines_run
 
@@ -42,13 +42,13 @@ def creation(name: str, **changes: Any) -> AclCreation:
 
 
 def test_answers_and_records_are_kafkas() -> None:
-    side = InProcess(admin=SECURED)
+    side = InProcess(admin=SECURED, release=RECORDED)
     assert disagreements("acls", side) == {}
     assert our_records(side) == kafkas_records("acls")
 
 
 def test_without_an_authorizer_there_are_no_acls() -> None:
-    assert disagreements("open", InProcess()) == {}
+    assert disagreements("open", InProcess(release=RECORDED)) == {}
     side = InProcess()
     created = side.ask(CreateAclsRequest(creations=[creation("t")]), 3)
     assert isinstance(created, CreateAclsResponse)
@@ -62,14 +62,14 @@ def test_without_an_authorizer_there_are_no_acls() -> None:
 
 
 def test_a_duplicate_acl_in_a_request_is_stored_once() -> None:
-    side = InProcess(admin=SECURED)
+    side = InProcess(admin=SECURED, release=RECORDED)
     side.ask(CreateAclsRequest(creations=[creation("t"), creation("t")]), 3)
     side.ask(CreateAclsRequest(creations=[creation("t")]), 3)
     assert len(side.controller.history.latest.acls.by_id) == 1
 
 
 def test_deleting_more_acls_than_one_operation_allows_is_refused() -> None:
-    side = InProcess(admin=SECURED)
+    side = InProcess(admin=SECURED, release=RECORDED)
     for part in range(3):
         names = (f"{part}-{number}" for number in range(4000))
         side.ask(CreateAclsRequest(creations=[creation(name) for name in names]), 3)
@@ -107,7 +107,7 @@ def test_acl_filters_match_resource_patterns(
 
 
 def test_a_standby_refuses_acl_changes_and_lists_committed_acls() -> None:
-    side = InProcess(admin=SECURED)
+    side = InProcess(admin=SECURED, release=RECORDED)
     side.ask(CreateAclsRequest(creations=[creation("t")]), 3)
     side.controller.renounce()
     refused = side.ask(CreateAclsRequest(creations=[creation("u"), creation("v")]), 3)
@@ -131,7 +131,7 @@ def test_a_standby_refuses_acl_changes_and_lists_committed_acls() -> None:
 
 def test_very_many_acls_are_described_in_steps_and_in_order() -> None:
     """A broker's first answer to DescribeAcls took a third of a second in one turn."""
-    side = InProcess(admin=SECURED)
+    side = InProcess(admin=SECURED, release=RECORDED)
     for part in range(3):
         names = (f"{part}-{number}" for number in range(3000))
         side.ask(CreateAclsRequest(creations=[creation(name) for name in names]), 3)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import pytest
 from controller_sides import InProcess, Side, plain, recorded_answers, without_frame
-from controller_stories import DIFFERENCES, OUR_ANSWERS, STORIES, newest, told
+from controller_stories import DIFFERENCES, GROUPS, GROUPS_OF_A_NODE, OUR_ANSWERS, STORIES, newest, told
 from msgspec.structs import astuple
 
 from kraft.access.errors import ApiError
 from kraft.access.refusals import refusal
+from kraft.config.described import described_settings
 from kraft.controller.apis import APIS, Write
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.frame import decode_record, encode_record
@@ -34,6 +35,12 @@ def test_every_response_equals_kafkas() -> None:
     assert DIFFERENCES.keys() == OUR_ANSWERS.keys()
     for reason, story in DIFFERENCES.items():
         assert without_frame(plain(told(side, story))[-1]) == OUR_ANSWERS[reason], reason
+
+
+@pytest.mark.parametrize(("name", "settings"), [("groups", {}), ("groups of a node with settings", GROUPS_OF_A_NODE)])
+def test_settings_of_groups_are_bounded_and_described_as_by_kafka(name: str, settings: dict[str, str]) -> None:
+    controller = InProcess(own_settings=tuple(described_settings(settings)))
+    assert plain(told(Side(controller.ask), GROUPS)) == recorded_answers()[name]
 
 
 def test_a_standby_refuses_every_write_and_keeps_its_state() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from admin_answers import SECURED, codes, disagreements, plain
+from admin_answers import RECORDED, SECURED, codes, disagreements, only, plain, settings_told
 from controller_cluster import Cluster
-from controller_sides import OF_4_4, InProcess
+from controller_sides import InProcess
 from controller_stories import SET, configure, create, topic
 
 from kraft.config import Config
@@ -28,7 +28,7 @@ SYNONYMS_OF_A_TOPIC, OF_A_KEY_OF_BROKERS, LOGGERS, ONE_LOGGER, NO_TYPES = 2, 9, 
 
 
 def side_with(file: dict[str, str]) -> InProcess:
-    return InProcess(admin=SECURED, own_settings=tuple(described_settings(file)))
+    return InProcess(admin=SECURED, release=RECORDED, own_settings=tuple(described_settings(file)))
 
 
 def describe(side: InProcess, kind: int, name: str, *keys: str) -> dict[str, DescribeConfigsResourceResult]:
@@ -44,21 +44,14 @@ def test_answers_are_kafkas() -> None:
     """Kafka knows more synonyms, more settings and loggers; for types that do not exist it has other words."""
     side = side_with(FILE)
     assert disagreements("configs", side, codes) == {}
-    found = disagreements("describe_configs", side, _of_4_3)
+    known = settings_told("describe_configs")
+    found = disagreements("describe_configs", side, lambda answer: only(known, plain(answer)))
     assert sorted(found) == [SYNONYMS_OF_A_TOPIC, OF_A_KEY_OF_BROKERS, LOGGERS, ONE_LOGGER, *NO_TYPES]
     assert set(disagreements("describe_configs", side, codes)) == set()
     kafkas, ours = found[OF_A_KEY_OF_BROKERS]
     assert [one for one in _known(kafkas) if one["name"] != "log.dirs"] == [
         one for one in _known(ours) if one["name"] != "log.dirs"
     ]
-
-
-def _of_4_3(answer: Message) -> Any:
-    """An answer without the settings that came with 4.4."""
-    found = plain(answer)
-    for result in found.get("results", ()):
-        result["configs"] = [one for one in result.get("configs", ()) if one["name"] not in OF_4_4]
-    return found
 
 
 def _known(answer: Any) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from admin_answers import as_bytes, disagreements, kafkas_records, our_records
+from admin_answers import RECORDED, as_bytes, disagreements, kafkas_records, our_records
 from controller_sides import InProcess
 
 from metadata_log.records.metadata import ClientQuotaRecord
@@ -21,7 +21,7 @@ NAME_OF_A_HOST, NO_NUMBERS = 13, (27, 28, 31)
 
 def test_answers_and_records_are_kafkas() -> None:
     """Kafka looks up the names of hosts, and takes infinity for a rate; its order of keys is that of a hash map."""
-    side = InProcess()
+    side = InProcess(release=RECORDED)
     assert sorted(disagreements("quotas", side)) == [NAME_OF_A_HOST, *NO_NUMBERS]
     expected = [
         one

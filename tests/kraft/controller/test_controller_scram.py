@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import pbkdf2_hmac
 from random import Random
 
-from admin_answers import SECURED, disagreements, kafkas_records, our_records
+from admin_answers import RECORDED, SECURED, disagreements, kafkas_records, our_records
 from controller_sides import InProcess
 
 from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
@@ -25,7 +25,7 @@ EMPTY_SALTED_PASSWORD, DESCRIBE_ONE, DESCRIBE_ALL = 22, 28, 29
 
 def test_answers_and_records_are_kafkas() -> None:
     """Kafka answers -1 to an empty key, at which its arithmetic fails, and to what it is to describe."""
-    side = InProcess(admin=SECURED)
+    side = InProcess(admin=SECURED, release=RECORDED)
     assert sorted(disagreements("scram", side)) == [EMPTY_SALTED_PASSWORD, DESCRIBE_ONE, DESCRIBE_ALL]
     assert our_records(side) == kafkas_records("scram")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from admin_answers import SECURED, as_bytes, disagreements, kafkas_records, our_records
+from admin_answers import RECORDED, SECURED, as_bytes, disagreements, kafkas_records, our_records
 from controller_sides import InProcess, registration
 from msgspec import structs
 
@@ -61,7 +61,7 @@ def _as_in_4_3(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_as_in_4_3")
 def test_answers_and_records_are_kafkas_at_4_3() -> None:
-    side = InProcess()
+    side = InProcess(release=RECORDED)
     assert disagreements("features", side, without_epochs) == {}
     assert without_offsets(our_records(side)) == without_offsets(kafkas_records("features"))
 

@@ -77,18 +77,23 @@ def test_a_manual_assignment_to_cordoned_directories(level: int) -> None:
     )
 
 
-def test_more_new_partitions_than_a_request_may_ask_for() -> None:
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [
+        (30, "Unable to perform excessively large batch operation."),
+        (33, "Excessively large number of additional partitions per request."),
+    ],
+)
+def test_more_new_partitions_than_a_request_may_ask_for(level: int, text: str) -> None:
     """The sum counts, and nothing is written of either topic."""
-    side = with_broker(33)
+    side = with_broker(level)
     for name in ("a", "b"):
         assert created(side, name).topics[0].error_code == Error.NONE
     before = len(side.batches)
     asked = [CreatePartitionsTopic(name=name, count=5002, assignments=None) for name in ("a", "b")]
     answer = side.ask(CreatePartitionsRequest(topics=asked, timeout_ms=1000), 3)
     assert isinstance(answer, CreatePartitionsResponse)
-    assert {(one.error_code, one.error_message) for one in answer.results} == {
-        (Error.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
-    }
+    assert {(one.error_code, one.error_message) for one in answer.results} == {(Error.POLICY_VIOLATION, text)}
     assert len(side.batches) == before
 
 
