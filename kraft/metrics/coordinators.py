@@ -81,6 +81,7 @@ def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -
         kafka.CONSUMER_REBALANCES: counted.epochs,
         kafka.CLASSIC_GROUPS: counts.classic.total(),
         kafka.OFFSETS: counts.offsets,
+        kafka.OFFSET_COUNT: counts.offsets,
         kafka.MARKERS_HOMELESS: sender.homeless,
         kafka.MARKER_REQUESTS: sender.asked,
         kafka.MARKER_RESPONSES: sender.answered,
@@ -90,6 +91,8 @@ def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -
         yield Reading(metric, value)
     for protocol, number in (("classic", counts.classic.total()), ("consumer", counts.consumer.total())):
         yield Reading(kafka.GROUPS, number, (("protocol", protocol),))
+    for kind in GroupState:
+        yield Reading(kafka.CLASSIC_GROUP_STATES, counts.classic[kind], (("state", kind.value),))
     for state in ConsumerState:
         yield Reading(kafka.CONSUMER_GROUPS, counts.consumer[state], (("state", state.value),))
     yield Reading(kafka.CONSUMER_GROUPS, 0, (("state", GroupState.DEAD.value),))

@@ -1,4 +1,4 @@
-"""The metrics of Kafka 4.3 that a node has: one row for each MBean, with its meaning and unit."""
+"""The metrics of Kafka 4.4 that a node has: one row for each MBean, with its meaning and unit."""
 
 from __future__ import annotations
 
@@ -170,6 +170,8 @@ GROUP_LOAD_AVG: Final = _groups("partition-load-time-avg", "The average time in 
 GROUP_LOAD_MAX: Final = _groups("partition-load-time-max", "The longest time in ms of the loads of the last minute.")
 GROUPS: Final = _groups("group-count", "The groups by their protocol.")
 CONSUMER_GROUPS: Final = _groups("consumer-group-count", "The groups of the consumer protocol, by their state.")
+CLASSIC_GROUP_STATES: Final = _groups("classic-group-count", "The groups of the classic protocol, by their state.")
+OFFSET_COUNT: Final = _groups("offset-count", "The committed offsets that are remembered.")
 OFFSET_COMMITS: Final = _groups("offset-commit-count", "The committed offsets.")
 OFFSETS_EXPIRED: Final = _groups("offset-expiration-count", "The offsets that were forgotten because of their age.")
 OFFSETS_DELETED: Final = _groups("offset-deletion-count", "The offsets that an administrator has deleted.")

@@ -7,11 +7,13 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import org.apache.kafka.common.utils.Exit;
+import java.util.function.Consumer;
 
 /**
  * Runs the main methods of Apache Kafka's tools one after the other in one process, since a JVM takes seconds to start.
@@ -46,6 +48,32 @@ public final class Tools {
         }
     }
 
+    /** Sets one of the procedures of Kafka's Exit, which 4.4 has in another package. */
+    private static void onExit(String setter, Consumer<Object[]> procedure) {
+        try {
+            for (Method method : exit().getMethods()) {
+                if (method.getName().equals(setter)) {
+                    Class<?> type = method.getParameterTypes()[0];
+                    method.invoke(null, Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type},
+                        (proxy, called, with) -> {
+                            procedure.accept(with);
+                            return null;
+                        }));
+                }
+            }
+        } catch (ReflectiveOperationException impossible) {
+            throw new IllegalStateException(impossible);
+        }
+    }
+
+    private static Class<?> exit() throws ClassNotFoundException {
+        try {
+            return Class.forName("org.apache.kafka.common.utils.internals.Exit");
+        } catch (ClassNotFoundException before44) {
+            return Class.forName("org.apache.kafka.common.utils.Exit");
+        }
+    }
+
     public static void main(String[] args) throws IOException {
         DataInputStream requests = new DataInputStream(System.in);
         DataOutputStream answers = new DataOutputStream(System.out);
@@ -56,9 +84,9 @@ public final class Tools {
         System.setOut(new PrintStream(out, true));
         System.setErr(new PrintStream(err, true));
         List<Runnable> hooks = new ArrayList<>();
-        Exit.setExitProcedure((code, message) -> end(code));
-        Exit.setHaltProcedure((code, message) -> end(code));
-        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
+        onExit("setExitProcedure", with -> end((Integer) with[0]));
+        onExit("setHaltProcedure", with -> end((Integer) with[0]));
+        onExit("setShutdownHookAdder", with -> hooks.add((Runnable) with[1]));
         while (true) {
             List<String> words = new ArrayList<>();
             try {
