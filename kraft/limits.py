@@ -49,6 +49,7 @@ COST_US: Final[dict[str, float]] = {
     "SNAPSHOT_RECORDS_PER_PIECE": 10,
     "LOADED_BATCHES_PER_STEP": 20,
     "COORDINATOR_RECORDS_PER_STEP": 40,
+    "COORDINATOR_UNITS_PER_TURN": 20,
     "PRODUCERS_PER_STEP": 1,
     "PRODUCERS_AT_ONCE": 1,
 }
@@ -128,10 +129,20 @@ COORDINATOR_RECORDS_PER_STEP: Final = 200
 """The records of a coordinator's log that a load decodes and replays in one step."""
 TOPICS_COMPARED_PER_STEP: Final = 5000
 """The topics of two images that are compared in one step, to find deleted ones."""
-TIMERS_PER_TURN: Final = 50
-"""The timers of coordinators that end in a turn: each may change a group."""
+COORDINATOR_UNITS_PER_TURN: Final = 1000
+"""The records that a turn of a coordinator writes by itself, the answers that it gives, or as much of other work."""
+GLANCES_PER_UNIT: Final = 16
+"""The offsets or operations that are only looked at in the time of such a unit."""
+MEMBERS_PER_UNIT: Final = 4
+"""The members of a group that are made from its record, each with a timer, in the time of such a unit."""
 COMMITS_PER_STEP: Final = 500
-"""The offsets that are committed in one operation; a request with more has several."""
+"""The offsets that are committed, or forgotten, in one operation; a request with more has several."""
+STEPS_PER_COMMIT: Final = 16
+"""What such an operation costs of the steps of a request."""
+OFFSETS_PER_TRANSACTION: Final = 10_000
+"""The offsets of one transaction in a partition of `__consumer_offsets`: its marker commits all of them in one turn."""
+OFFSETS_ENDED_PER_STEP: Final = 1000
+"""The offsets of a transaction that a step of a load commits."""
 SUBSCRIBED_TOPICS: Final = 10_000
 """The topics in the subscription of a classic consumer that the coordinator reads; one with more is not understood."""
 GROUP_MEMBERS: Final = 5000

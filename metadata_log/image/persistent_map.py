@@ -21,7 +21,15 @@ else:
 K = TypeVar("K")
 V = TypeVar("V")
 
-__all__ = ["Map", "in_key_order", "in_key_order_by_runs", "with_changes", "with_entry", "without_key"]
+__all__ = [
+    "Map",
+    "in_key_order",
+    "in_key_order_by_runs",
+    "keys_in_order_by_runs",
+    "with_changes",
+    "with_entry",
+    "without_key",
+]
 
 _KEY: Any = itemgetter(0)
 RUN: Final = 1000
@@ -48,3 +56,16 @@ def in_key_order_by_runs(entries: Map[K, V]) -> Iterator[tuple[K, V] | None]:
         runs.append(run)
         yield None
     yield from merge(*runs, key=_KEY)
+
+
+def keys_in_order_by_runs(entries: Map[Any, Any]) -> Iterator[Any | None]:
+    """As `in_key_order_by_runs`, but only the keys. The map itself is not kept: to free a large one takes long."""
+    runs = []
+    unsorted = iter(entries)
+    while run := list(islice(unsorted, RUN)):
+        run.sort()
+        runs.append(run)
+        if len(run) == RUN:
+            yield None
+    del entries, unsorted
+    yield from merge(*runs)

@@ -20,6 +20,8 @@ from metadata_log.records.record import records, unpacking
 
 S = TypeVar("S")
 NO_PRODUCER: Final = -1
+_BYTES_PER_RECORD: Final = 200
+"""So much of a value takes as long as a small record: there may be thousands of members or partitions in it."""
 Snapshots = list[tuple[int, S]]
 """States with the offsets behind them, oldest first."""
 
@@ -60,21 +62,24 @@ def loading(hosting: Hosting, part: HostedPartition, shard: Shard[S]) -> Generat
 def _replaying(shard: Shard[S], state: S, batch: RecordBatch, where: str) -> Generator[None, None, S]:
     if batch.is_control:
         marker = marker_of(batch, where=where)
-        return (
-            state if marker is None else shard.end_transaction(state, batch.producer_id, is_commit=not marker.is_abort)
-        )
+        if marker is None:
+            return state
+        return (yield from shard.end_transaction(state, batch.producer_id, is_commit=not marker.is_abort))
     if batch.is_compressed:
         data = yield from unpacking(batch, where=where)
         plain = batch.data[:HEADER_BYTES] + bytes(data)
         batch = structs.replace(batch, attributes=batch.attributes & ~COMPRESSION_MASK, data=plain)
     producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER
-    for number, record in enumerate(records(batch, where=where), 1):
+    left = COORDINATOR_RECORDS_PER_STEP
+    for record in records(batch, where=where):
         at = f"{where}, offset {record.offset}"
         if record.key is None:
             raise DecodeError("a record of a coordinator has no key", where=at)
         pair = decode_pair(shard.kinds, record.key, record.value, where=at)
         if pair is not None:
             state = shard.replay(state, Record(pair.key, pair.value, pair.version), record.offset, producer_id)
-        if number % COORDINATOR_RECORDS_PER_STEP == 0:
+        left -= 1 + len(record.value or b"") // _BYTES_PER_RECORD
+        if left <= 0:
+            left = COORDINATOR_RECORDS_PER_STEP
             yield None
     return state

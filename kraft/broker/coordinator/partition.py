@@ -10,7 +10,7 @@ tells of something that may still be undone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterator
 from enum import Enum
 from random import Random
 from typing import Any, Final, Generic, TypeVar
@@ -18,22 +18,26 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import Struct, structs
 
 from kraft.access.errors import ApiError
+from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.loading import NO_PRODUCER, loading
 from kraft.broker.coordinator.shard import HELD, Context, Operate, Operation, Record, Shard
-from kraft.broker.coordinator.timers import Timers
+from kraft.broker.coordinator.timers import CLEARED_PER_STEP, Timers
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
+from kraft.limits import GLANCES_PER_UNIT
 from kraft.wire import WireRequest
 from metadata_log.compression import Compression
 from metadata_log.errors import EncodeError, MetadataLogError
 from metadata_log.image import MetadataImage
+from metadata_log.image.persistent_map import Map
 from metadata_log.records.batch import HEADER_BYTES
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.records.record import Record as LogRecord
 from metadata_log.serde import Message
+from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 
@@ -45,6 +49,8 @@ FIRST_SEQUENCE: Final = 0
 NO_SEQUENCE: Final = -1
 RETRY_TIMER_MS: Final = 500
 """When a timer ends again whose records were not written (`EventBasedCoordinatorTimer`)."""
+_FREED_PER_UNIT: Final = 10
+"""The groups, with all that they have, that are freed in the time of a unit."""
 _RECORD_OVERHEAD: Final = 32
 """What a record takes at most besides its key and its value."""
 
@@ -55,6 +61,7 @@ class Status(Enum):
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
+    CLOSED = "closed"
 
 
 class CoordinatorSettings(Struct, frozen=True, kw_only=True):
@@ -97,6 +104,7 @@ class CoordinatorPartition(Generic[S]):
         settings: The settings.
         rng: The randomness.
         answer: Where answers to requests go that were held.
+        budget: What the present turn may still do.
         now_ms: The time in ms since 1970.
     """
 
@@ -108,6 +116,7 @@ class CoordinatorPartition(Generic[S]):
         settings: CoordinatorSettings,
         rng: Random,
         answer: Callable[[WireRequest, Message], None],
+        budget: Budget,
         now_ms: int,
     ) -> None:
         self.part = part
@@ -125,12 +134,16 @@ class CoordinatorPartition(Generic[S]):
         self._settings = settings
         self._rng = rng
         self._answer = answer
+        self._budget = budget
         self._now_ms = 0
         """The time of the step of the load."""
         self._load: Generator[None, None, None] | None = self._loading()
         self._snapshots: deque[tuple[int, S]] = deque()
         """The states after the batches that are not committed yet, with the offsets behind them."""
         self._deferred: deque[_Deferred] = deque()
+        self._is_behind = False
+        """Whether some of them are committed, and end in the next turn."""
+        self._closing: Generator[None, None, None] | None = None
         self._batch: _Batch[S] | None = None
         self._loaded_offset = 0
         """The end of the log when it was loaded."""
@@ -165,21 +178,58 @@ class CoordinatorPartition(Generic[S]):
         yield from self.shard.on_loaded(self.context(self._now_ms))
 
     def close(self, now_ms: int) -> None:
-        """The leadership is over: everything that waits fails."""
-        waiting, self._deferred = self._deferred, deque()
+        """The leadership is over: everything that waits fails, by `close_more`."""
+        was_active, self.status = self.status is Status.ACTIVE, Status.CLOSED
         self._batch = None
-        for one in waiting:
-            self._finish(one, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_last=True)
-        if self.status is Status.ACTIVE:
-            self.shard.on_unloaded(self.context(now_ms))
         if self._load is not None:
             self._load.close()
+            self._load = None
+        unloading = self.shard.on_unloaded(self.context(now_ms)) if was_active else iter(())
+        # What the shard has told others of its own is over at once: another leadership may begin in this turn.
+        next(unloading, None)
+        self._closing = self._close_in_steps(unloading, now_ms)
+
+    def close_more(self) -> bool:
+        """Go on as far as the turn allows; returns whether all is done."""
+        assert self._closing is not None, self.part
+        while not self._budget.is_spent:
+            if next(self._closing, self) is self:
+                return True
+        return False
+
+    def _close_in_steps(self, unloading: Iterator[None], now_ms: int) -> Generator[None, None, None]:
+        while self._deferred:
+            self._finish(self._deferred.popleft(), Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_last=True)
+            yield None
+        for _ in unloading:
+            yield None
+        # To free a hundred thousand groups takes long, too.
+        states: list[Any] = [self.state, self._committed, *(one for _, one in self._snapshots)]
+        self.state = self._committed = self.shard.empty()
+        self._snapshots.clear()
+        for _ in self.timers.clear():
+            self._budget.take(CLEARED_PER_STEP // GLANCES_PER_UNIT)
+            yield None
+        maps = [one for state in states for one in structs.astuple(state) if isinstance(one, Map)]
+        del states
+        while maps:
+            held = list(maps.pop().values())
+            self._budget.take(len(held) // GLANCES_PER_UNIT)
+            yield None
+            while held:
+                del held[-_FREED_PER_UNIT:]
+                self._budget.take()
+                yield None
 
     # ------------------------------------------------------------------------------------------------------ operations
 
     def context(self, now_ms: int) -> Context:
         """What an operation may look at now."""
-        return Context(self.state, now_ms, self.image, self.timers, self._rng, self._answer)
+        return Context(self.state, now_ms, self.image, self.timers, self._rng, self._tell, self._budget)
+
+    def _tell(self, request: WireRequest, message: Message) -> None:
+        self._budget.take()
+        self._answer(request, message)
 
     @property
     def committed(self) -> S:
@@ -206,7 +256,7 @@ class CoordinatorPartition(Generic[S]):
     def _take(self, operation: Operation, done: Done | None, now_ms: int) -> None:
         error = self._add(operation, now_ms) if operation.records else Error.NONE
         one = _Deferred(self._written_offset, now_ms + self._settings.write_timeout_ms, operation, done)
-        if error is not Error.NONE or self._is_all_committed:
+        if error is not Error.NONE or (self._is_all_committed and not self._is_behind):
             self._finish(one, error, now_ms)
         elif done is not None or operation.on_end is not None:
             self._deferred.append(one)
@@ -225,6 +275,7 @@ class CoordinatorPartition(Generic[S]):
     def _finish(self, one: _Deferred, error: Error, now_ms: int, *, is_last: bool = False) -> None:
         """End an operation; `is_last` if nothing can follow."""
         operation, done = one.operation, one.done
+        self._budget.take(1 + len(operation.records) // GLANCES_PER_UNIT)
         if done is not None and operation.result is not HELD:
             done(operation.result if error is Error.NONE else error)
         if operation.on_end is not None:
@@ -232,15 +283,16 @@ class CoordinatorPartition(Generic[S]):
             if following is not None and not is_last:
                 self._take(following, None, now_ms)
 
-    def tick(self, now_ms: int, most: int) -> int:
-        """End the timers and the waits that are due, at most so many timers; returns how many ended."""
-        while self._deferred and self._deferred[0].deadline_ms <= now_ms:
+    def tick(self, now_ms: int) -> None:
+        """End the waits and the timers that are due, as far as the turn allows."""
+        budget = self._budget
+        if self._is_behind:
+            self.advance(now_ms)
+        while self._deferred and self._deferred[0].deadline_ms <= now_ms and not budget.is_spent:
             self._finish(self._deferred.popleft(), Error.REQUEST_TIMED_OUT, now_ms)
-        count = 0
-        while count < most and (key := self.timers.take_due(now_ms)) is not None:
-            count += 1
+        while not budget.is_spent and (key := self.timers.take_due(now_ms)) is not None:
+            budget.take()
             self._fire(key, now_ms)
-        return count
 
     def _fire(self, key: Hashable, now_ms: int) -> None:
         def ended(result: Any) -> None:
@@ -252,7 +304,7 @@ class CoordinatorPartition(Generic[S]):
 
     def deadline_ms(self) -> int:
         """When something is due."""
-        if self.status is Status.LOADING or self._batch is not None or self.is_stale:
+        if self.status is Status.LOADING or self._batch is not None or self.is_stale or self._is_behind:
             return 0
         waits_ms = self._deferred[0].deadline_ms if self._deferred else NEVER_MS
         return min(waits_ms, self.timers.deadline_ms()) if self.status is Status.ACTIVE else NEVER_MS
@@ -279,6 +331,7 @@ class CoordinatorPartition(Generic[S]):
             first, second = operation.records[:half], operation.records[half:]
             error = self._add(structs.replace(operation, records=first), now_ms)
             return error if error is not Error.NONE else self._add(structs.replace(operation, records=second), now_ms)
+        self._budget.take(len(pairs))
         is_alone = operation.producer is not None or not self._settings.shares_batches
         if self._batch is not None and (is_alone or self._batch.size + size > room):
             error = self._write(now_ms)
@@ -354,7 +407,8 @@ class CoordinatorPartition(Generic[S]):
         self._write(now_ms)
         done = self._manager.leaders.append_marker(self.part, marker, now_ms)
         if isinstance(done, Appended):
-            self.state = self.shard.end_transaction(self.state, marker.producer_id, is_commit=marker.is_commit)
+            ending = self.shard.end_transaction(self.state, marker.producer_id, is_commit=marker.is_commit)
+            self.state = finished(ending)
             self.is_stale |= done.first_offset != self._end_offset
             self._end_offset = done.last_offset + 1
             self._snapshots.append((self._end_offset, self.state))
@@ -362,13 +416,17 @@ class CoordinatorPartition(Generic[S]):
         return done
 
     def advance(self, now_ms: int) -> None:
-        """The high watermark may have moved: what waited for it ends."""
+        """The high watermark may have moved: what waited for it ends, as far as the turn allows."""
+        self._is_behind = False
         if self.part.is_offline:
             return
         watermark = self.part.log.high_watermark
         while self._snapshots and self._snapshots[0][0] <= watermark:
             self._committed = self._snapshots.popleft()[1]
         while self._deferred and self._deferred[0].offset <= watermark:
+            if self._budget.is_spent:
+                self._is_behind = True
+                return
             self._finish(self._deferred.popleft(), Error.NONE, now_ms)
 
     @property

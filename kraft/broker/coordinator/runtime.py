@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, Generic, TypeVar
 
 from kraft.access.errors import ApiError
+from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.partition import CoordinatorPartition, CoordinatorSettings, Done, Status
 from kraft.broker.coordinator.shard import Operate, Shard
 from kraft.broker.handling.coordinators import partition_of
@@ -20,7 +21,7 @@ from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.limits import TIMERS_PER_TURN, TOPICS_COMPARED_PER_STEP
+from kraft.limits import COORDINATOR_UNITS_PER_TURN, TOPICS_COMPARED_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -75,7 +76,10 @@ class CoordinatorRuntime(Generic[S]):
         self._image = MetadataImage()
         self._count = 0
         """How many partitions the topic has."""
-        self._answers: list[Answer] = []
+        self._budget = Budget()
+        self._closing: deque[CoordinatorPartition[S]] = deque()
+        """The partitions that this broker coordinates no longer, of which some requests are still to be answered."""
+        self._answers: deque[Answer] = deque()
         self._woken: list[Hashable] = []
         self._next_ms = NEVER_MS
         """Nothing is due before."""
@@ -115,7 +119,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _open(self, part: HostedPartition, now_ms: int) -> None:
         self.partitions[part.number] = CoordinatorPartition(
-            part, self._manager, self._new_shard(part), self._settings, self._rng, self._answer, now_ms
+            part, self._manager, self._new_shard(part), self._settings, self._rng, self._answer, self._budget, now_ms
         )
         self._next_ms = now_ms
 
@@ -123,6 +127,8 @@ class CoordinatorRuntime(Generic[S]):
         del self.partitions[known.part.number]
         self._watched.pop(known.part.key, None)
         known.close(now_ms)
+        self._closing.append(known)
+        self._next_ms = min(self._next_ms, now_ms)
 
     def is_watching(self, changed: Mapping[PartitionKey, int]) -> bool:
         """Whether operations wait for a change of one of these partitions."""
@@ -253,9 +259,10 @@ class CoordinatorRuntime(Generic[S]):
         """Do what is due, and return the answers to requests that waited."""
         if now_ms >= self._next_ms:
             self._work(now_ms)
-        if self._answers:
-            answers, self._answers = self._answers, []
-            yield from answers
+        self._budget.renew()
+        answers = self._answers
+        for _ in range(min(len(answers), COORDINATOR_UNITS_PER_TURN)):
+            yield answers.popleft()
 
     def _looking_for_deleted(self, now_ms: int) -> Generator[None, None, None]:
         """Tell the coordinators which topics do not exist any more."""
@@ -272,8 +279,9 @@ class CoordinatorRuntime(Generic[S]):
                     one.shard.on_deleted_topics(deleted, one.context(now_ms))
 
     def _work(self, now_ms: int) -> None:
-        left, has_loaded = TIMERS_PER_TURN, False
-        next_ms = NEVER_MS
+        has_loaded, next_ms = False, NEVER_MS
+        while self._closing and not self._budget.is_spent and self._closing[0].close_more():
+            self._closing.popleft()
         if self._comparing is None and self._compared is not self._image.topics.by_name:
             self._comparing = self._looking_for_deleted(now_ms)
         if self._comparing is not None:
@@ -296,7 +304,10 @@ class CoordinatorRuntime(Generic[S]):
                 # The others go on before it does.
                 self.partitions[number] = self.partitions.pop(number)
             elif one.status is Status.ACTIVE:
-                left -= one.tick(now_ms, left)
+                one.tick(now_ms)
+                if self._budget.is_spent:
+                    # The others come first in the next turn.
+                    self.partitions[number] = self.partitions.pop(number)
                 one.flush(now_ms)
                 if one.is_stale:
                     self._close(one, now_ms)
@@ -305,5 +316,7 @@ class CoordinatorRuntime(Generic[S]):
                     continue
                 self._note(one)
             next_ms = min(next_ms, one.deadline_ms())
+        if self._closing:
+            next_ms = now_ms
         # Other requests have their turns between two steps.
-        self._next_ms = max(next_ms, now_ms + 1) if has_loaded else next_ms
+        self._next_ms = max(next_ms, now_ms + 1) if has_loaded or self._budget.is_spent else next_ms

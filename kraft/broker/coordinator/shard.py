@@ -10,8 +10,9 @@ from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.timers import Timers
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
@@ -76,6 +77,8 @@ class Context(Struct, frozen=True):
     rng: Random
     answer: Callable[[WireRequest, Message], None]
     """Answer a request that an earlier operation has held."""
+    budget: Budget = field(default_factory=Budget)
+    """What the turn may still do: an operation takes what it costs besides its records."""
 
 
 Operate = Callable[[Any, Context], Operation]
@@ -96,8 +99,8 @@ class Shard(Protocol[S]):
         if the record cannot follow, which fails the load.
         """
 
-    def end_transaction(self, state: S, producer_id: int, *, is_commit: bool) -> S:
-        """The state after the end of a producer's transaction."""
+    def end_transaction(self, state: S, producer_id: int, *, is_commit: bool) -> Generator[None, None, S]:
+        """Find the state after the end of a producer's transaction, in steps."""
 
     def on_loaded(self, context: Context) -> Generator[None, None, None]:
         """The state is loaded: start the timers, in steps of less than a millisecond."""
@@ -110,5 +113,7 @@ class Shard(Protocol[S]):
         timer.
         """
 
-    def on_unloaded(self, context: Context) -> None:
-        """This broker coordinates the partition no longer: answer every request that was held."""
+    def on_unloaded(self, context: Context) -> Generator[None, None, None]:
+        """This broker coordinates the partition no longer: answer every request that was held, in steps. The first one
+        is made at once.
+        """

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Generator, Hashable
 from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Final
 
 from metadata_log.types import NEVER_MS
 
-_SLACK = 64
+_SLACK: Final = 64
+CLEARED_PER_STEP: Final = 100
 
 
 class Timers:
@@ -67,6 +69,17 @@ class Timers:
             if key not in self._entered:
                 self._enter(key, at_ms)
         return None
+
+    def clear(self) -> Generator[None, None, None]:
+        """Forget all timers, in steps: to free very many takes long."""
+        for held in (self._heap, self._at, self._entered):
+            while held:
+                for _ in range(min(len(held), CLEARED_PER_STEP)):
+                    if isinstance(held, dict):
+                        held.popitem()
+                    else:
+                        held.pop()
+                yield None
 
     def deadline_ms(self) -> int:
         """No timer ends before; `NEVER_MS` without one."""

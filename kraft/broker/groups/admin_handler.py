@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -14,11 +15,11 @@ from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.groups.classic import ClassicGroups
 from kraft.broker.groups.classic_group import CONSUMER, GroupState
 from kraft.broker.groups.consumer.group import ConsumerGroup
-from kraft.broker.groups.offsets import delete_group
-from kraft.broker.groups.state import GroupsState
+from kraft.broker.groups.offsets import delete_group, delete_some
+from kraft.broker.groups.state import GroupsState, Place
 from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.steps import Handling
-from kraft.limits import GROUPS_PER_STEP
+from kraft.broker.handling.steps import Handling, long_step
+from kraft.limits import COMMITS_PER_STEP, GLANCES_PER_UNIT, GROUPS_PER_STEP, STEPS_PER_COMMIT
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order_by_runs
@@ -107,7 +108,8 @@ class GroupAdminHandler:
             if not known.is_readable:
                 return refuse_list(request, ApiError(Error.COORDINATOR_LOAD_IN_PROGRESS))
             state = known.committed
-            for count, entry in enumerate(in_key_order_by_runs(state.groups), 1):
+            looked_at = 0
+            for entry in in_key_order_by_runs(state.groups):
                 if entry is None:
                     yield None
                     continue
@@ -123,7 +125,10 @@ class GroupAdminHandler:
                     )
                 ):
                     found.append(listed)
-                if count % GROUPS_PER_STEP == 0:
+                # The state of a consumer group is that of all its members.
+                looked_at += 1 + len(entry[1].members) // GLANCES_PER_UNIT
+                if looked_at >= GROUPS_PER_STEP:
+                    looked_at = 0
                     yield None
             yield None
         return Answer(request.request_id, lists.ListGroupsResponse(groups=found))
@@ -144,17 +149,40 @@ class GroupAdminHandler:
             return Answer(request.request_id, _deleted(names, results))
         for group_id in names:
             if self._rights(request, AclOperation.DELETE, AclResource.GROUP, group_id):
-                self._runtime.run(
-                    self._runtime.number_of(group_id), partial(_deleting, group_id), partial(ended, group_id), now_ms
-                )
+                yield from self._delete(group_id, partial(ended, group_id), now_ms)
             else:
                 ended(group_id, Error.GROUP_AUTHORIZATION_FAILED)
             yield None
         return None
 
+    def _delete(self, group_id: str, done: Callable[[Any], None], now_ms: int) -> Handling[None]:
+        """Delete a group; very many offsets are forgotten in operations of their own before."""
+        number = self._runtime.number_of(group_id)
+        known = self._runtime.active(number)
+        if not isinstance(known, Error):
+            places: list[Place] = []
+            for place in known.state.places(group_id):
+                if place is None:
+                    yield None
+                    continue
+                places.append(place)
+                if len(places) == COMMITS_PER_STEP:
+                    self._runtime.run(number, partial(_deleting_some, group_id, places), _ignore, now_ms)
+                    places = []
+                    yield from long_step(STEPS_PER_COMMIT)
+        self._runtime.run(number, partial(_deleting, group_id), done, now_ms)
+
 
 def _deleting(group_id: str, shard: Any, context: Any) -> Any:
     return delete_group(group_id, shard.classic, context)
+
+
+def _deleting_some(group_id: str, places: list[Place], shard: Any, context: Any) -> Any:
+    return delete_some(group_id, places, shard.classic, context)
+
+
+def _ignore(_: Any) -> None:
+    """The deletion of the group itself tells of any error."""
 
 
 def _classic(known: CoordinatorPartition[GroupsState]) -> ClassicGroups:

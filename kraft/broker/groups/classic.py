@@ -5,6 +5,7 @@ Each method is one operation on a partition. What waits for other members is hel
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 from random import Random
 from typing import Final, NamedTuple
@@ -17,7 +18,7 @@ from kraft.broker.groups.classic_group import ClassicGroup, GroupState, Member, 
 from kraft.broker.groups.consumer.group import Counted
 from kraft.broker.groups.state import GroupsState
 from kraft.config.group_settings import GroupConfig
-from kraft.limits import GROUP_MEMBERS, GROUPS_PER_PARTITION, PENDING_MEMBERS
+from kraft.limits import GLANCES_PER_UNIT, GROUP_MEMBERS, GROUPS_PER_PARTITION, PENDING_MEMBERS
 from kraft.wire import WireRequest
 from metadata_log.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from transport.protocol.errors import Error
@@ -161,12 +162,15 @@ class ClassicGroups:
             self._restart(group, member, context)
         return self._rebalance(group, context) if rebalances else NOTHING
 
-    def unload(self, context: Context) -> None:
-        """This broker coordinates the groups no longer: whoever waits is told."""
-        for group in self.live.values():
+    def unload(self, context: Context) -> Generator[None, None, None]:
+        """This broker coordinates the groups no longer: whoever waits is told, in steps."""
+        for group_id in list(self.live):
+            group = self.live.pop(group_id)
             for member in group.members.values():
                 self._refuse_waiting(group, member, Error.NOT_COORDINATOR, context)
-        self.live.clear()
+            context.budget.take(1 + len(group.members) // GLANCES_PER_UNIT)
+            del group
+            yield None
 
     def _refuse_waiting(self, group: ClassicGroup, member: Member, error: Error, context: Context) -> None:
         """Answer what a member waits for with an error."""

@@ -90,14 +90,14 @@ class ConsumerGroupHandler:
         assert isinstance(message, ConsumerGroupDescribeRequest), message
         groups = []
         for group_id in dict.fromkeys(message.group_ids):
-            groups.append(self._described(request, message, group_id, image))
+            groups.append((yield from self._described(request, message, group_id, image)))
             for _ in range(1 + len(groups[-1].members) // GROUPS_PER_STEP):
                 yield None
         return Answer(request.request_id, ConsumerGroupDescribeResponse(groups=groups))
 
     def _described(
         self, request: WireRequest, message: ConsumerGroupDescribeRequest, group_id: str, image: MetadataImage
-    ) -> DescribedGroup:
+    ) -> Handling[DescribedGroup]:
         def refused(error: Error, text: str | None = None) -> DescribedGroup:
             return DescribedGroup(error, text, group_id)
 
@@ -115,7 +115,7 @@ class ConsumerGroupHandler:
             return refused(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         asks = message.include_authorized_operations
         bits = self._rights.of(request).on_group(group_id) if asks else -(2**31)
-        found = described(group, self._settings.assignors, image, bits)
+        found = yield from described(group, self._settings.assignors, image, bits)
         for name in _topics_of(found):
             if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name):
                 return refused(

@@ -13,9 +13,11 @@ from kraft.broker.groups.classic import ClassicGroups, session
 from kraft.broker.groups.classic_group import CONSUMER, ClassicGroup, GroupState
 from kraft.broker.groups.consumer.commits import CheckPartition, check_commit
 from kraft.broker.groups.consumer.draft import tombstones
-from kraft.broker.groups.state import NO_OFFSETS, GroupsState, Offset, Place, consumer_group
+from kraft.broker.groups.consumer.group import ConsumerGroup
+from kraft.broker.groups.state import NO_OFFSETS, GroupsState, Offset, Offsets, Place, consumer_group
 from kraft.config.group_settings import GroupConfig
-from kraft.limits import GROUPS_PER_PARTITION, OFFSETS_PER_GROUP
+from kraft.limits import GROUPS_PER_PARTITION, OFFSETS_PER_GROUP, OFFSETS_PER_TRANSACTION
+from metadata_log.image.persistent_map import Map
 from metadata_log.records.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from metadata_log.records.coordinator import RETENTION_VERSION
 from metadata_log.types import Uuid
@@ -26,6 +28,7 @@ MISSING_GROUPS_SINCE: Final = 9
 NO_OFFSET: Final = -1
 NO_GENERATION: Final = -1
 NO_RETENTION: Final = -1
+NO_GROUPS: Final[Map[str, Offsets]] = Map()
 
 
 class Commit(Struct, frozen=True):
@@ -116,6 +119,10 @@ def commit(
     records: list[Record] = []
     known = context.state.offsets.get(committer.group_id, NO_OFFSETS)
     room = OFFSETS_PER_GROUP - len(known)
+    if committer.producer is not None:
+        pending = context.state.open.get(committer.producer[0], NO_GROUPS)
+        known = pending.get(committer.group_id, NO_OFFSETS)
+        room = min(room, OFFSETS_PER_TRANSACTION - sum(map(len, pending.values())))
     for one in commits:
         place = one.topic, one.partition
         if check is not None:
@@ -176,11 +183,6 @@ def tombstone(group_id: str, place: Place) -> Record:
     return Record(OffsetCommitKey(group=group_id, topic=place[0], partition=place[1]))
 
 
-def all_places(state: GroupsState, group_id: str) -> dict[Place, None]:
-    """Every partition with an offset of a group, also of an open transaction."""
-    return dict.fromkeys((*state.offsets.get(group_id, NO_OFFSETS), *state.pending_places(group_id)))
-
-
 def delete_offsets(group_id: str, places: Iterable[Place], groups: ClassicGroups, context: Context) -> Operation:
     """Forget offsets that no member is subscribed to; the result has the error of each partition."""
     consumer = consumer_group(context.state, group_id)
@@ -191,32 +193,46 @@ def delete_offsets(group_id: str, places: Iterable[Place], groups: ClassicGroups
         raise ApiError(Error.NON_EMPTY_GROUP)
     errors: dict[Place, Error] = {}
     records: list[Record] = []
-    known = all_places(context.state, group_id)
     for place in places:
         if consumer is not None:
             is_used = consumer.subscribes_to(place[0])
         else:
             is_used = group is not None and group.protocol_type == CONSUMER and group.is_subscribed(place[0])
         errors[place] = Error.GROUP_SUBSCRIBED_TO_TOPIC if is_used else Error.NONE
-        if not is_used and place in known:
+        if not is_used and context.state.is_known(group_id, place):
             records.append(tombstone(group_id, place))
     groups.counted.deleted += len(records)
     return Operation(records, errors)
 
 
-def delete_group(group_id: str, groups: ClassicGroups, context: Context) -> Operation:
-    """Forget a group without members, and its offsets."""
-    records = [tombstone(group_id, place) for place in all_places(context.state, group_id)]
+def _check_deletion(group_id: str, groups: ClassicGroups, context: Context) -> ConsumerGroup | None:
+    """Raise `ApiError` unless a group may be deleted; returns it if it is a consumer group."""
     consumer = consumer_group(context.state, group_id)
     if consumer is not None:
         if consumer.members:
             raise ApiError(Error.NON_EMPTY_GROUP)
-        return Operation((*records, *tombstones(consumer)), Error.NONE)
+        return consumer
     group = groups.find(group_id, context.state)
     if group is None:
         raise ApiError(Error.GROUP_ID_NOT_FOUND)
     if group.state is not GroupState.EMPTY:
         raise ApiError(Error.NON_EMPTY_GROUP)
+    return None
+
+
+def delete_some(group_id: str, places: Iterable[Place], groups: ClassicGroups, context: Context) -> Operation:
+    """Forget some offsets of a group that is about to be deleted."""
+    _check_deletion(group_id, groups, context)
+    return Operation([tombstone(group_id, one) for one in places if context.state.is_known(group_id, one)])
+
+
+def delete_group(group_id: str, groups: ClassicGroups, context: Context) -> Operation:
+    """Forget a group without members, and its offsets."""
+    consumer = _check_deletion(group_id, groups, context)
+    places = dict.fromkeys(one for one in context.state.places(group_id) if one is not None)
+    records = [tombstone(group_id, place) for place in places]
+    if consumer is not None:
+        return Operation((*records, *tombstones(consumer)), Error.NONE)
 
     def ended(error: Error, context: Context) -> None:
         if error is Error.NONE and group_id not in context.state.groups:
@@ -225,33 +241,44 @@ def delete_group(group_id: str, groups: ClassicGroups, context: Context) -> Oper
     return Operation((*records, Record(GroupMetadataKey(group=group_id))), Error.NONE, ended)
 
 
-def expired(group_id: str, groups: ClassicGroups, settings: GroupConfig, context: Context) -> Operation:
-    """Forget the offsets of a group that are too old, and the group with the last one (`cleanupExpiredOffsets`)."""
+def expired(
+    group_id: str,
+    places: Iterable[Place],
+    groups: ClassicGroups,
+    settings: GroupConfig,
+    context: Context,
+    *,
+    are_last: bool,
+) -> list[Record]:
+    """What forgets those of some offsets of a group that are too old, and the group with the last one of all
+    (`cleanupExpiredOffsets`).
+    """
     state, now_ms = context.state, context.now_ms
     consumer = consumer_group(state, group_id)
     group = groups.find(group_id, state)
     if group is None and consumer is None:
-        return Operation()
+        return []
     known = state.offsets.get(group_id, NO_OFFSETS)
-    if group is not None:
-        since = {place: _expires_since(group, place, one) for place, one in known.items()}
-    else:
-        assert consumer is not None, group_id
-        since = {place: None if consumer.subscribes_to(place[0]) else one.committed_ms for place, one in known.items()}
-    pending = set(state.pending_places(group_id))
-    gone = [
-        place
-        for place, since_ms in since.items()
-        if place not in pending and _is_expired(known[place], since_ms, settings, now_ms)
-    ]
+    gone: list[Place] = []
+    for place in places:
+        one = known.get(place)
+        if one is None or state.is_pending(group_id, place):
+            continue
+        if group is not None:
+            since_ms = _expires_since(group, place, one)
+        else:
+            assert consumer is not None, group_id
+            since_ms = None if consumer.subscribes_to(place[0]) else one.committed_ms
+        if _is_expired(one, since_ms, settings, now_ms):
+            gone.append(place)
     groups.counted.expired += len(gone)
     records = [tombstone(group_id, place) for place in sorted(gone)]
-    if len(gone) == len(known) and not pending:
+    if are_last and len(gone) == len(known) and not state.producers.get(group_id):
         if consumer is not None and not consumer.members:
             records += tombstones(consumer)
         elif group is not None and group.state is GroupState.EMPTY and not group.pending:
             records.append(Record(GroupMetadataKey(group=group_id)))
-    return Operation(records, is_atomic=False)
+    return records
 
 
 def _expires_since(group: ClassicGroup, place: Place, one: Offset) -> int | None:
@@ -275,16 +302,18 @@ def _is_expired(one: Offset, since_ms: int | None, settings: GroupConfig, now_ms
     return now_ms - since_ms >= settings.retention_minutes * 60_000
 
 
-def of_deleted_topics(group_id: str, deleted: dict[str, Uuid], context: Context) -> Operation:
-    """Forget the offsets of topics that are deleted, by their names and ids."""
+def of_deleted_topics(
+    group_id: str, places: Iterable[Place], deleted: dict[str, Uuid], context: Context
+) -> list[Record]:
+    """What forgets those of some offsets of which the topics are deleted, by their names and ids."""
     state = context.state
     gone = [
         place
-        for place in all_places(state, group_id)
+        for place in places
         if place[0] in deleted
         and any(one.topic_id in (Uuid.ZERO, deleted[place[0]]) for one in _at(state, group_id, place))
     ]
-    return Operation([tombstone(group_id, place) for place in sorted(gone)], is_atomic=False)
+    return [tombstone(group_id, place) for place in sorted(gone)]
 
 
 def _at(state: GroupsState, group_id: str, place: Place) -> Iterator[Offset]:

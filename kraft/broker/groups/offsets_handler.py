@@ -26,9 +26,9 @@ from kraft.broker.groups.offsets import (
 )
 from kraft.broker.groups.state import NO_OFFSETS, GroupsState, Offset, Place, consumer_group
 from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.steps import Handling
+from kraft.broker.handling.steps import Handling, long_step
 from kraft.config.group_settings import GroupConfig
-from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP
+from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP, STEPS_PER_COMMIT
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde.codec import finished
@@ -119,7 +119,7 @@ class OffsetsHandler:
         for part in parts:
             self._runtime.run(number, partial(self._committing, committer, part), partial(ended, part), now_ms)
             if part is not parts[-1]:
-                yield None
+                yield from long_step(STEPS_PER_COMMIT)
         return None
 
     def _committing(

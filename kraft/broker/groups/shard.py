@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import structs
 
 from kraft.access.errors import ApiError
+from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.partition import RETRY_TIMER_MS
 from kraft.broker.coordinator.shard import Context, Operation, Record
 from kraft.broker.groups import classic_members
@@ -21,11 +22,11 @@ from kraft.broker.groups.consumer.groups import ConsumerGroups, MayDescribe
 from kraft.broker.groups.consumer.member import Member
 from kraft.broker.groups.migration import downgraded, may_downgrade, upgraded, watch_upgraded
 from kraft.broker.groups.offsets import expired, of_deleted_topics
-from kraft.broker.groups.state import GroupsState, consumer_group, end_transaction, replay_groups
+from kraft.broker.groups.state import GroupsState, Place, consumer_group, end_transaction, replay_groups
 from kraft.config.group_settings import GroupConfig
-from kraft.limits import GROUPS_PER_PARTITION, GROUPS_PER_STEP
+from kraft.limits import COMMITS_PER_STEP, GLANCES_PER_UNIT, GROUPS_PER_PARTITION, GROUPS_PER_STEP, MEMBERS_PER_UNIT
 from kraft.wire import WireRequest
-from metadata_log.image.persistent_map import in_key_order_by_runs
+from metadata_log.image.persistent_map import RUN, keys_in_order_by_runs
 from metadata_log.records.consumer_offsets import GroupMetadataKey
 from metadata_log.records.coordinator import CONSUMER_OFFSETS
 from metadata_log.types import Uuid
@@ -42,8 +43,6 @@ DELETION: Final = GroupTimer("deletion", "")
 """When the offsets of deleted topics are forgotten."""
 START: Final = "start"
 _END: Any = object()
-Groups = Iterator[tuple[str, Any] | None]
-"""The groups in order of their names, with None where work may pause."""
 
 
 class GroupShard:
@@ -60,9 +59,9 @@ class GroupShard:
         self._settings = settings
         self.classic = ClassicGroups(settings, counted)
         self.consumer = ConsumerGroups(settings.consumer, self._downgrade, counted)
-        self._expiring: Groups | None = None
-        """The groups whose offsets are still to be looked at."""
-        self._deleting: Groups | None = None
+        self._expiring: Sweep | None = None
+        """The walk that looks for old offsets."""
+        self._deleting: Sweep | None = None
         self._deleted: dict[str, Uuid] = {}
         """The deleted topics by name."""
 
@@ -74,7 +73,9 @@ class GroupShard:
         """The state after a record."""
         return replay_groups(state, record, offset, producer_id)
 
-    def end_transaction(self, state: GroupsState, producer_id: int, *, is_commit: bool) -> GroupsState:
+    def end_transaction(
+        self, state: GroupsState, producer_id: int, *, is_commit: bool
+    ) -> Generator[None, None, GroupsState]:
         """The state after the end of a transaction."""
         return end_transaction(state, producer_id, is_commit=is_commit)
 
@@ -99,6 +100,8 @@ class GroupShard:
             return self._forget_deleted(context)
         if key.kind == START:
             group = consumer_group(context.state, key.group_id)
+            known = context.state.groups.get(key.group_id)
+            context.budget.take(0 if known is None else len(known.members) // MEMBERS_PER_UNIT)
             if group is not None:
                 return self.consumer.start(group, context)
             return self.classic.start(key.group_id, context)
@@ -110,9 +113,9 @@ class GroupShard:
         self._deleting = None
         context.timers.set(DELETION, context.now_ms)
 
-    def on_unloaded(self, context: Context) -> None:
+    def on_unloaded(self, context: Context) -> Generator[None, None, None]:
         """Whoever waits is told."""
-        self.classic.unload(context)
+        return self.classic.unload(context)
 
     # -------------------------------------------------------------------------------------------------- consumer groups
 
@@ -205,10 +208,12 @@ class GroupShard:
     def _expire(self, context: Context) -> Operation:
         """Forget old offsets of the next groups."""
         if self._expiring is None:
-            self._expiring = in_key_order_by_runs(context.state.groups)
-        found, is_over = _sweep(
-            self._expiring, lambda group_id: expired(group_id, self.classic, self._settings, context)
-        )
+            self._expiring = Sweep(context)
+
+        def look(group_id: str, places: list[Place], *, are_last: bool) -> list[Record]:
+            return expired(group_id, places, self.classic, self._settings, context, are_last=are_last)
+
+        found, is_over = self._expiring.go_on(look, context)
         if is_over:
             self._expiring = None
         context.timers.set(EXPIRY, context.now_ms + (self._settings.retention_check_ms if is_over else 1))
@@ -217,9 +222,13 @@ class GroupShard:
     def _forget_deleted(self, context: Context) -> Operation:
         """Forget the offsets of deleted topics of the next groups."""
         if self._deleting is None:
-            self._deleting = in_key_order_by_runs(context.state.groups)
+            self._deleting = Sweep(context)
         topics = dict(self._deleted)
-        found, is_over = _sweep(self._deleting, lambda group_id: of_deleted_topics(group_id, topics, context))
+
+        def look(group_id: str, places: list[Place], *, are_last: bool) -> list[Record]:
+            return of_deleted_topics(group_id, places, topics, context)
+
+        found, is_over = self._deleting.go_on(look, context)
         if is_over:
             self._deleting, self._deleted = None, {}
         else:
@@ -233,14 +242,59 @@ class GroupShard:
         return structs.replace(found, on_end=ended)
 
 
-def _sweep(groups: Groups, look: Callable[[str], Operation]) -> tuple[Operation, bool]:
-    """What is to be written for the next groups, and whether there are no more."""
-    records: list[Record] = []
-    for _ in range(GROUPS_PER_STEP):
-        one = next(groups, _END)
-        if one is _END:
-            return Operation(records, is_atomic=False), True
-        if one is None:
-            break
-        records += look(one[0]).records
-    return Operation(records, is_atomic=False), False
+class Look(Protocol):
+    """Finds what is to be written for some offsets of a group, `are_last` if it has no more."""
+
+    def __call__(self, group_id: str, places: list[Place], *, are_last: bool) -> list[Record]:
+        """The records."""
+
+
+class Sweep:
+    """A walk over the offsets of all groups, in portions: in the order of the groups, and of the partitions."""
+
+    def __init__(self, context: Context) -> None:
+        self._groups = keys_in_order_by_runs(context.state.groups)
+        self._group_id = ""
+        self._places: Iterator[Place | None] | None = None
+        """The partitions of the group that are still to be looked at; None between two groups."""
+
+    def go_on(self, look: Look, context: Context) -> tuple[Operation, bool]:
+        """What is to be written for the next portion, and whether there are no more.
+
+        A group with very many offsets has several portions: each sees what the one before it has changed.
+        """
+        records: list[Record] = []
+        budget = context.budget
+        # What is found is written, which costs the turn more than the look.
+        while len(records) < budget.left:
+            if self._places is None:
+                group_id = next(self._groups, _END)
+                if group_id is _END:
+                    return Operation(records, is_atomic=False), True
+                if group_id is None:
+                    break
+                self._group_id = group_id
+                self._places = context.state.places(self._group_id)
+            places, are_last = self._portion(budget)
+            records += look(self._group_id, places, are_last=are_last)
+            if not are_last:
+                break
+            self._places = None
+        return Operation(records, is_atomic=False), False
+
+    def _portion(self, budget: Budget) -> tuple[list[Place], bool]:
+        """The next partitions of the group, and whether there are no more."""
+        assert self._places is not None, self._group_id
+        places: dict[Place, None] = {}
+        for place in self._places:
+            if place is not None:
+                places[place] = None
+                if len(places) < COMMITS_PER_STEP:
+                    continue
+            else:
+                budget.take(RUN // GLANCES_PER_UNIT)
+                if not budget.is_spent:
+                    continue
+            return list(places), False
+        budget.take(1 + len(places) // GLANCES_PER_UNIT)
+        return list(places), True

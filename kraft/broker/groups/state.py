@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from itertools import chain, islice
 from typing import Final
 
 from msgspec import Struct, structs
@@ -12,8 +13,9 @@ from msgspec import Struct, structs
 from kraft.broker.coordinator.shard import Record
 from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.consumer.replaying import GroupKey, replay
+from kraft.limits import OFFSETS_ENDED_PER_STEP
 from metadata_log.errors import ReplayError
-from metadata_log.image.persistent_map import Map, with_entry, without_key
+from metadata_log.image.persistent_map import Map, keys_in_order_by_runs, with_changes, with_entry, without_key
 from metadata_log.records.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -68,10 +70,17 @@ class GroupsState(Struct, frozen=True):
         """Whether an open transaction has an offset of a partition."""
         return any(place in self.open[one][group] for one in self.producers.get(group, ()))
 
-    def pending_places(self, group: str) -> Iterator[Place]:
-        """The partitions with offsets in open transactions."""
-        for one in self.producers.get(group, ()):
-            yield from self.open[one][group]
+    def is_known(self, group: str, place: Place) -> bool:
+        """Whether a group has an offset of a partition, also one of an open transaction."""
+        return place in self.offsets.get(group, NO_OFFSETS) or self.is_pending(group, place)
+
+    def places(self, group: str) -> Iterator[Place | None]:
+        """The partitions with offsets of a group, also those of open transactions, which may come again; None where
+        work may pause.
+        """
+        pending = [self.open[one][group] for one in self.producers.get(group, ())]
+        places = [keys_in_order_by_runs(one) for one in (self.offsets.get(group, NO_OFFSETS), *pending)]
+        return chain.from_iterable(places)
 
 
 def consumer_group(state: GroupsState, group_id: str) -> ConsumerGroup | None:
@@ -187,14 +196,23 @@ def _with_pending(state: GroupsState, producer_id: int, group: str, pending: Off
     )
 
 
-def end_transaction(state: GroupsState, producer_id: int, *, is_commit: bool) -> GroupsState:
-    """The state after the end of a transaction: its offsets are committed, unless a later record has overtaken them."""
+def end_transaction(state: GroupsState, producer_id: int, *, is_commit: bool) -> Generator[None, None, GroupsState]:
+    """Find the state after the end of a transaction, in steps: its offsets are committed, unless a later record has
+    overtaken them.
+    """
     for group, pending in state.open.get(producer_id, Map[str, Offsets]()).items():
         state = _with_pending(state, producer_id, group, NO_OFFSETS)
         if is_commit:
             known = state.offsets.get(group, NO_OFFSETS)
-            for place, value in pending.items():
-                if place not in known or value.record_offset > known[place].record_offset:
-                    known = with_entry(known, place, value)
+            entries = iter(pending.items())
+            while some := list(islice(entries, OFFSETS_ENDED_PER_STEP)):
+                newer = {
+                    place: value
+                    for place, value in some
+                    if place not in known or value.record_offset > known[place].record_offset
+                }
+                known = with_changes(known, newer)
+                yield None
             state = structs.replace(state, offsets=with_entry(state.offsets, group, known))
+        yield None
     return state

@@ -14,6 +14,12 @@ Handling = Generator[None, None, T]
 """The handling of a request in steps of less than a millisecond: a request may name a hundred thousand partitions."""
 
 
+def long_step(steps: int) -> Handling[None]:
+    """What has just been done has taken as long as so many steps."""
+    for _ in range(steps):
+        yield None
+
+
 class Waiting(Protocol):
     """A request that waits, with what its room needs to go on."""
 

@@ -22,11 +22,11 @@ from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import GroupsState, Place
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.handling.steps import Handling
+from kraft.broker.handling.steps import Handling, long_step
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.request.transaction_guards import Guard, TransactionGuards
 from kraft.broker.request.verification import Asking, Transaction, Verified, Verifier
-from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP
+from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP, STEPS_PER_COMMIT
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import NEVER_MS, Uuid
@@ -207,7 +207,7 @@ class TransactionOffsetsHandler:
 
         for part in parts:
             self._runtime.run(one.number, partial(self._committing, one, committer, part), partial(ended, part), now_ms)
-            yield None
+            yield from long_step(STEPS_PER_COMMIT)
         return None
 
     def _committing(

@@ -173,8 +173,11 @@ class TransactionShard:
             ending = without_key(ending, name)
         return Transactions(by_id, ending, state.bytes + _weight(name, after) - _weight(name, before))
 
-    def end_transaction(self, state: Transactions, producer_id: int, *, is_commit: bool) -> Transactions:
+    def end_transaction(
+        self, state: Transactions, producer_id: int, *, is_commit: bool
+    ) -> Generator[None, None, Transactions]:
         """No record of this topic belongs to a transaction."""
+        yield None
         return state
 
     # -------------------------------------------------------------------------------------------------- what is decided
@@ -314,6 +317,7 @@ class TransactionShard:
     def on_deleted_topics(self, topics: Mapping[str, Uuid], context: Context) -> None:
         """The sender of markers sees for itself which topics there are."""
 
-    def on_unloaded(self, context: Context) -> None:
+    def on_unloaded(self, context: Context) -> Generator[None, None, None]:
         """Another broker coordinates the partition: it sends the markers."""
         self._sender.forget(self.partition)
+        yield None

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.consumer.member import Member, java_order
 from kraft.broker.groups.consumer.targets import preferred_assignor
+from kraft.broker.handling.steps import Handling
+from kraft.limits import PARTITIONS_PER_STEP
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
@@ -16,15 +18,22 @@ CLASSIC_TYPE = 0
 CONSUMER_TYPE = 1
 
 
-def described(group: ConsumerGroup, assignors: tuple[str, ...], image: MetadataImage, bits: int) -> DescribedGroup:
-    """A group with its members, and what the client may do with it."""
+def described(
+    group: ConsumerGroup, assignors: tuple[str, ...], image: MetadataImage, bits: int
+) -> Handling[DescribedGroup]:
+    """A group with its members, in steps, and what the client may do with it."""
+    members = []
+    for number, one in enumerate(sorted(group.members), 1):
+        members.append(_member(group, group.members[one], image))
+        if number % PARTITIONS_PER_STEP == 0:
+            yield None
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=preferred_assignor(group, assignors),
-        members=[_member(group, group.members[one], image) for one in sorted(group.members)],
+        members=members,
         authorized_operations=bits,
     )
 

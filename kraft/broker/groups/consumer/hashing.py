@@ -48,11 +48,19 @@ def topic_hash(topic: TopicImage, brokers: Map[int, Broker]) -> int:
     """The hash of a topic: its id, its name, and the racks of each partition; unsigned."""
     racks = {broker_id: broker.rack for broker_id, broker in brokers.items()}
     parts = [b"\0", topic.id[7::-1], topic.id[:7:-1], _text(topic.name), _INT.pack(len(topic.partitions))]
+    # A topic may have a hundred thousand partitions, and there are fewer sets of replicas.
+    known: dict[tuple[int, ...], bytes] = {}
+    pack = _INT.pack
     for number, partition in enumerate(topic.partitions):
-        parts.append(_INT.pack(number))
-        for rack in sorted(rack for one in partition.replicas if (rack := racks.get(one)) is not None):
-            parts += [_INT.pack(len(rack.encode("utf-16-le", "surrogatepass")) // 2), _text(rack)]
+        replicas = partition.replicas
+        if replicas not in known:
+            known[replicas] = _racks(sorted(rack for one in replicas if (rack := racks.get(one)) is not None))
+        parts.append(pack(number) + known[replicas])
     return xxh3_64_intdigest(b"".join(parts))
+
+
+def _racks(racks: list[str]) -> bytes:
+    return b"".join(_INT.pack(len(one.encode("utf-16-le", "surrogatepass")) // 2) + _text(one) for one in racks)
 
 
 def group_hash(topics: Iterable[tuple[str, int]]) -> int:

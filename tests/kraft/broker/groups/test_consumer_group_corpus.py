@@ -25,6 +25,7 @@ from metadata_log.image.persistent_map import Map
 from metadata_log.records.batch import scan
 from metadata_log.records.coordinator import CONSUMER_OFFSETS, decode_pair
 from metadata_log.records.record import records
+from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from transport.protocol.messages.consumer_group_describe import Assignment
 from transport.protocol.messages.consumer_group_heartbeat import (
@@ -68,7 +69,7 @@ def test_the_groups_in_kafkas_logs_are_those_that_it_described() -> None:
             assert expected["errorCode"] != 0
             continue
         compared += 1
-        found = described(group, ConsumerGroupConfig().assignors, image, -(2**31))
+        found = finished(described(group, ConsumerGroupConfig().assignors, image, -(2**31)))
         told = (found.group_state, found.group_epoch, found.assignment_epoch, found.assignor_name)
         assert told == tuple(expected[key] for key in ("groupState", "groupEpoch", "assignmentEpoch", "assignorName"))
         members = {one["memberId"]: one for one in expected["members"]}

@@ -1,0 +1,30 @@
+"""What a turn may still do of long work; what is left of the work is carried to the next turn."""
+
+from __future__ import annotations
+
+from kraft.limits import COORDINATOR_UNITS_PER_TURN
+
+
+class Budget:
+    """The units that are left of a turn: records to write, answers, or as much other work as one of these.
+
+    Whoever does work in portions looks at `is_spent` before each, and takes what the portion has cost.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = COORDINATOR_UNITS_PER_TURN
+
+    def take(self, units: int = 1) -> None:
+        """Some work was done."""
+        self.left -= units
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the rest is for the next turn."""
+        return self.left <= 0
+
+    def renew(self) -> None:
+        """The next turn begins."""
+        self.left = COORDINATOR_UNITS_PER_TURN
