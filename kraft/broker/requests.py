@@ -126,7 +126,7 @@ class Requests:
             Random(f"{seed}/transactions"),
         )
         """The transactional ids that this broker coordinates."""
-        coordinator = TransactionsHandler(self.transactions, sender, ids, rights, transactions)
+        coordinator = TransactionsHandler(self.transactions, sender, ids, rights, transactions, groups.topic_partitions)
         self._runtimes: tuple[CoordinatorRuntime[Any], ...] = (self.groups, self.transactions)
         self._produce = ProduceHandler(manager, settings, rights, guards, verifier, quotas)
         self.rooms = Rooms(

@@ -84,6 +84,7 @@ class TransactionsHandler:
         ids: The producer ids that this broker may give out.
         rights: Whether a client may do something.
         settings: The settings.
+        group_partitions: The partitions of `__consumer_offsets`, if it is still to be made.
     """
 
     def __init__(
@@ -93,12 +94,14 @@ class TransactionsHandler:
         ids: ProducerIds,
         rights: Rights,
         settings: TransactionConfig,
+        group_partitions: int,
     ) -> None:
         self._runtime = runtime
         self._sender = sender
         self._ids = ids
         self._rights = rights
         self._settings = settings
+        self._group_partitions = group_partitions
 
     def _shard(self, number: int) -> TransactionShard | None:
         """The coordinator of a partition, while it is at this broker."""
@@ -301,10 +304,10 @@ class TransactionsHandler:
             answer(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         elif not self._rights(request, AclOperation.READ, AclResource.GROUP, group):
             answer(Error.GROUP_AUTHORIZATION_FAILED)
-        elif topic_id is None:
-            answer(Error.COORDINATOR_NOT_AVAILABLE)
         else:
-            number = partition_of(group, len(image.topics.by_id[topic_id].partitions))
+            # A producer may name a group before anybody has asked for its coordinator, and so for the topic.
+            count = self._group_partitions if topic_id is None else len(image.topics.by_id[topic_id].partitions)
+            number = partition_of(group, count)
             producer = Expected(message.producer_id, message.producer_epoch)
             self._add(message.transactional_id, producer, frozenset({(TOPICS[GROUP], number)}), 0, answer, now_ms)
         return None

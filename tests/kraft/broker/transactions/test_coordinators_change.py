@@ -16,6 +16,7 @@ from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionChangeRecord, RemoveTopicRecord
 from metadata_log.records.record import Record, records
 from transport.protocol.errors import Error
+from transport.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from transport.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from transport.protocol.messages.end_txn import EndTxnRequest
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -201,6 +202,18 @@ def test_time_ends_a_transaction_and_its_producer_goes_on() -> None:
     assert producer.produce(1, b"y") is Error.NONE
     assert producer.end(commit=True) is Error.NONE
     assert committed(cluster, 1) == [b"y"]
+
+
+def test_a_group_joins_a_transaction_before_its_topic_is_made() -> None:
+    cluster = Coordinated()
+    cluster.brokers.change(RemoveTopicRecord(topic_id=GROUPS))
+    cluster.settle()
+    producer = Producer(cluster)
+    request = AddOffsetsToTxnRequest(NAME, producer.id, producer.epoch, "g")
+    assert cluster.ask(FIRST, request, 4).error_code == Error.NONE
+    state = state_of(cluster, FIRST)
+    assert state.transaction_state == "Ongoing"
+    assert [one.topic for one in state.topics] == ["__consumer_offsets"]
 
 
 def test_a_second_producer_fences_the_first() -> None:
