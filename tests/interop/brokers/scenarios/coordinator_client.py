@@ -12,14 +12,22 @@ from msgspec import Struct
 from real_kafka import eventually
 from scenario_cluster import SECONDS, Cluster, Kind, Topic
 
+from metadata_log.records.coordinator import CONSUMER_OFFSETS, TRANSACTION_STATE, CoordinatorRecord, decode_pair
+from metadata_log.records.record import records
 from metadata_log.serde import Message, encode
 from transport.protocol.errors import Error
+from transport.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from transport.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from transport.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from transport.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from transport.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from transport.protocol.messages.end_txn import EndTxnRequest
 from transport.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from transport.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest
 from transport.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from transport.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from transport.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from transport.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -47,24 +55,47 @@ SOON: Final = {
     Error.NOT_COORDINATOR,
 }
 """What a client answers with another search for the coordinator."""
+PARTITIONS: Final = 4
+"""Of each topic of coordinators."""
 COORDINATED: Final = Kind(
     "coordinated",
     settings=(
         "group.initial.rebalance.delay.ms=0",
-        "offsets.topic.num.partitions=4",
-        "transaction.state.log.num.partitions=4",
+        f"offsets.topic.num.partitions={PARTITIONS}",
+        f"transaction.state.log.num.partitions={PARTITIONS}",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
+        # A member of the consumer protocol has the session of its coordinator.
+        "group.consumer.min.session.timeout.ms=6000",
+        "group.consumer.session.timeout.ms=15000",
+        "group.consumer.min.heartbeat.interval.ms=1000",
+        "group.consumer.heartbeat.interval.ms=1000",
     ),
 )
 """Brokers with small topics of coordinators."""
 
 
+OF_TRANSACTIONS: Final = (
+    InitProducerIdRequest,
+    AddPartitionsToTxnRequest,
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    DescribeTransactionsRequest,
+)
+"""What goes to the coordinator of the transactional id; all else goes to that of the group."""
+
+
+TOPIC_OF: Final = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state"}
+KINDS: Final = {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE}
+NAMES: Final = ("group", "group_id", "transactional_id")
+"""What the keys of records call the group or the transactional id."""
+
+
 class CoordinatorScenario(Struct, frozen=True):
-    """A scenario; `by_default` says whether it is quick enough for the default run of the tests."""
+    """A scenario; `by_default` are the makes of the clusters on which it is quick enough for the default run."""
 
     id: str
     run: Callable[[Cluster], None]
-    by_default: bool
+    by_default: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -72,11 +103,12 @@ class CoordinatorScenario(Struct, frozen=True):
         return f"{self.id}-{self.run.__name__}"
 
 
+OURS: Final = ("ours",)
 COORDINATOR_SCENARIOS: Final[list[CoordinatorScenario]] = []
 
 
 def coordinated(
-    plan_id: str, *, by_default: bool = False
+    plan_id: str, *, by_default: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Cluster], None]], Callable[[Cluster], None]]:
     """Put a function into the list."""
 
@@ -117,7 +149,7 @@ def coordinate(
     cluster: Cluster, key: str, request: Message, version: int, answer: type[M], errors: Callable[[M], Sequence[int]]
 ) -> M:
     """The answer of the coordinator to a request, which is repeated as long as a client would."""
-    kind = TRANSACTION if hasattr(request, "transactional_id") and not hasattr(request, "group_id") else GROUP
+    kind = TRANSACTION if isinstance(request, OF_TRANSACTIONS) else GROUP
     found: list[M] = []
 
     def is_answered() -> bool:
@@ -283,9 +315,20 @@ def committed(
     return part.committed_offset, Error.of(part.error_code)
 
 
-def stable_group(cluster: Cluster, *, members: int = 1, instance: str | None = None) -> list[Member]:
+def wait_for_offset(cluster: Cluster, group: str, topic: Topic, offset: int) -> None:
+    """Wait until no transaction holds the offset of a group back, and it is this one."""
+    eventually(
+        lambda: committed(cluster, group, topic, stable=True) == (offset, Error.NONE),
+        f"{group} is at {offset}",
+        SECONDS,
+    )
+
+
+def stable_group(
+    cluster: Cluster, *, group: str | None = None, members: int = 1, instance: str | None = None
+) -> list[Member]:
     """A group with members that have their assignments; the first one leads."""
-    group = fresh("g")
+    group = group or fresh("g")
     found = [Member(cluster, group, instance=instance and f"{instance}{at}") for at in range(members)]
     for at, member in enumerate(found):
         settle(found[: at + 1], member)
@@ -324,6 +367,47 @@ def described(cluster: Cluster, group: str) -> DescribedGroup:
         cluster, group, request, 6, DescribeGroupsResponse, lambda answer: [answer.groups[0].error_code]
     )
     return answer.groups[0]
+
+
+def listed(cluster: Cluster, group: str) -> ListedGroup:
+    """A group as ListGroups of its coordinator shows it."""
+    answer = coordinate(cluster, group, ListGroupsRequest(), 5, ListGroupsResponse, lambda answer: [answer.error_code])
+    [found] = [one for one in answer.groups if one.group_id == group]
+    return found
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode`, written without the code under test."""
+    value = 0
+    units = text.encode("utf-16-be")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def partition_of(key: str) -> int:
+    """The partition that has a group or a transactional id."""
+    value = java_hash(key)
+    return 0 if value == -(1 << 31) else abs(value) % PARTITIONS
+
+
+def internal(cluster: Cluster, kind: int) -> Topic:
+    """The topic in which the coordinators of a kind keep what they know."""
+    name = TOPIC_OF[kind]
+    image = cluster.image().topics[name]
+    return Topic(name, image.id, tuple(sorted(image.partitions[0].replicas)))
+
+
+def written(cluster: Cluster, key: str, kind: int = GROUP) -> list[CoordinatorRecord]:
+    """The records of a group or a transactional id, in order, as the log of its coordinator has them."""
+    topic, kinds = internal(cluster, kind), KINDS[kind]
+    found: list[CoordinatorRecord] = []
+    for one in cluster.batches(coordinator_of(cluster, key, kind), topic, partition_of(key)):
+        for record in () if one.is_control else records(one):
+            pair = decode_pair(kinds, record.key or b"", record.value)
+            if pair is not None and key in {getattr(pair.key, name, None) for name in NAMES}:
+                found.append(pair)
+    return found
 
 
 def milliseconds_of(work: Callable[[], object]) -> float:

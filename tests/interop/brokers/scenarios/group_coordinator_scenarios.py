@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 from coordinator_client import (
-    GROUP,
-    TRANSACTION,
+    OURS,
+    PARTITIONS,
+    TOPIC_OF,
     Member,
     commit,
     committed,
@@ -19,7 +19,9 @@ from coordinator_client import (
     found_coordinator,
     fresh,
     leave,
+    listed,
     milliseconds_of,
+    partition_of,
     settle,
     stable_group,
     subscription,
@@ -42,35 +44,21 @@ from transport.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 
-PARTITIONS: Final = 4
-"""What the brokers are configured with."""
 
-
-def java_hash(text: str) -> int:
-    """`String.hashCode`, written without the code under test."""
-    value = 0
-    units = text.encode("utf-16-be")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
-
-
-@coordinated("C01", by_default=True)
+@coordinated("C01", by_default=OURS)
 def a_coordinator_is_the_leader_of_the_partition_of_the_key(cluster: Cluster) -> None:
-    for kind, topic in ((GROUP, "__consumer_offsets"), (TRANSACTION, "__transaction_state")):
+    for kind, topic in TOPIC_OF.items():
         for key in ("", "g", "ä-ß", "𝄞", "polygenelubricants"):
             coordinator = coordinator_of(cluster, key, kind)
             image = cluster.image().topics[topic]
             assert len(image.partitions) == PARTITIONS
-            value = java_hash(key)
-            number = 0 if value == -(1 << 31) else abs(value) % PARTITIONS
-            assert image.partitions[number].leader == coordinator
+            assert image.partitions[partition_of(key)].leader == coordinator
             configs = dict(cluster.image().configs.of((2, topic)))
             assert configs["cleanup.policy"] == "compact"
     assert found_coordinator(cluster, "g", 7).error_code == Error.INVALID_REQUEST
 
 
-@coordinated("C04", by_default=True)
+@coordinated("C04", by_default=OURS)
 def an_old_member_joins_at_once_and_a_new_one_comes_back_with_its_id(cluster: Cluster) -> None:
     old = Member(cluster, fresh("g"))
     answer = old.join(3, repeats=False)
@@ -83,7 +71,7 @@ def an_old_member_joins_at_once_and_a_new_one_comes_back_with_its_id(cluster: Cl
     assert new.join_once(4).error_code == Error.NONE
 
 
-@coordinated("C06", by_default=True)
+@coordinated("C06", by_default=OURS)
 def a_survivor_rejoins_with_the_next_generation(cluster: Cluster) -> None:
     first, second = stable_group(cluster, members=2)
     generation = first.generation
@@ -110,7 +98,34 @@ def a_member_that_waited_at_a_dead_coordinator_is_unknown(cluster: Cluster) -> N
     assert leader.heartbeat() == Error.NONE, "the group is as it was written"
 
 
-@coordinated("C08", by_default=True)
+def two_joined(cluster: Cluster) -> tuple[Member, Member]:
+    """The leader of a group and a new member, who know their generation and have no assignments in it yet."""
+    [leader] = stable_group(cluster)
+    joiner = Member(cluster, leader.group)
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(joiner.join)
+        wait_for_rebalance(leader)
+        assert [leader.join().error_code, joining.result().error_code] == [Error.NONE, Error.NONE]
+    assert leader.generation == joiner.generation
+    return leader, joiner
+
+
+@coordinated("C07")
+def a_generation_without_assignments_is_not_known_to_the_next_coordinator(cluster: Cluster) -> None:
+    leader, joiner = two_joined(cluster)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(joiner.sync)
+        fail_over(cluster, leader.group)
+        # Asked again at the new coordinator, as a client does.
+        assert waiting.result().error_code == Error.UNKNOWN_MEMBER_ID
+    assert leader.heartbeat() == Error.ILLEGAL_GENERATION
+    leader.generation -= 1
+    assert leader.heartbeat() == Error.NONE
+    joiner.id = ""
+    settle([leader, joiner], joiner)
+
+
+@coordinated("C08", by_default=OURS)
 def a_stable_group_goes_on_at_another_coordinator(cluster: Cluster) -> None:
     topic = cluster.create("c08")
     first, second = stable_group(cluster, members=2)
@@ -132,7 +147,21 @@ def a_silent_member_is_removed_after_its_session(cluster: Cluster) -> None:
     assert second.heartbeat() == Error.UNKNOWN_MEMBER_ID
 
 
-@coordinated("C11", by_default=True)
+@coordinated("C10")
+def a_member_that_never_syncs_is_removed(cluster: Cluster) -> None:
+    leader, joiner = two_joined(cluster)
+
+    def is_removed() -> bool:
+        leader.heartbeat()
+        return joiner.heartbeat() == Error.UNKNOWN_MEMBER_ID
+
+    assert leader.sync({leader.id: b"all"}).error_code == Error.NONE
+    took = milliseconds_of(lambda: eventually(is_removed, "who never syncs is removed", SECONDS))
+    assert 8000 < took < 20_000, took
+    assert leader.heartbeat() == Error.REBALANCE_IN_PROGRESS
+
+
+@coordinated("C11", by_default=OURS)
 def a_static_member_returns_without_a_rebalance(cluster: Cluster) -> None:
     topic = cluster.create("c11")
     [member] = stable_group(cluster, instance="i")
@@ -159,7 +188,18 @@ def the_new_id_of_a_static_member_is_known_after_a_fail_over(cluster: Cluster) -
     assert member.heartbeat() == Error.FENCED_INSTANCE_ID
 
 
-@coordinated("C14", by_default=True)
+@coordinated("C13", by_default=OURS)
+def a_static_member_that_returns_during_a_rebalance_begins_another_one(cluster: Cluster) -> None:
+    group = fresh("g")
+    member, again = (Member(cluster, group, instance="i") for _ in range(2))
+    assert member.join().error_code == Error.NONE
+    answer = again.join()
+    assert (answer.error_code, answer.generation_id) == (Error.NONE, member.generation + 1)
+    assert member.sync({member.id: b"all"}).error_code == Error.FENCED_INSTANCE_ID
+    assert again.sync({again.id: b"all"}).assignment == b"all"
+
+
+@coordinated("C14", by_default=OURS)
 def a_group_agrees_on_a_protocol_of_all(cluster: Cluster) -> None:
     group = fresh("g")
     first = Member(cluster, group, protocols=[("a", b"1"), ("b", b"2")])
@@ -177,7 +217,7 @@ def a_group_agrees_on_a_protocol_of_all(cluster: Cluster) -> None:
     assert other.join_once().error_code == Error.INCONSISTENT_GROUP_PROTOCOL
 
 
-@coordinated("C16", by_default=True)
+@coordinated("C16", by_default=OURS)
 def each_member_of_a_leave_gets_its_own_answer(cluster: Cluster) -> None:
     [member] = stable_group(cluster)
     answer = leave(
@@ -192,7 +232,7 @@ def each_member_of_a_leave_gets_its_own_answer(cluster: Cluster) -> None:
     assert [one.error_code for one in answer.members] == [Error.NONE, unknown, unknown]
 
 
-@coordinated("C17", by_default=True)
+@coordinated("C17", by_default=OURS)
 def a_commit_is_taken_or_refused_as_the_group_says(cluster: Cluster) -> None:
     topic = cluster.create("c17")
     [member] = stable_group(cluster)
@@ -216,7 +256,7 @@ def a_commit_is_taken_or_refused_as_the_group_says(cluster: Cluster) -> None:
     assert commit(cluster, group, topic, 4, 4, retention_ms=60_000) == Error.NONE
 
 
-@coordinated("C18", by_default=True)
+@coordinated("C18", by_default=OURS)
 def an_acknowledged_commit_survives_its_coordinator(cluster: Cluster) -> None:
     topic = cluster.create("c18")
     group = fresh("simple")
@@ -227,7 +267,7 @@ def an_acknowledged_commit_survives_its_coordinator(cluster: Cluster) -> None:
     eventually(lambda: committed(cluster, group, topic) == (41, Error.NONE), "the offset is committed", SECONDS)
 
 
-@coordinated("C19", by_default=True)
+@coordinated("C19", by_default=OURS)
 def what_was_never_committed_has_no_offset(cluster: Cluster) -> None:
     topic = cluster.create("c19")
     group = fresh("simple")
@@ -258,7 +298,7 @@ def deleted_offset(cluster: Cluster, group: str, topic: str) -> tuple[Error, Err
     return Error.of(answer.error_code), Error.of(parts[0] if parts else 0)
 
 
-@coordinated("C22", by_default=True)
+@coordinated("C22", by_default=OURS)
 def groups_are_described_listed_and_deleted(cluster: Cluster) -> None:
     topic = cluster.create("c22")
     group = fresh("g")
@@ -273,9 +313,8 @@ def groups_are_described_listed_and_deleted(cluster: Cluster) -> None:
     nobody = described(cluster, fresh("none"))
     assert (nobody.error_code, nobody.group_state) == (Error.GROUP_ID_NOT_FOUND, "Dead")
     coordinator = coordinator_of(cluster, group)
-    everything = cluster.ask(coordinator, ListGroupsRequest(), 5, ListGroupsResponse).groups
-    [listed] = [one for one in everything if one.group_id == group]
-    assert (listed.group_state, listed.group_type, listed.protocol_type) == ("Stable", "classic", "consumer")
+    named = listed(cluster, group)
+    assert (named.group_state, named.group_type, named.protocol_type) == ("Stable", "classic", "consumer")
     for states, types, there in (
         (["stable"], [], True),
         (["Empty"], [], False),

@@ -19,9 +19,9 @@ from transport.protocol.messages.elect_leaders import ElectLeadersRequest, Elect
 PREFERRED = 0
 
 
-def reassign(cluster: Cluster, topic: Topic, replicas: tuple[int, ...]) -> Topic:
+def reassign(cluster: Cluster, topic: Topic, replicas: tuple[int, ...], number: int = 0) -> Topic:
     """Move a partition, and wait for the end of the move; returns the topic with its new replicas."""
-    named = ReassignableTopic(topic.name, [ReassignablePartition(0, list(replicas))])
+    named = ReassignableTopic(topic.name, [ReassignablePartition(number, list(replicas))])
     request = AlterPartitionReassignmentsRequest(topics=[named])
     answer = cluster.ask(cluster.alive[0], request, 1, AlterPartitionReassignmentsResponse)
     assert answer.error_code == Error.NONE, answer
@@ -29,16 +29,16 @@ def reassign(cluster: Cluster, topic: Topic, replicas: tuple[int, ...]) -> Topic
     cluster.disturb()
 
     def is_moved() -> bool:
-        partition = cluster.partition(topic)
+        partition = cluster.partition(topic, number)
         return not partition.is_reassigning and partition.replicas == replicas
 
     eventually(is_moved, f"{topic.name} is at {replicas}", SECONDS)
     return Topic(topic.name, topic.id, replicas)
 
 
-def elect(cluster: Cluster, topic: Topic, kind: int = PREFERRED) -> None:
+def elect(cluster: Cluster, topic: Topic, kind: int = PREFERRED, number: int = 0) -> None:
     """Elect a leader: the first replica, or with an unclean election one outside the ISR."""
-    request = ElectLeadersRequest(election_type=kind, topic_partitions=[TopicPartitions(topic.name, [0])])
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=[TopicPartitions(topic.name, [number])])
     answer = cluster.ask(cluster.alive[0], request, 2, ElectLeadersResponse)
     assert answer.error_code == Error.NONE, answer
     errors = {one.error_code for each in answer.replica_election_results for one in each.partition_result}

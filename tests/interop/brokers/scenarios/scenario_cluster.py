@@ -95,7 +95,7 @@ KINDS: Final = (PLAIN, QUORUM, DISKS)
 
 
 class Topic(Struct, frozen=True):
-    """A topic with one partition; `replicas` begin with the broker that leads first."""
+    """A topic; `replicas` begin with the broker that leads first. Most scenarios use its first partition alone."""
 
     name: str
     id: Uuid
@@ -273,9 +273,9 @@ class Cluster(Client):
         logs = [self.layout.partition(one) for one in self._controllers or self.layout.ports]
         return max((replay(str(log)) for log in logs), key=lambda image: (image.end.epoch, image.end.offset))
 
-    def partition(self, topic: Topic) -> Partition:
+    def partition(self, topic: Topic, number: int = 0) -> Partition:
         """The partition as the log of the controller has it."""
-        return self.image().topics[topic.name].partitions[0]
+        return self.image().topics[topic.name].partitions[number]
 
     def leader(self, topic: Topic) -> int:
         """The leader, once there is one."""
@@ -308,14 +308,20 @@ class Cluster(Client):
         A number of replicas takes the first brokers of `order`. The name gets a number: each topic is a new one. In
         the names of configs, `_` stands for a dot.
         """
-        brokers = self.order[:replicas] if isinstance(replicas, int) else replicas
+        return self._create(name, self.order[:replicas] if isinstance(replicas, int) else replicas, 1, configs)
+
+    def create_wide(self, name: str, partitions: int) -> Topic:
+        """Create a topic with several partitions, and wait until all replicas serve the first one."""
+        return self._create(name, self.order[:3], partitions, {})
+
+    def _create(self, name: str, brokers: tuple[int, ...], partitions: int, configs: Mapping[str, str]) -> Topic:
         self._topics += 1
         full = f"{name}-{self._topics}"
         creatable = CreatableTopic(
             name=full,
             num_partitions=-1,
             replication_factor=-1,
-            assignments=[CreatableReplicaAssignment(0, list(brokers))],
+            assignments=[CreatableReplicaAssignment(number, list(brokers)) for number in range(partitions)],
             configs=[CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()],
         )
         request = CreateTopicsRequest(topics=[creatable], timeout_ms=SECONDS * 1000)
@@ -342,14 +348,14 @@ class Cluster(Client):
         """The brokers that run and are not paused, in the order of the scenario."""
         return [one for one in (*self.order, *self.makes) if one in self.processes and one not in self.paused]
 
-    def directory(self, broker: int, topic: Topic) -> Path:
+    def directory(self, broker: int, topic: Topic, number: int = 0) -> Path:
         """The directory of a replica, in the first log directory that has one."""
-        places = [path / f"{topic.name}-0" for path in self.log_dirs(broker)]
+        places = [path / f"{topic.name}-{number}" for path in self.log_dirs(broker)]
         return next((path for path in places if path.exists()), places[0])
 
-    def batches(self, broker: int, topic: Topic) -> list[RecordBatch]:
+    def batches(self, broker: int, topic: Topic, number: int = 0) -> list[RecordBatch]:
         """The batches in the log of a replica, as they are on disk; only the whole ones while the broker writes."""
-        data = b"".join(path.read_bytes() for path in sorted(self.directory(broker, topic).glob("*.log")))
+        data = b"".join(path.read_bytes() for path in sorted(self.directory(broker, topic, number).glob("*.log")))
         found: list[RecordBatch] = []
         try:
             found.extend(scan(data))
@@ -362,17 +368,17 @@ class Cluster(Client):
         """The leader epochs of a replica, as they are on disk."""
         return (self.directory(broker, topic) / "leader-epoch-checkpoint").read_text()
 
-    def wait_for_equal_logs(self, topic: Topic, records: int | None = None) -> list[RecordBatch]:
+    def wait_for_equal_logs(self, topic: Topic, records: int | None = None, *, number: int = 0) -> list[RecordBatch]:
         """Wait until all replicas have the same bytes, and this many records if given; returns the batches."""
 
         def equal() -> bool:
-            logs = [[bytes(one.data) for one in self.batches(each, topic)] for each in topic.replicas]
-            batches = self.batches(topic.replicas[0], topic)
+            logs = [[bytes(one.data) for one in self.batches(each, topic, number)] for each in topic.replicas]
+            batches = self.batches(topic.replicas[0], topic, number)
             count = sum(one.record_count for one in batches)
             return all(log == logs[0] for log in logs) and (records is None or count == records)
 
         eventually(equal, f"the logs of {topic.name} are equal, with {records} records", SECONDS)
-        return self.batches(topic.replicas[0], topic)
+        return self.batches(topic.replicas[0], topic, number)
 
 
 @contextmanager

@@ -1,24 +1,21 @@
 """The coordinators' scenarios on brokers of ours, on both makes in one cluster, and on Kafka's alone as the reference.
 
-By default the quick ones run on ours; the JVM and the mixed cluster, and all that wait for time-outs, are soak tests.
+By default the quick ones run on ours, and a few on the two others; all that wait for time-outs are soak tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import group_coordinator_scenarios
 import pytest
-from coordinator_client import COORDINATED, COORDINATOR_SCENARIOS, CoordinatorScenario
+from coordinator_client import COORDINATED
+from every_coordinator_scenario import COORDINATOR_SCENARIOS, CoordinatorScenario
 from real_kafka import KafkaInstallation
 from scenario_cluster import MAKES, Cluster, scenario_cluster
 
-GROUPS = (group_coordinator_scenarios,)
 pytestmark = pytest.mark.kafka
 CASES = [
-    pytest.param(
-        make, one, id=f"{make}-{one.name}", marks=[] if one.by_default and make == "ours" else [pytest.mark.soak]
-    )
+    pytest.param(make, one, id=f"{make}-{one.name}", marks=[] if make in one.by_default else [pytest.mark.soak])
     for make in MAKES
     for one in COORDINATOR_SCENARIOS
 ]

@@ -1,4 +1,4 @@
-"""The page of the scenarios says what there is: each row of the plan, each scenario, and only tests that exist."""
+"""The pages of the scenarios say what there is: each row of a plan, each scenario, and only tests that exist."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
+from every_coordinator_scenario import COORDINATOR_SCENARIOS
 from every_scenario import SCENARIOS
 from msgspec import Struct
 from scenario_cluster import MAKES
 
 ROOT = Path(__file__).parents[4]
-PAGE = ROOT / "docs" / "reference" / "broker-scenarios.md"
-PLAN = [f"B{number:02}" for number in range(1, 41)]
+REFERENCE = ROOT / "docs" / "reference"
+PLANS = {
+    "broker-scenarios.md": [f"B{number:02}" for number in range(1, 41)],
+    "coordinator-scenarios.md": [f"C{number:02}" for number in range(1, 41)],
+}
+FUNCTIONS = [(one.id, one.run.__name__) for one in SCENARIOS]
+FUNCTIONS += [(one.id, one.run.__name__) for one in COORDINATOR_SCENARIOS]
 NOT_BUILT = "not built"
 RESULTS = {"holds", "fails", "not run"}
 
@@ -36,30 +42,34 @@ class Row(Struct, frozen=True):
         return re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", self.shown_by)
 
 
-def rows() -> list[Row]:
-    """The rows of the page."""
+def rows(page: str) -> list[Row]:
+    """The rows of a page."""
     found: list[Row] = []
-    for line in PAGE.read_text().splitlines():
+    for line in (REFERENCE / page).read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        if cells and re.fullmatch(r"B\d\d", cells[0]):
+        if cells and re.fullmatch(r"[BC]\d\d†?", cells[0]):
             plan_id, _, shown_by, *results, remarks = cells
-            found.append(Row(plan_id, shown_by, tuple(results), remarks))
+            found.append(Row(plan_id.removesuffix("†"), shown_by, tuple(results), remarks))
     return found
 
 
-def test_the_table_has_each_row_of_the_plan_once():
-    assert [row.plan_id for row in rows()] == PLAN
+ROWS = [row for page in PLANS for row in rows(page)]
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.plan_id)
+@pytest.mark.parametrize("page", PLANS)
+def test_the_table_has_each_row_of_the_plan_once(page: str):
+    assert [row.plan_id for row in rows(page)] == PLANS[page]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.plan_id)
 def test_a_row_names_its_scenarios_and_tests_that_exist(row: Row):
-    assert row.scenarios == {one.run.__name__ for one in SCENARIOS if one.id == row.plan_id}
+    assert row.scenarios == {name for plan_id, name in FUNCTIONS if plan_id == row.plan_id}
     for file, name in row.tests:
         assert f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
     assert bool(row.scenarios or row.tests) != (NOT_BUILT in row.shown_by)
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.plan_id)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.plan_id)
 def test_a_row_has_a_result_for_each_make_and_says_why_one_fails(row: Row):
     assert len(row.results) == len(MAKES)
     if not row.scenarios:
@@ -71,6 +81,6 @@ def test_a_row_has_a_result_for_each_make_and_says_why_one_fails(row: Row):
 
 
 def test_names_of_scenarios_are_their_own():
-    names = [one.run.__name__ for one in SCENARIOS]
+    names = [name for _, name in FUNCTIONS]
     assert len(names) == len(set(names))
-    assert {one.id for one in SCENARIOS} <= set(PLAN)
+    assert {plan_id for plan_id, _ in FUNCTIONS} <= {plan_id for plan in PLANS.values() for plan_id in plan}

@@ -1,6 +1,6 @@
 """B07 to B09: transactions of both versions, their coordinator, and the markers that end them.
 
-A broker of ours coordinates no transaction. The scenarios with a coordinator need a broker of Kafka for that role.
+A broker of Kafka coordinates where there is one, a broker of ours elsewhere.
 """
 
 from __future__ import annotations
@@ -8,18 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from failover_scenarios import wait_for_equal_epochs
-from real_kafka import eventually
 from scenario_client import batch, in_background, values_in
 from scenario_cluster import SECONDS, Cluster, Topic
 from scenario_list import scenario
+from transactional import TV1, TV2, Producer, committed, read, wait_until_stable
 
-from metadata_log.records.record import records
 from transport.protocol.errors import Error
-from transport.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-)
 from transport.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -27,10 +21,6 @@ from transport.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from transport.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from transport.protocol.messages.fetch import PartitionData
-from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from transport.protocol.messages.produce import PartitionProduceResponse
 from transport.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -39,20 +29,6 @@ from transport.protocol.messages.write_txn_markers import (
 )
 
 STATE: Final = "__transaction_state"
-TRANSACTIONS: Final = 1
-COMMITTED: Final = 1
-"""The key type of FindCoordinator, and the isolation level of a reader of committed records."""
-TV1, TV2 = 1, 2
-PRODUCE_VERSION: Final = {TV1: 11, TV2: 13}
-END_VERSION: Final = {TV1: 4, TV2: 5}
-SOON: Final = {
-    Error.CONCURRENT_TRANSACTIONS,
-    Error.NOT_ENOUGH_REPLICAS,
-    Error.COORDINATOR_LOAD_IN_PROGRESS,
-    Error.COORDINATOR_NOT_AVAILABLE,
-    Error.NOT_COORDINATOR,
-}
-"""What a producer answers with the same request, sent again."""
 
 
 def coordinator(cluster: Cluster) -> int:
@@ -70,118 +46,6 @@ def coordinator(cluster: Cluster) -> int:
         [made] = cluster.ask(cluster.alive[0], request, 7, CreateTopicsResponse).topics
         assert made.error_code == Error.NONE, made
     return able[0]
-
-
-class Producer:
-    """A producer with a transactional id, in transactions of one version.
-
-    Args:
-        cluster: Where the producer is.
-        name: The transactional id.
-        version: The version of the transactions.
-        timeout_ms: After this time the coordinator aborts a transaction.
-    """
-
-    def __init__(self, cluster: Cluster, name: str, version: int, timeout_ms: int = 600_000) -> None:
-        self._cluster = cluster
-        self._coordinator = coordinator(cluster)
-        self.name = name
-        self.version = version
-        self.sequences: dict[str, int] = {}
-        answers: list[InitProducerIdResponse] = []
-        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
-
-        def is_given() -> bool:
-            answers.append(cluster.ask(self._coordinator, request, 5, InitProducerIdResponse))
-            assert answers[-1].error_code in {Error.NONE, *SOON}, Error.of(answers[-1].error_code)
-            return answers[-1].error_code == Error.NONE
-
-        eventually(is_given, f"{name} has a producer id", SECONDS)
-        self.identity = answers[-1].producer_id, answers[-1].producer_epoch
-
-    def add(self, topic: Topic) -> None:
-        """Add a partition to the transaction, as producers of version 1 do."""
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.name,
-            v3_and_below_producer_id=self.identity[0],
-            v3_and_below_producer_epoch=self.identity[1],
-            v3_and_below_topics=[AddPartitionsToTxnTopic(topic.name, [0])],
-        )
-
-        def is_added() -> bool:
-            answer = self._cluster.ask(self._coordinator, request, 3, AddPartitionsToTxnResponse)
-            [result] = answer.results_by_topic_v3_and_below[0].results_by_partition
-            assert result.partition_error_code in {Error.NONE, *SOON}, Error.of(result.partition_error_code)
-            return result.partition_error_code == Error.NONE
-
-        eventually(is_added, f"{topic.name} is in the transaction of {self.name}", SECONDS)
-
-    def offer(self, topic: Topic, value: bytes, version: int | None = None) -> PartitionProduceResponse:
-        """What the leader answers to the next record in a version of Produce."""
-        data = batch(value, producer=self.identity, sequence=self.sequences.get(topic.name, 0), transactional=True)
-        leader = self._cluster.leader(topic)
-        version = PRODUCE_VERSION[self.version] if version is None else version
-        return self._cluster.produce(leader, topic, data, version=version, transactional_id=self.name)
-
-    def send(self, topic: Topic, value: bytes) -> int:
-        """Produce a record within the transaction; returns its offset."""
-        if self.version == TV1:
-            self.add(topic)
-        answers: list[PartitionProduceResponse] = []
-
-        def is_taken() -> bool:
-            answers.append(self.offer(topic, value))
-            assert answers[-1].error_code in {Error.NONE, *SOON}, Error.of(answers[-1].error_code)
-            return answers[-1].error_code == Error.NONE
-
-        eventually(is_taken, f"a record of {self.name} is taken", SECONDS)
-        self.sequences[topic.name] = self.sequences.get(topic.name, 0) + 1
-        return answers[-1].base_offset
-
-    def end(self, *, commits: bool) -> None:
-        """Commit or abort; version 2 raises the epoch of the producer."""
-        request = EndTxnRequest(self.name, self.identity[0], self.identity[1], commits)
-        answers: list[EndTxnResponse] = []
-
-        def is_ended() -> bool:
-            answers.append(self._cluster.ask(self._coordinator, request, END_VERSION[self.version], EndTxnResponse))
-            assert answers[-1].error_code in {Error.NONE, *SOON}, Error.of(answers[-1].error_code)
-            return answers[-1].error_code == Error.NONE
-
-        eventually(is_ended, f"a transaction of {self.name} ends", SECONDS)
-        if self.version == TV2:
-            self.identity = answers[-1].producer_id, answers[-1].producer_epoch
-            self.sequences.clear()
-
-
-def read(cluster: Cluster, topic: Topic, offset: int = 0) -> PartitionData:
-    """What a reader of committed records gets from the leader."""
-    return cluster.fetch(cluster.leader(topic), topic, offset, isolation_level=COMMITTED)
-
-
-def wait_until_stable(cluster: Cluster, topic: Topic, offset: int) -> None:
-    """Wait until the last stable offset is here: markers follow the end of a transaction."""
-    eventually(
-        lambda: read(cluster, topic).last_stable_offset == offset, f"{topic.name} is stable to {offset}", SECONDS
-    )
-
-
-def committed(cluster: Cluster, topic: Topic) -> list[bytes | None]:
-    """The values for a reader of committed records: no marker, and nothing of an aborted transaction."""
-    found = read(cluster, topic)
-    aborted = sorted((one.first_offset, one.producer_id) for one in found.aborted_transactions or [])
-    values: list[bytes | None] = []
-    open_now: set[int] = set()
-    for one in cluster.batches(topic.replicas[0], topic):
-        if one.base_offset >= found.last_stable_offset:
-            break
-        while aborted and aborted[0][0] <= one.last_offset:
-            open_now.add(aborted.pop(0)[1])
-        if one.is_control:
-            open_now.discard(one.producer_id)
-        elif not (one.is_transactional and one.producer_id in open_now):
-            values += [each.value for each in records(one)]
-    return values
 
 
 def aborted_after_a_stop(cluster: Cluster, topic: Topic) -> bytes:
@@ -203,6 +67,7 @@ INDEX_ENTRY: Final = 34
 
 @scenario("B07", by_default=False)
 def transactions_of_both_versions_end_between_one_another(cluster: Cluster) -> None:
+    coordinator(cluster)
     topic = cluster.create("b07")
     first, second, forever = (
         Producer(cluster, f"{topic.name}-{name}", version) for name, version in (("a", TV1), ("b", TV2), ("c", TV1))
@@ -238,6 +103,7 @@ def transactions_of_both_versions_end_between_one_another(cluster: Cluster) -> N
 
 @scenario("B07", by_default=False)
 def a_transaction_that_its_producer_left_is_aborted(cluster: Cluster) -> None:
+    coordinator(cluster)
     topic = cluster.create("b07-left")
     for version in (TV1, TV2):
         producer = Producer(cluster, f"{topic.name}-{version}", version, timeout_ms=1500)
