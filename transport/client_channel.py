@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from metadata_log.errors import EncodeError
 from metadata_log.serde import Message
+from metadata_log.serde.fields import OPEN_END
 from transport.channels import Connector, Owner, Socket
 from transport.interface import Cause, Endpoint, Failed
 from transport.protocol.apis import Api
@@ -82,7 +83,7 @@ class ClientChannel:
         self._failure: tuple[Cause, str] = (Cause.CLOSED, "")
         self._retry_at = 0.0
 
-    def request(self, token: int, message: Message, client_id: str) -> None:
+    def request(self, token: int, message: Message, client_id: str, highest: int = OPEN_END) -> None:
         """Send a request, connecting first where needed; or fail at once, by way of `finish_later`."""
         now = self._owner.now()
         self.last_active = now
@@ -97,7 +98,7 @@ class ClientChannel:
             opened.renew_at = math.inf
             opened.socket.write(opened.connection.begin_login())
         try:
-            released = opened.connection.send(token, message, client_id)
+            released = opened.connection.send(token, message, client_id, highest)
         except EncodeError as bad:
             self._owner.finish_later(Failed(token, Cause.UNSUPPORTED_VERSION, f"{self.endpoint}: {bad}"))
             return

@@ -14,6 +14,7 @@ import trio
 from msgspec import Struct
 
 from metadata_log.serde import Message
+from metadata_log.serde.fields import OPEN_END
 from transport.protocol.inbound import Cause, Failed, Gone, Reply, Request
 
 __all__ = ["Cause", "Endpoint", "Failed", "Gone", "Inbound", "Listener", "Reply", "Request", "Transport"]
@@ -91,21 +92,33 @@ class Transport(Protocol):
             OSError: A listener of the constructor cannot be bound.
         """
 
-    def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
+    def request(
+        self,
+        endpoint: Endpoint,
+        token: int,
+        message: Message,
+        *,
+        timeout_ms: int,
+        client_id: str,
+        lane: int = 0,
+        highest: int = OPEN_END,
+    ) -> None:
         """Send a request, connecting first where needed.
 
         The transport later delivers exactly one `Reply` or `Failed` with this token, never from inside this call. The
-        request is in the highest version that both sides know. During the peer's reconnect backoff (50 ms, growing to
-        500 ms) the request fails at once, with the cause of the last attempt.
+        request is in the highest version that both sides know, up to `highest`. During the peer's reconnect backoff
+        (50 ms, growing to 500 ms) the request fails at once, with the cause of the last attempt.
 
         Args:
             endpoint: The address of the peer.
             token: A number that no outstanding request has.
             message: The request.
             timeout_ms: Milliseconds until the request fails with `Cause.TIMEOUT`.
-            client_id: The client id of the request header. Each client id has a connection of its own, because answers
-                leave a connection in the order of their requests. A request with a slow answer, or an answer that
-                depends on a later request, needs a client id of its own.
+            client_id: The client id of the request header. Each client id has connections of its own.
+            lane: Requests of different lanes take different connections, because answers leave a connection in the
+                order of their requests. A request with a slow answer, or an answer that depends on a later request,
+                needs a lane or a client id of its own.
+            highest: The highest version of the API that the request may have.
         """
 
     def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:

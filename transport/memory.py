@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.serde import Message
+from metadata_log.serde.fields import OPEN_END
 from transport.faults import BOTH, NO_FAULTS, FaultPlan, Faults, Kind
 from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
@@ -196,10 +197,10 @@ class MemoryTransport:
         self._batch_delivered = no_more
         self._token: trio.lowlevel.TrioToken | None = None
         self._ended = False
-        self._outgoing: dict[tuple[Endpoint, str], _Link] = {}
+        self._outgoing: dict[tuple[Endpoint, str, int], _Link] = {}
         """One connection for each client id, as in `WireTransport`."""
         self._incoming: dict[_Link, None] = {}
-        self._outstanding: dict[int, tuple[Endpoint, str]] = {}
+        self._outstanding: dict[int, tuple[Endpoint, str, int]] = {}
         self._timer = Timer(self._outstanding, self._expire, self._settle)
 
     def listen(self, listener: Listener) -> Endpoint:
@@ -249,12 +250,22 @@ class MemoryTransport:
         for token in list(self._outstanding):
             self._finish(Failed(token, Cause.CLOSED, "this side ended"))
 
-    def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
+    def request(
+        self,
+        endpoint: Endpoint,
+        token: int,
+        message: Message,
+        *,
+        timeout_ms: int,
+        client_id: str,
+        lane: int = 0,
+        highest: int = OPEN_END,
+    ) -> None:
         """Send a request; see `Transport.request`."""
         assert self._deliver is not None, "the transport is not running"
         assert token not in self._outstanding, f"token {token} is in use"
         now = trio.current_time()
-        self._outstanding[token] = (endpoint, client_id)
+        self._outstanding[token] = (endpoint, client_id, lane)
         self._timer.start(token, now + timeout_ms / 1000)
         serving = self.network.serving(endpoint)
         if serving is None:
@@ -267,6 +278,7 @@ class MemoryTransport:
         try:
             if version is None:
                 raise EncodeError(f"the peer has no version of {api.name} that is known here")
+            version = min(version, highest)
             correlation_id = token & _MAX_CORRELATION_ID
             sent = _Sent(api_key, version, correlation_id, client_id, message)
             if self.network.use_codec:
@@ -274,7 +286,7 @@ class MemoryTransport:
         except EncodeError as bad:
             self._finish_later(Failed(token, Cause.UNSUPPORTED_VERSION, f"{endpoint}: {bad}"))
             return
-        link = self._link_to((endpoint, client_id), serving)
+        link = self._link_to((endpoint, client_id, lane), serving)
         link.tokens[token] = None
         for at in link.arrivals(self.network.plan, Kind.REQUEST, now):
             link.server._timer.at(at, partial(link.server._receive, link, token, sent))
@@ -291,7 +303,7 @@ class MemoryTransport:
             refused = Failed(token, Cause.REFUSED, f"{endpoint}: no listener at this address")
             self._timer.at(now + delay_ms / 1000, partial(self._finish, refused))
 
-    def _link_to(self, key: tuple[Endpoint, str], serving: _Serving) -> _Link:
+    def _link_to(self, key: tuple[Endpoint, str, int], serving: _Serving) -> _Link:
         link = self._outgoing.get(key)
         if link is None or link.closed:
             link = self._outgoing[key] = _Link(self, serving.transport, serving.listener)
@@ -397,7 +409,7 @@ class MemoryTransport:
             for token in self._leave(key):
                 self._finish_later(Failed(token, Cause.CLOSED, f"the connection to {endpoint} was closed by this side"))
 
-    def _leave(self, key: tuple[Endpoint, str]) -> list[int]:
+    def _leave(self, key: tuple[Endpoint, str, int]) -> list[int]:
         """Close this host's connection to a peer; returns the tokens that waited on the connection."""
         link = self._outgoing.pop(key, None)
         if link is None or link.closed:
@@ -414,7 +426,8 @@ class MemoryTransport:
 
     def _expire(self, token: int) -> None:
         """A request timed out: close its connection, as `WireTransport` does."""
-        key = endpoint, _ = self._outstanding[token]
+        key = self._outstanding[token]
+        endpoint = key[0]
         self._finish(Failed(token, Cause.TIMEOUT, f"{endpoint}: no answer in time"))
         for other in self._leave(key):
             self._finish(Failed(other, Cause.TIMEOUT, f"{endpoint}: an earlier request was not answered in time"))

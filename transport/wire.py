@@ -16,6 +16,7 @@ from typing import Final
 import trio
 
 from metadata_log.serde import Message
+from metadata_log.serde.fields import OPEN_END
 from transport.addresses import addresses_of
 from transport.channels import Channel, Connector, LateSockets, Owner, Socket, Sockets
 from transport.client_channel import ClientChannel, ClientOptions
@@ -185,7 +186,7 @@ class WireTransport:
         self._started, self._started_ms = 0.0, 0
         self._deliver: Callable[[Inbound], None] | None = None
         self._nursery: trio.Nursery | None = None
-        self._peers: dict[tuple[Endpoint, str], ClientChannel] = {}
+        self._peers: dict[tuple[Endpoint, str, int], ClientChannel] = {}
         """By endpoint and client id. Each client id has its own connection, because answers leave in request order."""
         self._kept: dict[str, tuple[Endpoint, ...]] = {}
         """The peers of `keep`, by client id."""
@@ -266,18 +267,29 @@ class WireTransport:
             for token in list(self._outstanding):
                 self.finish(Failed(token, Cause.CLOSED, "this side ended"))
 
-    def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
+    def request(
+        self,
+        endpoint: Endpoint,
+        token: int,
+        message: Message,
+        *,
+        timeout_ms: int,
+        client_id: str,
+        lane: int = 0,
+        highest: int = OPEN_END,
+    ) -> None:
         """Send a request, connecting first where needed; see `Transport.request`."""
         assert token not in self._outstanding, f"token {token} is in use"
-        peer = self._peers.get((endpoint, client_id)) or self._peer(endpoint, client_id)
+        peer = self._peers.get((endpoint, client_id, lane)) or self._peer(endpoint, client_id, lane)
         self._outstanding[token] = peer
-        peer.request(token, message, client_id)
+        peer.request(token, message, client_id, highest)
         self._timer.start(token, self.now() + timeout_ms / 1000)
 
-    def _peer(self, endpoint: Endpoint, client_id: str) -> ClientChannel:
-        peer = self._peers.get((endpoint, client_id))
+    def _peer(self, endpoint: Endpoint, client_id: str, lane: int = 0) -> ClientChannel:
+        peer = self._peers.get((endpoint, client_id, lane))
         if peer is None:
-            peer = self._peers[endpoint, client_id] = ClientChannel(self, self._connector, endpoint, self._options)
+            peer = ClientChannel(self, self._connector, endpoint, self._options)
+            self._peers[endpoint, client_id, lane] = peer
         return peer
 
     def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:
@@ -345,7 +357,7 @@ class WireTransport:
 
     def close_peer(self, endpoint: Endpoint) -> None:
         """Close the connections to a peer. Requests that wait for the peer end with `Cause.CLOSED`."""
-        for (at, _), peer in self._peers.items():
+        for (at, *_), peer in self._peers.items():
             if at == endpoint:
                 for outcome in peer.end(Cause.CLOSED, f"the connection to {endpoint} was closed by this side"):
                     self.finish_later(outcome)

@@ -9,12 +9,22 @@ async with open_client([Endpoint("127.0.0.1", 9092)]) as client:
             print(record.offset, record.key, record.value)
 """
 
-from kraft.client.client import Client, Consumer, Delivery, GroupConsumer, Producer, open_client
+from kraft.client.client import (
+    Client,
+    Consumer,
+    Delivery,
+    GroupConsumer,
+    Producer,
+    Transaction,
+    TransactionalProducer,
+    open_client,
+)
 from kraft.client.state.consuming import ConsumerSettings
 from kraft.client.state.errors import ClientError
 from kraft.client.state.grouping import GroupProtocol, GroupSettings
 from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRecord, End, Isolation
 from kraft.client.state.producing import Delivered, ProducerSettings
+from kraft.client.state.transacting import TransactionSettings
 from metadata_log.compression import Compression
 from metadata_log.records.record import Header
 
@@ -38,5 +48,8 @@ __all__ = [
     "Isolation",
     "Producer",
     "ProducerSettings",
+    "Transaction",
+    "TransactionSettings",
+    "TransactionalProducer",
     "open_client",
 ]

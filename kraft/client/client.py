@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from heapq import heappop, heappush
 from itertools import count
 from random import Random, SystemRandom
 from typing import Final
@@ -13,10 +14,11 @@ import trio
 from kraft.client.state.batches import NewRecord
 from kraft.client.state.consuming import ConsumerSettings, ConsumerState
 from kraft.client.state.errors import ClientError
-from kraft.client.state.grouping import GroupSettings, GroupState
+from kraft.client.state.grouping import GroupSettings, GroupState, MemberOffsets
 from kraft.client.state.positions import ConsumedRecord
 from kraft.client.state.producing import Delivered, ProducerSettings, ProducerState, Undelivered
-from kraft.client.state.requests import REQUEST_TIMEOUT_MS, Address, Engine
+from kraft.client.state.requests import REQUEST_TIMEOUT_MS, Address, Ask, Engine
+from kraft.client.state.transacting import Phase, TransactionSettings, TransactionState
 from metadata_log.records.record import Header
 from metadata_log.serde import Message
 from transport.causes import one_cause
@@ -29,8 +31,8 @@ from transport.tcp import TcpTransport
 
 MAX_WAITING_BYTES: Final = 8 << 20
 """With so many bytes of records without an outcome, `send` waits (Kafka: `buffer.memory`, 32 MiB)."""
-
-
+LANES_OF_A_DRIVER: Final = 2
+"""Each has connections for records, and others for coordinators: an answer of either kind may be long in coming."""
 LEAVE_SECONDS: Final = 3
 """How long the end of a block waits for the last commit and for the coordinator of the group."""
 
@@ -38,7 +40,9 @@ LEAVE_SECONDS: Final = 3
 class Driver:
     """Runs one engine: sends its requests, and tells it their outcomes."""
 
-    def __init__(self, client: Client, engine: Engine) -> None:
+    def __init__(self, client: Client, engine: Engine, lane: int) -> None:
+        self.lane = lane
+        """The connections of this engine, whose requests wait for no other engine's."""
         self._client = client
         self._engine = engine
         self._wake = trio.Event()
@@ -52,7 +56,7 @@ class Driver:
             while True:
                 now_ms = client.now_ms()
                 for ask in engine.poll(now_ms):
-                    client.ask(self, ask.token, Endpoint(*ask.to), ask.message, ask.timeout_ms)
+                    client.ask(self, ask)
                 self._tell()
                 with trio.move_on_after(max(0.0, (engine.deadline_ms() - client.now_ms()) / 1000)):
                     await self._wake.wait()
@@ -222,7 +226,168 @@ class Producer:
     async def confirm_reading(self) -> None:
         """Wait until each broker that got records has answered a later request: for acks=0, which has no answers."""
         for host, port in self._state.brokers:
-            await self._client.ping(Endpoint(host, port))
+            await self._client.ping(Endpoint(host, port), lane=self._driver.lane)
+
+
+class Transaction:
+    """An open transaction, made by `TransactionalProducer.transaction`."""
+
+    def __init__(self, producer: TransactionalProducer) -> None:
+        self._producer = producer
+        self.is_over = False
+        """Whether `abort` has ended the transaction."""
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """Send a record, as `Producer.send` does, to any topic.
+
+        Returns:
+            The delivery. Nobody has to wait for it: the commit waits for all records.
+
+        Raises:
+            ClientError: The transaction can only be aborted, or the producer cannot go on.
+        """
+        record = NewRecord(value=value, key=key, headers=tuple(headers), partition=partition, timestamp_ms=timestamp_ms)
+        return await self._producer.add(self, topic, record)
+
+    async def send_offsets(self, member: GroupConsumer, records: Iterable[ConsumedRecord]) -> None:
+        """Commit the offsets behind these records for the group of a member, together with the transaction.
+
+        Args:
+            member: The member, with `auto_commit=False` in its settings.
+            records: Records that the member has read.
+
+        Raises:
+            ClientError: The member has lost its partitions, or the transaction can only be aborted for another
+                reason, or the producer cannot go on.
+        """
+        await self._producer.add_offsets(self, member, records)
+
+    async def abort(self) -> None:
+        """Abort before the end of the block: no reader of committed records sees any record of this transaction.
+
+        Raises:
+            ClientError: The producer cannot go on.
+        """
+        await self._producer.end(self, commits=False)
+
+
+class TransactionalProducer:
+    """Writes records to topics in transactions, made by `Client.transactional` (Kafka: `KafkaProducer`)."""
+
+    def __init__(self, client: Client, state: TransactionState, driver: Driver) -> None:
+        self._client = client
+        self._state = state
+        self._driver = driver
+        self._deliveries: dict[tuple[str, int], Delivery] = {}
+        self._members: list[tuple[GroupConsumer, MemberOffsets]] = []
+
+    async def wait_until_ready(self) -> None:
+        """Wait until a transaction can begin."""
+        while self._state.phase is not Phase.READY:
+            await self._driver.wait_for_change()
+        self._driver.check()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """A transaction for the duration of the block: the end of the block commits, an exception aborts.
+
+        After an abort, `GroupConsumer.rewind` lets a member read its records again.
+
+        Raises:
+            ClientError: At the end of the block: the transaction was aborted, as a record or the offsets of a group
+                were refused; `error` says why. Or the producer cannot go on: with PRODUCER_FENCED another one has its
+                id.
+        """
+        await self.wait_until_ready()
+        self._state.begin()
+        self._members.clear()
+        transaction = Transaction(self)
+        try:
+            yield transaction
+            if not transaction.is_over:
+                await self.end(transaction, commits=True)
+        except BaseException as failed:
+            if not transaction.is_over:
+                # The cause of the abort says more than an error of the abort: the coordinator aborts in time anyway.
+                with trio.move_on_after(LEAVE_SECONDS, shield=True), suppress(ClientError):
+                    await self.end(transaction, commits=False)
+            if isinstance(failed, ClientError):
+                self._driver.check()  # that the producer was fenced says more than that a record was refused
+            raise
+
+    async def add(self, transaction: Transaction, topic: str, record: NewRecord) -> Delivery:
+        """Take a record of an open transaction."""
+        self._check(transaction)
+        while self._state.waiting_bytes >= MAX_WAITING_BYTES:
+            await self._driver.wait_for_change()
+            self._check(transaction)
+        delivery = Delivery()
+        self._deliveries[topic, self._state.add(topic, record, self._client.now_ms())] = delivery
+        self._driver.wake()
+        return delivery
+
+    async def add_offsets(
+        self, transaction: Transaction, member: GroupConsumer, records: Iterable[ConsumedRecord]
+    ) -> None:
+        """Take offsets of a member into an open transaction."""
+        self._check(transaction)
+        offsets = member.offsets_behind(records)
+        self._state.add_offsets(offsets)
+        self._driver.wake()
+        while not self._state.are_offsets_added:
+            await self._driver.wait_for_change()
+            self._check(transaction)
+        self._check(transaction)
+        self._members.append((member, offsets))
+
+    async def end(self, transaction: Transaction, *, commits: bool) -> None:
+        """End an open transaction, and wait for the coordinator."""
+        assert not transaction.is_over, self._state.transactional_id
+        if commits and self._state.failure is not None:
+            raise self._state.failure.copy()
+        self._state.end(self._client.now_ms(), commits=commits)
+        self._driver.wake()
+        while self._state.phase in {Phase.COMMITTING, Phase.ABORTING}:
+            if commits and self._state.failure is not None:
+                raise self._state.failure.copy()
+            await self._driver.wait_for_change()
+        transaction.is_over = True
+        self._collect()
+        if commits:
+            for member, offsets in self._members:
+                member.on_committed(offsets)
+
+    def _check(self, transaction: Transaction) -> None:
+        """Raise if the transaction cannot go on."""
+        self._driver.check()
+        if transaction.is_over:
+            raise ClientError(f"transactional id {self._state.transactional_id}: the transaction is over")
+        if self._state.failure is not None:
+            raise self._state.failure.copy()
+
+    def _collect(self) -> None:
+        for topic, result in self._state.take_results():
+            self._deliveries.pop((topic, result.number)).finish(result)
+
+    async def keep_collecting(self) -> None:
+        """Pass outcomes on until cancelled; after the error that ends the work, each delivery has that error."""
+        try:
+            while True:
+                await self._driver.wait_for_change()
+                self._collect()
+        except ClientError as failure:
+            self._collect()
+            for named in list(self._deliveries):
+                self._deliveries.pop(named).finish(Undelivered(named[1], failure))
 
 
 class Consumer:
@@ -338,6 +503,52 @@ class GroupConsumer:
             await self._driver.wait_for_change()
         self._driver.check()
 
+    def seek(self, partition: int, offset: int) -> None:
+        """Go on at this offset of a partition (Kafka: `KafkaConsumer.seek`).
+
+        Args:
+            partition: A partition of this member.
+            offset: The offset of the next record to read.
+
+        Raises:
+            ClientError: The partition is not this member's.
+        """
+        self._last = ()
+        self._state.seek(partition, offset)
+        self._driver.wake()
+
+    def rewind(self) -> None:
+        """Go back to the committed offsets, as after a transaction that was aborted."""
+        self._last = ()
+        self._state.rewind()
+        self._driver.wake()
+
+    def pause(self, partitions: Iterable[int]) -> None:
+        """Read no further records of these partitions, until `resume` (Kafka: `KafkaConsumer.pause`).
+
+        The member keeps them, and its membership, as long as the partitions are not given to another member.
+        """
+        self._state.pause(partitions)
+
+    def resume(self, partitions: Iterable[int]) -> None:
+        """Go on with these partitions."""
+        self._state.resume(partitions)
+        self._driver.wake()
+
+    @property
+    def paused(self) -> frozenset[int]:
+        """The partitions that are not read for now."""
+        return self._state.paused
+
+    def offsets_behind(self, records: Iterable[ConsumedRecord]) -> MemberOffsets:
+        """What a transaction commits when these records are done; raises `ClientError` without an assignment."""
+        self._last = ()
+        return self._state.offsets_behind(records)
+
+    def on_committed(self, offsets: MemberOffsets) -> None:
+        """A transaction has committed these offsets."""
+        self._state.on_committed(offsets)
+
     async def close(self) -> None:
         """Commit what is finished, if the settings say so, and leave the group."""
         self._state.close()
@@ -368,6 +579,8 @@ class Client:
         self._tokens = count(1)
         self._routes: dict[int, tuple[Driver, int]] = {}
         self._questions: dict[int, _Question] = {}
+        self._lanes = count(LANES_OF_A_DRIVER, LANES_OF_A_DRIVER)
+        self._free_lanes: list[int] = []
         self._started_ms = start_ms
         self._started_s = trio.current_time()
         self.requests_sent = 0
@@ -388,19 +601,37 @@ class Client:
             driver, token = route
             driver.on_outcome(token, thing)
 
-    def ask(self, driver: Driver, token: int, endpoint: Endpoint, message: Message, timeout_ms: int) -> None:
+    def ask(self, driver: Driver, ask: Ask) -> None:
         """Send a request of an engine."""
         number = next(self._tokens)
-        self._routes[number] = driver, token
+        self._routes[number] = driver, ask.token
         self.requests_sent += 1
-        self._transport.request(endpoint, number, message, timeout_ms=timeout_ms, client_id=self._client_id)
+        self._transport.request(
+            Endpoint(*ask.to),
+            number,
+            ask.message,
+            timeout_ms=ask.timeout_ms,
+            client_id=self._client_id,
+            lane=driver.lane + ask.is_to_coordinator,
+            highest=ask.highest,
+        )
 
-    async def ping(self, endpoint: Endpoint, timeout_ms: int = 5_000) -> None:
+    @contextmanager
+    def _driver(self, engine: Engine) -> Iterator[Driver]:
+        """A driver with lanes that no other one has."""
+        lane = heappop(self._free_lanes) if self._free_lanes else next(self._lanes)
+        try:
+            yield Driver(self, engine, lane)
+        finally:
+            heappush(self._free_lanes, lane)
+
+    async def ping(self, endpoint: Endpoint, timeout_ms: int = 5_000, *, lane: int = 0) -> None:
         """Wait until a broker has answered a request, or the connection has failed."""
-        await self.question(endpoint, MetadataRequest(topics=[], allow_auto_topic_creation=False), timeout_ms)
+        message = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        await self.question(endpoint, message, timeout_ms, lane=lane)
 
     async def question(
-        self, endpoint: Endpoint, message: Message, timeout_ms: int = REQUEST_TIMEOUT_MS
+        self, endpoint: Endpoint, message: Message, timeout_ms: int = REQUEST_TIMEOUT_MS, *, lane: int = 0
     ) -> Message | Failed:
         """Send one request to one broker, once.
 
@@ -408,6 +639,7 @@ class Client:
             endpoint: The address of the broker.
             message: The request.
             timeout_ms: Milliseconds until the request fails.
+            lane: The connection: that of an engine, or the one for questions.
 
         Returns:
             The response, or the cause of the failure.
@@ -415,7 +647,7 @@ class Client:
         number = next(self._tokens)
         question = self._questions[number] = _Question()
         self.requests_sent += 1
-        self._transport.request(endpoint, number, message, timeout_ms=timeout_ms, client_id=self._client_id)
+        self._transport.request(endpoint, number, message, timeout_ms=timeout_ms, client_id=self._client_id, lane=lane)
         try:
             await question.answered.wait()
         finally:
@@ -440,9 +672,8 @@ class Client:
             ClientError: At the end of the block: the producer cannot go on.
         """
         state = ProducerState(topic, self._bootstrap, settings, rng=self._rng)
-        driver = Driver(self, state)
-        producer = Producer(self, state, driver)
-        with one_cause():
+        with one_cause(), self._driver(state) as driver:
+            producer = Producer(self, state, driver)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(driver.run)
                 nursery.start_soon(producer.keep_collecting)
@@ -453,6 +684,38 @@ class Client:
                 nursery.cancel_scope.cancel()
 
     @asynccontextmanager
+    async def transactional(
+        self, transactional_id: str, settings: TransactionSettings = TransactionSettings()
+    ) -> AsyncIterator[TransactionalProducer]:
+        """A producer whose records become visible together, for the duration of the block (Kafka: `transactional.id`).
+
+        The block begins when the coordinator has ended what an earlier producer of this id left open. Any earlier
+        producer can write nothing from then on. The client uses version 2 of transactions where the cluster has it
+        (feature `transaction.version`), and version 1 otherwise.
+
+        Args:
+            transactional_id: The name of the producer, which stays the same when the program starts again.
+            settings: The time-outs, the compression.
+
+        Raises:
+            ClientError: No coordinator answered in time, or it refused.
+        """
+        state = TransactionState(transactional_id, self._bootstrap, settings, rng=self._rng)
+        with one_cause(), self._driver(state) as driver:
+            producer = TransactionalProducer(self, state, driver)
+            async with trio.open_nursery() as nursery:
+                # The end of a cancelled transaction needs requests, too.
+                scope = trio.CancelScope(shield=True)
+                nursery.start_soon(driver.run_in, scope)
+                nursery.start_soon(producer.keep_collecting)
+                try:
+                    await producer.wait_until_ready()
+                    yield producer
+                finally:
+                    scope.cancel()
+                    nursery.cancel_scope.cancel()
+
+    @asynccontextmanager
     async def consumer(self, topic: str, settings: ConsumerSettings = ConsumerSettings()) -> AsyncIterator[Consumer]:
         """A consumer of one topic, for the duration of the block. It joins no group and commits no offsets.
 
@@ -461,8 +724,7 @@ class Client:
             settings: Partitions, where to begin, whether to follow, isolation, time-out.
         """
         state = ConsumerState(topic, self._bootstrap, settings)
-        driver = Driver(self, state)
-        with one_cause():
+        with one_cause(), self._driver(state) as driver:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(driver.run)
                 yield Consumer(state, driver)
@@ -480,9 +742,8 @@ class Client:
             settings: The protocol, the assignor, where to begin, when to commit, whether to follow.
         """
         state = GroupState(topic, group, self._bootstrap, settings, rng=self._rng)
-        driver = Driver(self, state)
-        consumer = GroupConsumer(state, driver)
-        with one_cause():
+        with one_cause(), self._driver(state) as driver:
+            consumer = GroupConsumer(state, driver)
             async with trio.open_nursery() as nursery:
                 # Not the cancellation of the block ends the requests, but the end of the goodbye.
                 scope = trio.CancelScope(shield=True)

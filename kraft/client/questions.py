@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from kraft.client.client import Client
 from kraft.client.state.errors import ClientError, cannot_connect, refused
-from kraft.client.state.requests import pause_ms
+from kraft.client.state.requests import ELSEWHERE, pause_ms
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, Uuid
 from transport.interface import Endpoint
@@ -33,10 +33,6 @@ class KeyType(IntEnum):
 
 
 _NAMES: Final = {KeyType.GROUP: "group", KeyType.TRANSACTION: "transactional id"}
-ELSEWHERE: Final = frozenset(
-    {Error.COORDINATOR_LOAD_IN_PROGRESS, Error.COORDINATOR_NOT_AVAILABLE, Error.NOT_COORDINATOR}
-)
-"""The errors that mean another coordinator, or this one later."""
 NOT_LEADING: Final = frozenset(
     {
         Error.NOT_LEADER_OR_FOLLOWER,

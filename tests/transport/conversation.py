@@ -9,6 +9,7 @@ from functools import partial
 import trio
 
 from metadata_log.serde import Message
+from metadata_log.serde.fields import OPEN_END
 from transport.interface import Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, Transport
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.messages import ApiVersionsResponse, VoteRequest, VoteResponse
@@ -88,6 +89,8 @@ class Node:
         *,
         timeout_ms: int = 30_000,
         client_id: str = "raft-client-1",
+        lane: int = 0,
+        highest: int = OPEN_END,
     ) -> int:
         self._next_token += 1
         self._in_request = True
@@ -97,6 +100,8 @@ class Node:
             VoteRequest(cluster_id="c") if message is None else message,
             timeout_ms=timeout_ms,
             client_id=client_id,
+            lane=lane,
+            highest=highest,
         )
         self._in_request = False
         return self._next_token

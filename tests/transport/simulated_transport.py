@@ -19,6 +19,7 @@ from kraft.sim.nodes.core_member import CoreMember
 from kraft.sim.world.actions import Fail, Start, Tick
 from kraft.sim.world.member_interface import Answer, Output, SimulatedRequest
 from metadata_log.serde import Message
+from metadata_log.serde.fields import OPEN_END
 from transport import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request
 from transport.faults import NO_FAULTS, Faults
 from transport.interface import no_more
@@ -77,12 +78,18 @@ class Talker(CoreMember):
         return self.tick(now_ms)
 
     def ask(
-        self, target: int, token: int, message: Message, timeout_ms: int = 30_000, client_id: str = CLIENT_ID
+        self,
+        target: int,
+        token: int,
+        message: Message,
+        timeout_ms: int = 30_000,
+        client_id: str = CLIENT_ID,
+        highest: int = OPEN_END,
     ) -> None:
         """Send a request with the next tick."""
         api_key = type(message).__schema__.api_key
         assert api_key is not None
-        frame = encode_request(api_key, APIS[api_key].versions.highest, token, client_id, message)
+        frame = encode_request(api_key, min(APIS[api_key].versions.highest, highest), token, client_id, message)
         self.saying.append(
             SimulatedRequest(token, target, frame, timeout_ms, kind=type(message).__name__.removesuffix("Request"))
         )
@@ -183,8 +190,18 @@ class SimulatedTransport:
         finally:
             self._talk.crash(self._node_id)
 
-    def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
-        self._talker.ask(endpoint.port, token, message, timeout_ms, client_id)
+    def request(
+        self,
+        endpoint: Endpoint,
+        token: int,
+        message: Message,
+        *,
+        timeout_ms: int,
+        client_id: str,
+        lane: int = 0,
+        highest: int = OPEN_END,
+    ) -> None:
+        self._talker.ask(endpoint.port, token, message, timeout_ms, client_id, highest)
         self._send()
 
     def answer(self, request: Request, message: Message) -> None:

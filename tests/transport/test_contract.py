@@ -117,12 +117,13 @@ async def test_responses_given_in_any_order_arrive_in_request_order(new_node: Ne
     assert [reply.message.error_code for reply in client.outcomes.values()] == list(range(6))
 
 
-async def test_another_client_id_uses_another_connection(new_node: NewNode):
+@pytest.mark.parametrize("other", [{"client_id": "1"}, {"lane": 1}])
+async def test_another_client_id_or_lane_uses_another_connection(new_node: NewNode, other: dict[str, Any]):
     """Otherwise a node's fetch would wait behind its own request at the leader, which needs that fetch to commit."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running(), client.running():
-        long_in_coming = client.ask(endpoint, numbered(1), client_id="1")
+        long_in_coming = client.ask(endpoint, numbered(1), **other)
         await server.until(lambda: len(server.requests) == 1)
         token = client.ask(endpoint, numbered(2), client_id="raft-client-1")
         await server.until(lambda: len(server.requests) == 2)
@@ -327,6 +328,18 @@ async def test_an_api_that_the_peer_does_not_serve(new_node: NewNode):
         assert failed.cause is Cause.UNSUPPORTED_VERSION
         assert "Fetch" in failed.detail
         assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+
+
+async def test_a_request_may_have_a_lower_version_than_both_know(new_node: NewNode):
+    server, client = new_node(), new_node()
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        for highest, expected in ((1, 1), (2, 2), (7, 2)):
+            token = client.ask(endpoint, highest=highest)
+            request = await server.next_request()
+            assert request.version == expected
+            server.transport.answer(request, VoteResponse())
+            assert isinstance(await client.outcome(token), Reply)
 
 
 @not_simulated("the members of a run state their versions, without a handshake")

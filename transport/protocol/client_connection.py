@@ -14,6 +14,7 @@ from msgspec import Struct
 from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.serde import Message, schema_of
 from metadata_log.serde.codec import UNCOUNTED_BYTES
+from metadata_log.serde.fields import OPEN_END
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.frames import FrameReader, with_length
@@ -49,6 +50,7 @@ class _Waiting(Struct, gc=False):
     token: int
     message: Message
     client_id: str
+    highest: int
 
 
 class _InFlight(Struct, gc=False):
@@ -158,14 +160,14 @@ class ClientConnection:
         message = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
         return self._encode(_HANDSHAKE, self._apis[ApiKey.API_VERSIONS], version, message, client_id)
 
-    def send(self, token: int, message: Message, client_id: str) -> bytes:
-        """The bytes of the request; none while the peer's versions are unknown.
+    def send(self, token: int, message: Message, client_id: str, highest: int = OPEN_END) -> bytes:
+        """The bytes of the request, in a version up to `highest`; none while the peer's versions are unknown.
 
         Raises:
             EncodeError: No common version can carry the message. The connection stays usable.
         """
         if not self.ready:
-            self._waiting.append(_Waiting(token, message, client_id))
+            self._waiting.append(_Waiting(token, message, client_id, highest))
             return b""
         api_key = schema_of(type(message)).api_key
         assert api_key is not None, type(message)
@@ -174,7 +176,7 @@ class ClientConnection:
             api = self._apis.get(api_key)
             name = ApiKey(api_key).name if api is None else api.name
             raise EncodeError(f"the peer has no version of {name} that is known here")
-        return self._encode(token, self._apis[api_key], version, message, client_id)
+        return self._encode(token, self._apis[api_key], min(version, highest), message, client_id)
 
     def _encode(self, token: int, api: Api, version: int, message: Message, client_id: str) -> bytes:
         correlation_id = self._next_correlation_id
@@ -282,7 +284,7 @@ class ClientConnection:
         while self._waiting:
             waiting = self._waiting.popleft()
             try:
-                released.append(self.send(waiting.token, waiting.message, waiting.client_id))
+                released.append(self.send(waiting.token, waiting.message, waiting.client_id, waiting.highest))
             except EncodeError as bad:
                 outcomes.append(Failed(waiting.token, Cause.UNSUPPORTED_VERSION, f"{self._before_texts}{bad}"))
         outcomes.extend(self.take_unanswered())

@@ -99,7 +99,7 @@ class Batch:
         self.entries.append(entry)
         self.size += size_of(entry.record)
 
-    def freeze(self, sequence: Sequence | None) -> None:
+    def freeze(self, sequence: Sequence | None, *, is_transactional: bool = False) -> None:
         """Make the bytes of the batch; a repetition sends the same bytes, so that the leader recognizes them."""
         self.sequence = sequence
         made = sequence or Sequence(-1, -1, -1)
@@ -113,6 +113,7 @@ class Batch:
             producer_id=made.producer_id,
             producer_epoch=made.epoch,
             base_sequence=made.first,
+            transactional=is_transactional,
         )
 
     def send(self) -> bytes:

@@ -83,6 +83,8 @@ class ConsumerState:
         """By partition; empty until the partitions of the topic are known."""
         self.notices: deque[str] = deque()
         """What the user should know, for a warning; the caller empties this."""
+        self.paused: frozenset[int] = frozenset()
+        """The partitions that are neither asked for nor given to the user."""
         self._settings = settings
         self._asked: dict[int, _Asked] = {}
         self._busy: set[Address] = set()
@@ -96,13 +98,15 @@ class ConsumerState:
         """Take records that have arrived, at most `BUFFERED_RECORDS`; those of a partition are in order."""
         taken: list[ConsumedRecord] = []
         try:
-            while self._answers and len(taken) < BUFFERED_RECORDS:
-                answer, wanted = self._answers[0], BUFFERED_RECORDS - len(taken)
+            for answer in [one for one in self._answers if one.partition not in self.paused]:
+                wanted = BUFFERED_RECORDS - len(taken)
+                if not wanted:
+                    break
                 some = list(islice(answer.records, wanted))
                 taken += some
                 answer.most -= len(some)
                 if len(some) < wanted or answer.most <= 0:
-                    self._answers.popleft()
+                    self._answers.remove(answer)
         except MetadataLogError as bad:
             raise _damaged(bad) from bad
         return taken
@@ -120,6 +124,8 @@ class ConsumerState:
         if self._since_ms is not None and not self.view.is_known:
             moments.append(self._since_ms + self._settings.timeout_ms)
         for number, position in self.positions.items():
+            if number in self.paused:
+                continue
             if position.waits_since_ms is not None and not position.is_asked:
                 moments.append(position.waits_since_ms + self._settings.timeout_ms)
                 leader = self.view.leader_of(number)
@@ -182,7 +188,7 @@ class ConsumerState:
         wanted: dict[tuple[Address, int | None], list[int]] = {}
         leaders: dict[Address, Leader] = {}
         for number, position in sorted(self.positions.items(), key=lambda item: item[1].asked_last):
-            if position.is_asked or position.is_done:
+            if position.is_asked or position.is_done or number in self.paused:
                 continue
             since_ms = position.waits_since_ms
             if since_ms is not None and now_ms - since_ms >= self._settings.timeout_ms:
@@ -197,7 +203,7 @@ class ConsumerState:
                 wanted.setdefault((leader.address, _time_wanted(position)), []).append(number)
         asks = []
         for (address, timestamp), numbers in wanted.items():
-            if timestamp is None and sum(one.most for one in self._answers) >= BUFFERED_RECORDS:
+            if timestamp is None and self._buffered >= BUFFERED_RECORDS:
                 continue
             if address in self._busy:
                 continue
@@ -210,6 +216,11 @@ class ConsumerState:
                 self.positions[number].asked_last = token
             asks.append(Ask(token, address, message))
         return asks
+
+    @property
+    def _buffered(self) -> int:
+        """The records that the user may take, at most."""
+        return sum(one.most for one in self._answers if one.partition not in self.paused)
 
     def _epoch_of(self, number: int) -> int:
         leader = self.view.leader_of(number)
@@ -349,7 +360,7 @@ class ConsumerState:
         position.offset = read.following
         end = position.end
         if end is not None:
-            read = ReadAnswer((one for one in read.records if one.offset < end), read.most, read.following)
+            read.records = (one for one in read.records if one.offset < end)
         self._answers.append(read)
 
 

@@ -33,6 +33,9 @@ class ClientError(Exception):
 _HINTS = {
     Error.UNKNOWN_TOPIC_OR_PARTITION: "`kraft topics list` shows the topics, `kraft topics create` makes one.",
     Error.INVALID_TOPIC_EXCEPTION: "A name has at most 249 letters, digits, '.', '_' and '-'.",
+    Error.PRODUCER_FENCED: "Another producer began with this transactional id, or the transaction took longer than its "
+    "time-out. Open the producer again if this one is to go on.",
+    Error.INVALID_TRANSACTION_TIMEOUT: "transaction.max.timeout.ms of the brokers bounds that time-out.",
     Error.MESSAGE_TOO_LARGE: "max.message.bytes of the topic bounds a batch: see `kraft configs describe topic`.",
     Error.INVALID_TIMESTAMP: "message.timestamp.before.max.ms and message.timestamp.after.max.ms bound the times.",
 }

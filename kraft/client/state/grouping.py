@@ -8,7 +8,7 @@ offsets behind what the user has got; partitions that go to another member have 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import count
 from random import Random
@@ -26,11 +26,11 @@ from kraft.client.state.assigning import (
 )
 from kraft.client.state.consuming import ConsumerSettings, ConsumerState
 from kraft.client.state.errors import ClientError, cannot_connect, refused
-from kraft.client.state.positions import AtOffset, Beginning, ConsumedRecord, End, Isolation, Position
-from kraft.client.state.requests import REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
+from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRecord, End, Isolation, Position
+from kraft.client.state.requests import ELSEWHERE, REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
 from kraft.client.state.topic_view import TopicView
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.inbound import LASTING, Failed
 from transport.protocol.messages.consumer_group_heartbeat import (
@@ -62,9 +62,6 @@ COMMIT_MS: Final = 5_000
 _NO_OFFSET: Final = -1
 _JOINING: Final = 0
 _LEAVING: Final = -1
-_ELSEWHERE: Final = frozenset(
-    {Error.COORDINATOR_LOAD_IN_PROGRESS, Error.COORDINATOR_NOT_AVAILABLE, Error.NOT_COORDINATOR}
-)
 _NO_MEMBER: Final = frozenset({Error.UNKNOWN_MEMBER_ID, Error.FENCED_MEMBER_EPOCH})
 _OTHER_GENERATION: Final = frozenset({Error.ILLEGAL_GENERATION, Error.REBALANCE_IN_PROGRESS})
 
@@ -88,7 +85,7 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     protocol: GroupProtocol = GroupProtocol.CLASSIC
     assignor: str | None = None
     instance: str | None = None
-    reset: Beginning | End = Beginning()
+    reset: Beginning | End | AtTime = Beginning()
     auto_commit: bool = True
     follows: bool = True
     isolation: Isolation = Isolation.READ_UNCOMMITTED
@@ -96,6 +93,19 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     heartbeat_interval_ms: int = 3_000
     rebalance_timeout_ms: int = 300_000
     timeout_ms: int = 30_000
+
+
+class MemberOffsets(Struct, frozen=True):
+    """Offsets that a member commits by way of a transaction (Kafka: `ConsumerGroupMetadata`)."""
+
+    group: str
+    member: str
+    instance: str | None
+    generation: int
+    topic: str
+    topic_id: Uuid
+    offsets: Mapping[int, int]
+    """By partition the offset of the next record."""
 
 
 class GroupState:
@@ -112,6 +122,8 @@ class GroupState:
         self.generation = _NO_OFFSET
         """The generation of the group, or the epoch of the member."""
         self.is_closed = False
+        self.paused: frozenset[int] = frozenset()
+        """The partitions of this member that it does not read for now."""
         self._settings = settings
         self._topic = topic
         self._bootstrap = tuple(bootstrap)
@@ -167,6 +179,62 @@ class GroupState:
         if self.assigned is not None and partition in self.assigned:
             self._processed[partition] = max(following, self._processed.get(partition, 0))
 
+    def seek(self, partition: int, offset: int) -> None:
+        """Go on at an offset; it counts as what the user has finished up to."""
+        if partition not in (self.assigned or ()):
+            raise ClientError(
+                f"partition {self._topic}-{partition} is not this member's", hint="`assigned` names its partitions."
+            )
+        self._delivered[partition] = self._processed[partition] = offset
+        self._reader = None
+
+    def rewind(self) -> None:
+        """Go back to the committed offsets."""
+        self._delivered.clear()
+        self._processed.clear()
+        self._reader = None
+
+    def pause(self, partitions: Iterable[int]) -> None:
+        """Read no further records of these partitions, as far as they are this member's."""
+        self._set_paused(self.paused | set(partitions) & set(self.assigned or ()))
+
+    def resume(self, partitions: Iterable[int]) -> None:
+        """Go on with these partitions."""
+        self._set_paused(self.paused - set(partitions))
+
+    def _set_paused(self, partitions: frozenset[int]) -> None:
+        self.paused = partitions
+        if self._reader is not None:
+            self._reader.paused = partitions
+
+    def offsets_behind(self, records: Iterable[ConsumedRecord]) -> MemberOffsets:
+        """What a transaction commits when these records are done."""
+        if self._settings.auto_commit:
+            raise ClientError("the member commits its offsets by itself", hint="Give it auto_commit=False.")
+        following: dict[int, int] = {}
+        for one in records:
+            following[one.partition] = max(one.offset + 1, following.get(one.partition, 0))
+        if lost := following.keys() - set(self.assigned or ()):
+            raise ClientError(
+                f"partition {self._topic}-{min(lost)} is no longer this member's",
+                hint="Abort: the member that has it now reads these records again.",
+            )
+        return MemberOffsets(
+            self.group,
+            self._member,
+            self._settings.instance,
+            self.generation,
+            self._topic,
+            self._view.topic_id,
+            following,
+        )
+
+    def on_committed(self, offsets: MemberOffsets) -> None:
+        """A transaction has committed these offsets."""
+        for number, following in offsets.offsets.items():
+            if number in self._committed:
+                self._committed[number] = following
+
     def commit(self) -> None:
         """Commit what the user has finished with, as soon as possible."""
         self._wants_commit = True
@@ -207,7 +275,7 @@ class GroupState:
             for ask in self._reader.poll(now_ms):
                 token = next(self._tokens)
                 self._routes[token] = self._reader, ask.token
-                asks.append(Ask(token, ask.to, ask.message, ask.timeout_ms))
+                asks.append(Ask(token, ask.to, ask.message, ask.timeout_ms, ask.highest))
         return asks
 
     def on_outcome(self, token: int, outcome: Message | Failed, now_ms: int) -> None:
@@ -263,7 +331,7 @@ class GroupState:
         token = next(self._tokens)
         self._asked = token, message, to
         longer = self._settings.rebalance_timeout_ms if isinstance(message, JoinGroupRequest | SyncGroupRequest) else 0
-        return [Ask(token, to, message, REQUEST_TIMEOUT_MS + longer)]
+        return [Ask(token, to, message, REQUEST_TIMEOUT_MS + longer, is_to_coordinator=True)]
 
     def _next_request(self, now_ms: int) -> Message | None:
         """What the coordinator is asked next; None if nothing is due."""
@@ -391,8 +459,8 @@ class GroupState:
 
     def _on_answer(self, request: Message, answer: Message, now_ms: int) -> None:
         error, text = _error_of(answer)
-        if error in _ELSEWHERE or (error.retriable and error not in _OTHER_GENERATION):
-            self._again(f"{type(request).__name__}: {error.name}", now_ms, is_elsewhere=error in _ELSEWHERE)
+        if error in ELSEWHERE or (error.retriable and error not in _OTHER_GENERATION):
+            self._again(f"{type(request).__name__}: {error.name}", now_ms, is_elsewhere=error in ELSEWHERE)
         elif self._is_closing and error is not Error.NONE:
             self._on_refused_end(request)
         elif error in _NO_MEMBER:
@@ -407,7 +475,9 @@ class GroupState:
         elif error is not Error.NONE:
             raise refused(f"group {self.group}", error, text)
         else:
-            self._failures, self._due_ms, self._since_ms = 0, 0, None
+            self._due_ms = 0
+            if not isinstance(answer, FindCoordinatorResponse):
+                self._failures, self._since_ms = 0, None
             self._on_success(request, answer, now_ms)
 
     def _on_refused_end(self, request: Message) -> None:
@@ -485,6 +555,7 @@ class GroupState:
     def _release(self) -> None:
         """Give all partitions up."""
         self.assigned = self._reader = None
+        self.paused = frozenset()
         self._committed.clear()
         self._processed.clear()
         self._delivered.clear()
@@ -495,6 +566,7 @@ class GroupState:
         kept = set(self.assigned or ()) & set(numbers)
         self._confirms = self._settings.protocol is GroupProtocol.CONSUMER
         self.assigned, self._next, self._reader = tuple(sorted(numbers)), None, None
+        self.paused &= kept
         self._processed = {one: offset for one, offset in self._processed.items() if one in kept}
         self._delivered = {one: offset for one, offset in self._delivered.items() if one in kept}
         self._committed = {one: offset for one, offset in self._committed.items() if one in kept}
@@ -512,6 +584,7 @@ class GroupState:
             timeout_ms=self._settings.timeout_ms,
         )
         self._reader = ConsumerState(self._topic, self._view.addresses, settings)
+        self._reader.paused = self.paused
         self._reader.positions = positions_of(self.assigned, self._committed, self._delivered, self._settings)
 
 

@@ -1,4 +1,7 @@
-"""The id of an idempotent producer, and its sequence numbers (Kafka: `TransactionManager`, KIP-98)."""
+"""The id of an idempotent or transactional producer, and its sequence numbers (Kafka: `TransactionManager`, KIP-98).
+
+A transactional producer has one `Identity` for each of its topics, and gives all of them the same id and epoch.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Final
 from kraft.client.state.batches import Batch, Sequence
 from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.requests import pause_ms
+from metadata_log.serde.fields import OPEN_END
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 from transport.protocol.inbound import LASTING_OF_A_NODE, Cause, Failed
@@ -14,16 +18,29 @@ from transport.protocol.messages.init_producer_id import InitProducerIdRequest, 
 
 _INT_MAX: Final = 2**31 - 1
 _NO_PRODUCER: Final = -1
+LAST_PRODUCE_OF_V1: Final = 11
+"""The last version of Produce by which the leader only verifies that the partition is in the transaction (KIP-890)."""
 _WITHOUT: Final = "Without idempotence a repetition may write a record twice: --no-idempotence."
 
 
 class Identity:
-    """The id and the epoch of a producer, and the next sequence number of each partition."""
+    """The id and the epoch of a producer, and the next sequence number of each partition of a topic.
 
-    def __init__(self) -> None:
-        self.due_ms = 0
+    Args:
+        transactional_id: The id of a transactional producer, whose owner asks for the producer id: see `begin`.
+    """
+
+    def __init__(self, transactional_id: str | None = None) -> None:
+        self.due_ms = 0 if transactional_id is None else NEVER_MS
         """When the id may be requested; never once it is known."""
         self.last_failure = ""
+        self.transactional_id = transactional_id
+        self.is_broken = False
+        """Whether a transactional producer needs a new epoch before its next batch."""
+        self.adds_itself = True
+        """Whether the leader of a partition adds it to the transaction (version 2 of transactions)."""
+        self.added: set[int] = set()
+        """The partitions in the transaction, where the leaders do not add them."""
         self._id = _NO_PRODUCER
         self._epoch = 0
         self._failures = 0
@@ -34,6 +51,22 @@ class Identity:
         """Whether batches can have sequence numbers."""
         return self._id != _NO_PRODUCER
 
+    @property
+    def highest_produce(self) -> int:
+        """The highest version of Produce: with a higher one the leader adds the partition to the transaction."""
+        return OPEN_END if self.adds_itself else LAST_PRODUCE_OF_V1
+
+    def begin(self, producer_id: int, epoch: int) -> None:
+        """Go on by this id and epoch, and number the records of each partition anew."""
+        self._id, self._epoch = producer_id, epoch
+        self._next.clear()
+        self._failures, self.due_ms = 0, NEVER_MS
+        self.is_broken = False
+
+    def may_write(self, partition: int) -> bool:
+        """Whether the partition is part of the transaction, or becomes so by the first batch."""
+        return self.transactional_id is None or self.adds_itself or partition in self.added
+
     def request(self) -> InitProducerIdRequest:
         """The request for an id; any broker answers."""
         return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_INT_MAX)
@@ -43,9 +76,7 @@ class Identity:
         if isinstance(outcome, InitProducerIdResponse):
             error = Error.of(outcome.error_code)
             if error is Error.NONE:
-                self._id, self._epoch = outcome.producer_id, outcome.producer_epoch
-                self._next.clear()
-                self._failures, self.due_ms = 0, NEVER_MS
+                self.begin(outcome.producer_id, outcome.producer_epoch)
                 return
             if not error.retriable:
                 bad = refused("no producer id", error)
@@ -62,6 +93,9 @@ class Identity:
 
     def forget(self, now_ms: int) -> None:
         """Request a new id, as the sequence of a partition is broken. Batches on their way keep their numbers."""
+        if self.transactional_id is not None:
+            self.is_broken = True
+            return
         self._id = _NO_PRODUCER
         self.due_ms = now_ms
 

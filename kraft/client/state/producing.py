@@ -17,10 +17,11 @@ from msgspec import Struct
 from kraft.client.state.batches import BATCH_BYTES, Batch, NewRecord, Numbered, size_of
 from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.identity import Identity
-from kraft.client.state.requests import FIRST_PAUSE_MS, REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
+from kraft.client.state.requests import CONCURRENT_MS, FIRST_PAUSE_MS, REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
 from kraft.client.state.topic_view import TopicView
 from metadata_log.compression import Compression
 from metadata_log.serde import Message
+from metadata_log.serde.fields import OPEN_END
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Failed
 from transport.protocol.messages.init_producer_id import InitProducerIdResponse
@@ -100,8 +101,15 @@ class ProducerState:
     """The engine of a producer; see `Engine`."""
 
     def __init__(
-        self, topic: str, bootstrap: Sequence[Address], settings: ProducerSettings = ProducerSettings(), *, rng: Random
+        self,
+        topic: str,
+        bootstrap: Sequence[Address],
+        settings: ProducerSettings = ProducerSettings(),
+        *,
+        rng: Random,
+        identity: Identity | None = None,
     ) -> None:
+        """`identity` is that of a transactional producer, which gives it the producer id."""
         self._tokens = count(1)
         self.view = TopicView(topic, bootstrap, self._tokens, may_create=True)
         self.waiting_bytes = 0
@@ -111,13 +119,15 @@ class ProducerState:
         self._settings = settings
         self._rng = rng
         self._numbers = count()
-        self._identity = Identity() if settings.is_idempotent else None
+        self._identity = identity or (Identity() if settings.is_idempotent else None)
         self._unplaced: deque[Numbered] = deque()
         self._queues: dict[int, deque[Batch]] = {}
         self._sticky = 0
         self._asked_identity = 0
         self._sent: dict[int, tuple[Address, list[Batch]]] = {}
         self._results: list[Delivered | Undelivered] = []
+        self._abandoned: ClientError | None = None
+        """Why no batch is sent any more, until each has its outcome."""
 
     # What the user does
 
@@ -139,6 +149,32 @@ class ProducerState:
         """Whether each record has its outcome."""
         return not self._unplaced and not any(self._queues.values())
 
+    @property
+    def waiting_partitions(self) -> set[int]:
+        """The partitions whose next batch waits until they are part of the transaction."""
+        assert self._identity is not None
+        return {number for number, queue in self._queues.items() if queue and not self._identity.may_write(number)}
+
+    def abandon(self, why: ClientError, now_ms: int) -> None:
+        """Give up what is not on its way, and what comes back without an acknowledgement, as its transaction ends."""
+        self._abandoned = why
+        self._fail(list(self._unplaced), why)
+        self._unplaced.clear()
+        for queue in self._queues.values():
+            while queue and not queue[-1].is_sent:
+                self._give_up(queue, queue[-1], now_ms)
+
+    def resume(self) -> None:
+        """Send again: the transaction has ended."""
+        self._abandoned = None
+
+    def _give_up(self, queue: deque[Batch], batch: Batch, now_ms: int) -> None:
+        assert self._abandoned is not None
+        queue.remove(batch)
+        if self._identity is not None and batch.attempts:
+            self._identity.forget(now_ms)  # whether its sequence numbers are used is unknown
+        self._fail(batch.entries, self._abandoned)
+
     # The engine
 
     def deadline_ms(self) -> int:
@@ -153,7 +189,7 @@ class ProducerState:
             if not self._asked_identity:
                 moments.append(identity.due_ms)
         else:
-            moments += [batch.due_ms for batch in waiting if not self._waits_for_view(batch)]
+            moments += [batch.due_ms for batch in waiting if self._may_send(batch)]
         moments += [batch.added_ms + timeout_ms for batch in waiting]
         return min(moments)
 
@@ -229,7 +265,7 @@ class ProducerState:
         """One request for each leader that has no batch of a partition on its way."""
         by_leader: dict[Address, list[Batch]] = {}
         for partition, queue in self._queues.items():
-            if not queue or queue[0].is_sent or now_ms < queue[0].due_ms or self._waits_for_view(queue[0]):
+            if not queue or queue[0].is_sent or now_ms < queue[0].due_ms or not self._may_send(queue[0]):
                 continue
             leader = self.view.leader_of(partition)
             if leader is None:
@@ -242,20 +278,32 @@ class ProducerState:
             data = [PartitionProduceData(index=one.partition, records=self._send(one)) for one in batches]
             topic = TopicProduceData(name=self.view.topic, topic_id=self.view.topic_id, partition_data=data)
             timeout_ms = min(self._settings.timeout_ms, REQUEST_TIMEOUT_MS)
-            request = ProduceRequest(acks=self._settings.acks, timeout_ms=timeout_ms, topic_data=[topic])
+            identity = self._identity
+            request = ProduceRequest(
+                transactional_id=None if identity is None else identity.transactional_id,
+                acks=self._settings.acks,
+                timeout_ms=timeout_ms,
+                topic_data=[topic],
+            )
+            highest = OPEN_END if identity is None else identity.highest_produce
             token = next(self._tokens)
             self._sent[token] = address, batches
             self.brokers[address] = None
-            asks.append(Ask(token, address, request, timeout_ms + _ANSWER_MS))
+            asks.append(Ask(token, address, request, timeout_ms + _ANSWER_MS, highest))
         return asks
 
-    def _waits_for_view(self, batch: Batch) -> bool:
-        """Whether a repetition waits for the answer that names the present leaders."""
-        return batch.attempts > 0 and self.view.is_stale
+    def _may_send(self, batch: Batch) -> bool:
+        """Not before the answer that names the present leaders, for a repetition; nor outside of a transaction."""
+        if batch.attempts > 0 and self.view.is_stale:
+            return False
+        return self._identity is None or self._identity.may_write(batch.partition)
 
     def _send(self, batch: Batch) -> bytes:
+        identity = self._identity
         if not batch.is_frozen:
-            batch.freeze(None if self._identity is None else self._identity.next_sequence(batch))
+            is_transactional = identity is not None and identity.transactional_id is not None
+            sequence = None if identity is None else identity.next_sequence(batch)
+            batch.freeze(sequence, is_transactional=is_transactional)
         return batch.send()
 
     # Outcomes
@@ -276,9 +324,11 @@ class ProducerState:
         what = f"partition {self.view.topic}-{batch.partition}"
         if error in (Error.NONE, Error.DUPLICATE_SEQUENCE_NUMBER):
             self._acknowledge(batch, result.base_offset, result.log_append_time_ms)
+        elif error is Error.CONCURRENT_TRANSACTIONS:
+            self._again(batch, CONCURRENT_MS, now_ms)  # the former transaction of this producer is still ending
         elif error.retriable:
             self._retry(batch, f"{what}: {error.name}", now_ms)
-        elif error is Error.MESSAGE_TOO_LARGE and len(batch.entries) > 1:
+        elif error is Error.MESSAGE_TOO_LARGE and len(batch.entries) > 1 and self._abandoned is None:
             queue = self._take_back(batch)
             queue.extendleft(reversed(batch.halves()))
         else:
@@ -301,10 +351,15 @@ class ProducerState:
         return queue
 
     def _retry(self, batch: Batch, why: str, now_ms: int) -> None:
+        self._again(batch, pause_ms(batch.attempts), now_ms)
+        self.view.refresh(why, now_ms)
+
+    def _again(self, batch: Batch, pause: int, now_ms: int) -> None:
         batch.is_sent = False
         batch.attempts += 1
-        batch.due_ms = now_ms + pause_ms(batch.attempts - 1)
-        self.view.refresh(why, now_ms)
+        batch.due_ms = now_ms + pause
+        if self._abandoned is not None:
+            self._give_up(self._queues[batch.partition], batch, now_ms)
 
     def _acknowledge(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
         self._queues[batch.partition].popleft()

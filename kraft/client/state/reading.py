@@ -21,14 +21,16 @@ _ABORT = b"\x00\x00\x00\x00"
 
 
 class ReadAnswer(Struct):
-    """The records of a Fetch answer.
+    """The records of a Fetch answer for one partition.
 
     Args:
+        partition: The number of the partition.
         records: The records. One with damage inside of its batch raises `CorruptBatch` as it is taken.
         most: How many are left at most.
         following: The offset behind the last whole batch.
     """
 
+    partition: int
     records: Iterator[ConsumedRecord]
     most: int
     following: int
@@ -58,7 +60,7 @@ def read_answer(
         if transactions.has_record_of(batch):
             wanted.append(batch)
     count = sum(max(0, batch.record_count) for batch in wanted)
-    return ReadAnswer(_records_of(wanted, partition, first, where), count, position)
+    return ReadAnswer(partition, _records_of(wanted, partition, first, where), count, position)
 
 
 def _records_of(batches: Sequence[RecordBatch], partition: int, first: int, where: str) -> Iterator[ConsumedRecord]:

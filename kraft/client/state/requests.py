@@ -8,6 +8,8 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from metadata_log.serde import Message
+from metadata_log.serde.fields import OPEN_END
+from transport.protocol.errors import Error
 from transport.protocol.inbound import Failed
 
 Address = tuple[str, int]
@@ -17,10 +19,18 @@ FIRST_PAUSE_MS: Final = 50
 """The pause before the first repetition of a request (Kafka: `retry.backoff.ms`, 100)."""
 LONGEST_PAUSE_MS: Final = 1000
 """Kafka: `retry.backoff.max.ms`."""
+CONCURRENT_MS: Final = 20
+"""The pause while the former transaction ends (Kafka: `ADD_PARTITIONS_RETRY_BACKOFF_MS`)."""
 REQUEST_TIMEOUT_MS: Final = 10_000
 """Milliseconds until a request counts as lost (Kafka: `request.timeout.ms`, 30 s)."""
 METADATA_TIMEOUT_MS: Final = 3_000
 """The same for a question about leaders, which each broker answers at once."""
+
+
+ELSEWHERE: Final = frozenset(
+    {Error.COORDINATOR_LOAD_IN_PROGRESS, Error.COORDINATOR_NOT_AVAILABLE, Error.NOT_COORDINATOR}
+)
+"""The errors that mean another coordinator, or this one later."""
 
 
 class Ask(Struct, frozen=True):
@@ -30,6 +40,10 @@ class Ask(Struct, frozen=True):
     to: Address
     message: Message
     timeout_ms: int = REQUEST_TIMEOUT_MS
+    highest: int = OPEN_END
+    """The highest version of the API that the request may have."""
+    is_to_coordinator: bool = False
+    """Whether the request takes another connection than those for records, whose answers may wait for new ones."""
 
 
 class Engine(Protocol):

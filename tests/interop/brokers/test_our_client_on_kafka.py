@@ -1,4 +1,6 @@
-"""`kraft produce` and `kraft consume` with a broker of Kafka 4.3.1: codecs, idempotence, headers, offsets by time."""
+"""`kraft produce`, `kraft consume` and our client with a broker of Kafka 4.3.1: codecs, idempotence, headers, offsets,
+transactions.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from kafka_tools import KafkaTools
 from our_nodes import told
 from real_kafka import KafkaInstallation, Process, free_ports
 
-from kraft.client import Compression, Header, ProducerSettings, open_client
+from kraft.client import (
+    ClientError,
+    Compression,
+    GroupSettings,
+    Header,
+    ProducerSettings,
+    TransactionalProducer,
+    open_client,
+)
 from transport.interface import Endpoint
 
 pytestmark = pytest.mark.kafka
@@ -70,6 +80,36 @@ async def each_codec(address: str) -> None:
             assert [one.value async for one in consumer] == values
 
 
+async def transactions(address: str) -> None:
+    """Copy a topic to another one, exactly once, with an aborted transaction in between."""
+    host, _, port = address.partition(":")
+    settings = GroupSettings(follows=False, auto_commit=False, heartbeat_interval_ms=300)
+    is_aborted = False
+    async with (
+        open_client([Endpoint(host, int(port))]) as client,
+        client.transactional("copier") as producer,
+        client.group("t-none", "copier", settings) as member,
+    ):
+        while records := await member.batch():
+            async with producer.transaction() as transaction:
+                for record in records:
+                    delivery = await transaction.send("t-copied", record.value, partition=0)
+                await transaction.send_offsets(member, records)
+                if not is_aborted:
+                    is_aborted = True
+                    await delivery.wait()
+                    await transaction.abort()
+                    member.rewind()
+        async with client.transactional("copier"):
+            with pytest.raises(ClientError, match="PRODUCER_FENCED"):
+                await commit_one(producer)
+
+
+async def commit_one(producer: TransactionalProducer) -> None:
+    async with producer.transaction() as transaction:
+        await transaction.send("t-copied", b"of a fenced producer")
+
+
 def test_our_commands_write_to_kafka_and_read_what_its_tools_read(kafka: KafkaInstallation, tmp_path: Path):
     process, address = one_node(kafka, tmp_path)
     try:
@@ -101,6 +141,20 @@ def test_our_commands_write_to_kafka_and_read_what_its_tools_read(kafka: KafkaIn
                 "--formatter-property=print.key=true",
                 "--formatter-property=print.headers=true",
             )
-        assert read.stdout.splitlines() == [f"h:1\tk\tv{n}" for n in range(MESSAGES)], read.stderr
+            assert read.stdout.splitlines() == [f"h:1\tk\tv{n}" for n in range(MESSAGES)], read.stderr
+            trio.run(transactions, address)
+            lengths = len(told("consume", "t-none", server).splitlines())
+            copied = tools.run(
+                CONSOLE_CONSUMER,
+                server,
+                "--topic=t-copied",
+                "--from-beginning",
+                "--isolation-level=read_committed",
+                f"--max-messages={lengths}",
+                "--timeout-ms=30000",
+            )
+            assert copied.stdout == told("consume", "t-none", server), copied.stderr
+            assert told("consume", "t-copied", server, "--isolation=read_committed") == copied.stdout
+            assert len(told("consume", "t-copied", server).splitlines()) > lengths
     finally:
         process.kill()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kraft.client.state.consuming import ConsumerState
-from kraft.client.state.producing import ProducerState
-from kraft.client.state.requests import Ask
+from kraft.client.state.requests import Ask, Engine
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -35,7 +33,7 @@ def metadata(leaders: Sequence[int], epoch: int = 0, error: Error = Error.NONE) 
 class Wire:
     """An engine with its network: a test answers the requests one by one."""
 
-    def __init__(self, engine: ProducerState | ConsumerState) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.now_ms = 1_000_000
         self.open: list[Ask] = []

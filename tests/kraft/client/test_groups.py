@@ -13,7 +13,7 @@ import trio
 from command_line import run
 from data_cluster import DataCluster, data_cluster
 
-from kraft.client import Beginning, ClientError, GroupProtocol, GroupSettings, open_client
+from kraft.client import AtTime, Beginning, ClientError, GroupConsumer, GroupProtocol, GroupSettings, open_client
 from kraft.client.state.assigning import (
     Subscriber,
     assignment_bytes,
@@ -34,7 +34,13 @@ QUICK = GroupSettings(session_timeout_ms=6000, heartbeat_interval_ms=300, follow
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
     root = tmp_path_factory.mktemp("brokers")
-    with data_cluster(root, offsets_topic_replication_factor="1", group_initial_rebalance_delay_ms="0") as cluster:
+    settings = {
+        "offsets_topic_replication_factor": "1",
+        "group_initial_rebalance_delay_ms": "0",
+        "group_consumer_heartbeat_interval_ms": "100",
+        "group_consumer_min_heartbeat_interval_ms": "100",
+    }
+    with data_cluster(root, **settings) as cluster:
         yield cluster
 
 
@@ -73,6 +79,90 @@ async def test_what_is_not_finished_comes_again(cluster: DataCluster):
                         break
             async with client.group("again", "g", QUICK) as consumer:
                 assert [record.offset async for record in consumer] == [4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("protocol", GroupProtocol)
+async def test_two_members_of_one_client_share_a_topic(cluster: DataCluster, protocol: GroupProtocol):
+    """No request of a member waits behind one of the other, which may wait for the first one."""
+    topic = f"shared-{protocol.value}"
+    await trio.to_thread.run_sync(partial(cluster.create_topic, topic, 2, 1))
+    settings = GroupSettings(protocol=protocol, session_timeout_ms=6000, heartbeat_interval_ms=100)
+    with trio.fail_after(20):
+        async with (
+            open_client(cluster.endpoints) as client,
+            client.group(topic, topic, settings) as first,
+            client.group(topic, topic, settings) as second,
+            client.producer(topic) as producer,
+            trio.open_nursery() as nursery,
+        ):
+            found: dict[int, set[int]] = {0: set(), 1: set()}
+
+            async def read(at: int, member: GroupConsumer) -> None:
+                async for record in member:
+                    found[at].add(record.partition)
+
+            nursery.start_soon(read, 0, first)
+            nursery.start_soon(read, 1, second)
+            while not (found[0] and found[1] and len(first.assigned or ()) == len(second.assigned or ()) == 1):
+                await producer.send(b"", partition=0)
+                await (await producer.send(b"", partition=1)).wait()
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_member_goes_where_it_is_told(cluster: DataCluster):
+    await trio.to_thread.run_sync(partial(cluster.create_topic, "seek", 2, 1))
+    with trio.fail_after(60):
+        async with open_client(cluster.endpoints) as client:
+            async with client.producer("seek") as producer:
+                for number in range(10):
+                    await producer.send(b"%d" % number, partition=number % 2, timestamp_ms=1000 + number)
+            async with client.group("seek", "seek", QUICK) as member:
+                with pytest.raises(ClientError, match="partition seek-0 is not this member's"):
+                    member.seek(0, 1)
+                first = await read_to_end(member)
+                assert first == {0: [0, 1, 2, 3, 4], 1: [0, 1, 2, 3, 4]}
+                member.seek(1, 3)
+                assert await read_to_end(member) == {1: [3, 4]}
+                member.seek(0, 2)
+                await member.commit()
+                assert await read_to_end(member) == {0: [2, 3, 4]}
+                member.rewind()
+                assert await read_to_end(member) == {0: [2, 3, 4]}
+            since = GroupSettings(reset=AtTime(1006), follows=False)
+            async with client.group("seek", "late", since) as member:
+                assert await read_to_end(member) == {0: [3, 4], 1: [3, 4]}
+
+
+async def read_to_end(member: GroupConsumer) -> dict[int, list[int]]:
+    """The offsets of what the member reads, by partition."""
+    found: dict[int, list[int]] = {}
+    async for record in member:
+        found.setdefault(record.partition, []).append(record.offset)
+    return found
+
+
+async def test_a_paused_partition_waits_and_the_other_goes_on(cluster: DataCluster):
+    await trio.to_thread.run_sync(partial(cluster.create_topic, "paused", 2, 1))
+    settings = GroupSettings(session_timeout_ms=6000, heartbeat_interval_ms=100)
+    with trio.fail_after(60):
+        async with (
+            open_client(cluster.endpoints) as client,
+            client.producer("paused") as producer,
+            client.group("paused", "paused", settings) as member,
+        ):
+            await producer.send(b"", partition=0)
+            assert [one.partition for one in await member.batch()] == [0]
+            member.pause([0, 7])
+            assert member.paused == {0}
+            for _ in range(3):
+                await (await producer.send(b"", partition=0)).wait()
+                await (await producer.send(b"", partition=1)).wait()
+                assert {one.partition for one in await member.batch()} == {1}
+            member.resume([0])
+            offsets: list[int] = []
+            while len(offsets) < 3:
+                offsets += [one.offset for one in await member.batch() if one.partition == 0]
+            assert offsets == [1, 2, 3]
 
 
 def test_the_command_consumes_with_a_group_and_shows_it(
