@@ -75,13 +75,32 @@ def test_every_step_of_the_tour_holds(tmp_path: Path) -> None:
         assert tour.process.wait() == 0
     steps = [line["step"] for line in tour.seen if line["event"] == "step"]
     assert steps == [
-        *("elect", "register", "create", "write", "commit", "fail over", "go on", "restart", "lose", "return", "read"),
+        *(
+            "elect",
+            "register",
+            "create",
+            "write",
+            "share",
+            "commit",
+            "fail over",
+            "go on",
+            "restart",
+            "lose",
+            "return",
+            "read",
+        ),
         *("verify", "stop"),
     ]
     verified = next(line for line in tour.seen if line.get("step") == "verify")
     assert (verified["acknowledged"], verified["logs"]) == (1300, 6)
     written = next(line for line in tour.seen if line.get("step") == "read")
     assert written["acknowledged"] == written["read"] > 100
+    assert written["again"] >= 0
+    shared = next(line for line in tour.seen if line.get("step") == "share")
+    assert sorted(number for numbers in shared["assigned"] for number in numbers) == [0, 1, 2]
+    lost = next(line for line in tour.seen if line.get("step") == "lose")
+    nodes = {node["id"]: node["endpoint"] for node in cluster["nodes"]}
+    assert nodes[lost["killed"]] == shared["coordinator"]
     assert len(cluster["bootstrapController"].split(",")) == 3
     assert len(cluster["bootstrapServer"].split(",")) == 3
     assert sorted(path.name for path in tmp_path.glob("*.properties")) == [

@@ -454,6 +454,11 @@ class GroupConsumer:
         """The partitions of this member; None while the group divides them."""
         return self._state.assigned
 
+    @property
+    def coordinator(self) -> Endpoint | None:
+        """The broker that coordinates the group; None while the member looks for it."""
+        return None if self._state.coordinator is None else Endpoint(*self._state.coordinator)
+
     def take_notices(self) -> list[str]:
         """Take what the user should know, such as records that were deleted before they were read."""
         return self._state.take_notices()

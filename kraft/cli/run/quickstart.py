@@ -227,7 +227,8 @@ NO_LIMIT_MS: Final = 86_400_000
     "tour_seconds",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="Run the tour instead: write and read records, kill the leading controller, then a broker, verify.",
+    help="Run the tour instead: write records, read them alone and in a group, kill the leading controller, then the "
+    "group's coordinator, verify.",
 )
 @click.option(
     "--port-base", type=click.IntRange(1, 65_000), help="Node N listens on this port + N; else on free ports."
@@ -246,8 +247,8 @@ def quickstart_command(
 
     The brokers hold data: `kraft produce` and any client of Kafka write to them. Without --for the command shows the
     cluster and its addresses until Ctrl-C, for use with Kafka's own tools. With --for it runs a scripted tour: records
-    are written with acks=all and read while a controller and a broker are killed. The exit code is 0 only if every
-    step succeeds.
+    are written with acks=all and read, also by a group of two, while a controller and the group's coordinator are
+    killed. The exit code is 0 only if every step succeeds.
     """
     if tour_seconds is not None and controllers < TOUR_CONTROLLERS:
         raise UsageError(

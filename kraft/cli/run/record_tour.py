@@ -1,5 +1,5 @@
 """The steps of the tour with brokers: registration, leadership of a new topic, failure and return of a broker, as the
-metadata log has them; then a producer with acks=all and a consumer work while nodes are killed.
+metadata log has them; then a producer with acks=all, a consumer and a group of two work while nodes are killed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,21 @@ import trio
 
 from kraft.admin import AdminClient
 from kraft.admin.topics import create_topic
-from kraft.client import Beginning, Client, ClientError, ConsumerSettings, Delivery, ProducerSettings
+from kraft.client import (
+    Beginning,
+    Client,
+    ClientError,
+    ConsumerSettings,
+    Delivery,
+    GroupConsumer,
+    GroupSettings,
+    ProducerSettings,
+)
 from kraft.controller.topics.partition_updates import is_active
 from kraft.local.local_cluster import LocalCluster, NodeProcess
 from kraft.observer.live_image import read_image
 from metadata_log.image import MetadataImage, Partition
+from transport.interface import Endpoint
 
 TOPIC_PARTITIONS: Final = 6
 MAX_REPLICAS: Final = 3
@@ -32,9 +42,19 @@ class StepFailed(Exception):
 
 
 class BrokerTour:
-    """The shared state of these steps: the cluster, a client, and their topic."""
+    """The shared state of these steps: the cluster, a client, and their topic.
 
-    def __init__(self, cluster: LocalCluster, admin: AdminClient, topic: str) -> None:
+    Args:
+        cluster: The nodes.
+        admin: A client of the controllers.
+        topic: The name of the topic.
+        coordinator: Tells the address of the broker that coordinates the group.
+    """
+
+    def __init__(
+        self, cluster: LocalCluster, admin: AdminClient, topic: str, coordinator: Callable[[], Endpoint]
+    ) -> None:
+        self._coordinator = coordinator
         self._cluster = cluster
         self._admin = admin
         self._topic = topic
@@ -70,10 +90,11 @@ class BrokerTour:
         )
 
     async def lose(self) -> Seen:
-        """`kill -9` of the broker with the most leaderships: in-sync replicas take over, if there are other brokers."""
+        """`kill -9` of the group's coordinator: in-sync replicas take over, if there are other brokers."""
         before = (await read_image(self._admin)).topics[self._topic].partitions
-        leader, led = Counter(one.leader for one in before).most_common(1)[0]
-        victim = self._victim = self._cluster.node(leader)
+        coordinator = self._coordinator()
+        victim = self._victim = next(node for node in self._cluster.brokers if node.endpoint == coordinator)
+        leader, led = victim.id, sum(one.leader == victim.id for one in before)
         pid = victim.pid
         started = time.monotonic()
         await victim.kill()
@@ -86,8 +107,8 @@ class BrokerTour:
         if leaderless and len(self._cluster.brokers) > 1:
             raise StepFailed(f"{leaderless} partitions have no leader")
         return (
-            f"kill -9 of broker {leader} (pid {pid}): fenced when its session was over, and its {led} leaderships moved"
-            f" to others in sync, after {took_ms:,} ms",
+            f"kill -9 of broker {leader} (pid {pid}), which coordinates the group: fenced when its session was over,"
+            f" and its {led} leaderships moved to others in sync, after {took_ms:,} ms",
             {"killed": leader, "moved": led - leaderless, "ms": took_ms},
         )
 
@@ -127,6 +148,8 @@ def _listed(ids: list[int]) -> str:
 
 
 PARTITIONS: Final = 3
+MEMBERS: Final = 2
+HEARTBEAT_MS: Final = 500
 FIRST_RECORDS: Final = 100
 RECORDS_PER_SECOND: Final = 200
 PATIENCE_MS: Final = 120_000
@@ -134,7 +157,9 @@ PATIENCE_MS: Final = 120_000
 
 
 class RecordTour:
-    """A stream of numbered records through one topic, from the step `write` to the step `read`."""
+    """A stream of numbered records through one topic, from the step `write` to the step `read`: to a consumer, and to a
+    group of two.
+    """
 
     def __init__(self, admin: AdminClient, client: Client, topic: str, *, brokers: int) -> None:
         self._admin = admin
@@ -146,6 +171,9 @@ class RecordTour:
         self._sent: list[Delivery] = []
         self._is_flushed = trio.Event()
         self._read: dict[int, list[int]] = {}
+        self._shares: tuple[Counter[int], ...] = tuple(Counter() for _ in range(MEMBERS))
+        """How often each member of the group has got each record."""
+        self._members: list[GroupConsumer] = []
         self._changed = trio.Event()
         self._failure: ClientError | None = None
         self._longest_s = 0.0
@@ -158,6 +186,8 @@ class RecordTour:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._produce)
                 nursery.start_soon(self._consume)
+                for share in self._shares:
+                    nursery.start_soon(self._take_part, share)
         except* ClientError as failed:
             cause: BaseException = failed
             while isinstance(cause, BaseExceptionGroup):
@@ -187,11 +217,37 @@ class RecordTour:
             {"topic": self._topic, "records": self._count(), "minInSync": least, "ms": took_ms},
         )
 
+    async def share(self) -> Seen:
+        """Two members of a group have divided the partitions, and each has got records."""
+        began = time.monotonic()
+        while not all(self._shares) or not all(one.assigned for one in self._members):
+            await self._wait()
+        took_ms = round((time.monotonic() - began) * 1000)
+        divided = [list(one.assigned or ()) for one in self._members]
+        return (
+            f"a group of {MEMBERS} members has divided the partitions: {' and '.join(map(str, divided))}; both have got"
+            f" records, after {took_ms:,} ms",
+            {"group": self._topic, "coordinator": str(self.coordinator), "assigned": divided, "ms": took_ms},
+        )
+
+    @property
+    def coordinator(self) -> Endpoint:
+        """The address of the broker that coordinates the group."""
+        found = next((one.coordinator for one in self._members if one.coordinator is not None), None)
+        if found is None:
+            raise StepFailed("no member of the group knows its coordinator")
+        return found
+
     async def read(self) -> Seen:
-        """Each acknowledged record comes out of the topic, once and in the order of its partition."""
+        """Each acknowledged record comes out of the topic, once and in the order of its partition; the group gets it at
+        least once.
+        """
         self._is_wanted = False
         while not self._is_flushed.is_set() or self._count() < len(self._sent):
             await self._wait()
+        while len(self._shares[0].keys() | self._shares[1].keys()) < len(self._sent):
+            await self._wait()
+        again = sum(share.total() for share in self._shares) - len(self._sent)
         expected = _by_partition(self._sent)
         for partition, numbers in sorted(expected.items()):
             if self._read.get(partition) != numbers:
@@ -204,8 +260,8 @@ class RecordTour:
         longest_ms = round(self._longest_s * 1000)
         return (
             f"all {len(self._sent):,} acknowledged records were read, each once and in order; the longest silence was"
-            f" {longest_ms:,} ms",
-            {"acknowledged": len(self._sent), "read": self._count(), "longestMs": longest_ms},
+            f" {longest_ms:,} ms; the group got all of them, {again:,} again",
+            {"acknowledged": len(self._sent), "read": self._count(), "longestMs": longest_ms, "again": again},
         )
 
     async def _produce(self) -> None:
@@ -230,6 +286,14 @@ class RecordTour:
                 self._longest_s, self._last_read = max(self._longest_s, now - self._last_read), now
                 for record in found:
                     self._read.setdefault(record.partition, []).append(int(record.value or b""))
+                self._note()
+
+    async def _take_part(self, share: Counter[int]) -> None:
+        settings = GroupSettings(heartbeat_interval_ms=HEARTBEAT_MS, timeout_ms=PATIENCE_MS)
+        async with self._client.group(self._topic, self._topic, settings) as member:
+            self._members.append(member)
+            while found := await member.batch():
+                share.update(int(record.value or b"") for record in found)
                 self._note()
 
     def _count(self) -> int:

@@ -1,5 +1,5 @@
-"""The scripted tour of `kraft quickstart --for`: elect, register, create a topic, write records, commit, kill the
-leader, fail over, restart, kill a broker, let it return, read every record, verify, stop.
+"""The scripted tour of `kraft quickstart --for`: elect, register, create a topic, write records, share them in a group,
+commit, kill the leader, fail over, restart, kill the coordinator, let it return, read every record, verify, stop.
 
 Each step returns its observation, or fails. The nodes are processes. The tour sends requests to their ports, like any
 client, and reads their logs from disk.
@@ -41,6 +41,10 @@ Acknowledged = tuple[str, str]
 """The resource and the value of one acknowledged change."""
 
 
+Step = tuple[str, Callable[[], Awaitable[Seen]]]
+"""The name of a step, and what it does."""
+
+
 class StepDone(Struct, frozen=True):
     """One step of the tour: its name, its success, and its observation as text and as JSON fields."""
 
@@ -69,18 +73,15 @@ class Tour:
     async def run(self, seconds: float) -> AsyncGenerator[StepDone, None]:
         """Run each step in order until one fails; all but the last must be done within `seconds`."""
         deadline = trio.current_time() + seconds
-        brokers = BrokerTour(self._cluster, self._admin, f"{self._prefix}-topic")
-        records = self._records
+        before, after = self._steps_with_brokers()
         steps = [
             ("elect", self.elect),
-            *(() if records is None else (("register", brokers.register), ("create", brokers.create))),
-            *(() if records is None else (("write", records.write),)),
+            *before,
             ("commit", self.commit),
             ("fail over", self.fail_over),
             ("go on", self.go_on),
             ("restart", self.restart),
-            *(() if records is None else (("lose", brokers.lose), ("return", brokers.come_back))),
-            *(() if records is None else (("read", records.read),)),
+            *after,
             ("verify", self.verify),
             ("stop", self.stop),
         ]
@@ -89,6 +90,23 @@ class Tour:
             yield done
             if not done.held:
                 return
+
+    def _steps_with_brokers(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """Those before the failure of a controller, and those behind it; none without brokers."""
+        records = self._records
+        if records is None:
+            return (), ()
+        topic = f"{self._prefix}-topic"
+        brokers = BrokerTour(self._cluster, self._admin, topic, lambda: records.coordinator)
+        return (
+            (
+                ("register", brokers.register),
+                ("create", brokers.create),
+                ("write", records.write),
+                ("share", records.share),
+            ),
+            (("lose", brokers.lose), ("return", brokers.come_back), ("read", records.read)),
+        )
 
     # The steps
 

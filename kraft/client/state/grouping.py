@@ -131,7 +131,8 @@ class GroupState:
         self._view = TopicView(topic, bootstrap, self._tokens, may_create=False)
         self._reader: ConsumerState | None = None
         self._routes: dict[int, tuple[ConsumerState, int]] = {}
-        self._coordinator: Address | None = None
+        self.coordinator: Address | None = None
+        """The broker that coordinates the group; None while it is looked for."""
         self._member = ""
         if settings.protocol is GroupProtocol.CONSUMER:
             self._member = base64.urlsafe_b64encode(rng.getrandbits(128).to_bytes(16, "big")).rstrip(b"=").decode()
@@ -261,7 +262,7 @@ class GroupState:
         """The next request, or the end of the patience."""
         moments = [self._view.deadline_ms(), NEVER_MS if self._reader is None else self._reader.deadline_ms()]
         if self._asked is None and not self.is_closed:
-            is_idle = self._coordinator is not None and not self._has_work(0)
+            is_idle = self.coordinator is not None and not self._has_work(0)
             moments.append(max(self._due_ms, min(self._beat_ms, self._commit_ms)) if is_idle else self._due_ms)
         return min(moments)
 
@@ -325,7 +326,7 @@ class GroupState:
         if message is None:
             self._since_ms = None
             return []
-        to = self._view.any_broker() if self._coordinator is None else self._coordinator
+        to = self._view.any_broker() if self.coordinator is None else self.coordinator
         if isinstance(message, MetadataRequest):
             to = self._view.any_broker()
         token = next(self._tokens)
@@ -335,7 +336,7 @@ class GroupState:
 
     def _next_request(self, now_ms: int) -> Message | None:
         """What the coordinator is asked next; None if nothing is due."""
-        if self._coordinator is None:
+        if self.coordinator is None:
             return FindCoordinatorRequest(coordinator_keys=[self.group])
         has_offsets = bool(self._dirty) and self.generation > 0 and (self._settings.auto_commit or self._wants_commit)
         gives_up = self._needs_join or self._next is not None or self._is_closing
@@ -492,7 +493,7 @@ class GroupState:
         match answer:
             case FindCoordinatorResponse():
                 [one] = answer.coordinators
-                self._coordinator = one.host, one.port
+                self.coordinator = one.host, one.port
             case JoinGroupResponse():
                 self._member, self.generation = answer.member_id, answer.generation_id
                 self._joined, self._counts, self._needs_join = answer, None, False
@@ -541,7 +542,7 @@ class GroupState:
         self._due_ms = now_ms + pause_ms(self._failures)
         self._failures += 1
         if is_elsewhere:
-            self._coordinator = None
+            self.coordinator = None
 
     def _forget(self, *, keeps_id: bool) -> None:
         """Begin anew as another member."""

@@ -172,7 +172,7 @@ class ProducerState:
         assert self._abandoned is not None
         queue.remove(batch)
         if self._identity is not None and batch.attempts:
-            self._identity.forget(now_ms)  # whether its sequence numbers are used is unknown
+            self._identity.forget(now_ms)  # the leader may have written it
         self._fail(batch.entries, self._abandoned)
 
     # The engine
