@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from eventually import eventually
 
 from metadata_log.serde import Message, schema_of
+from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
 from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_response, encode_request
@@ -47,7 +48,7 @@ def request_bytes(message: Message, version: int, *, correlation_id: int = 7) ->
     """A whole request, length included."""
     api_key = schema_of(type(message)).api_key
     assert api_key is not None
-    return framed(encode_request(api_key, version, correlation_id, "interop", message))
+    return framed(encode_request(api_key, version, correlation_id, "interop", message, apis=ALL_APIS))
 
 
 def reaction(port: int, sent: bytes) -> tuple[list[bytes], bool]:
@@ -79,7 +80,7 @@ def ask(port: int, message: Message, version: int, answer: type[M]) -> M:
             data = connection.recv(1 << 16)
             assert data, f"node at {port} closed the connection instead of answering {type(message).__name__}"
             frames = reader.feed(data)
-    _, body = decode_response(api_key, version, frames[0])
+    _, body = decode_response(api_key, version, frames[0], apis=ALL_APIS)
     assert isinstance(body, answer)
     return body
 

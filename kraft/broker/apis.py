@@ -9,11 +9,12 @@ from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation
 from kraft.access.errors import ApiError
-from kraft.broker.groups import admin_handler, consumer_handler, members_handler, offsets_handler
+from kraft.broker.groups import admin_handler, consumer_handler, members_handler, offsets_handler, streams_handler
 from kraft.broker.groups.admin_handler import GroupAdminHandler
 from kraft.broker.groups.consumer_handler import ConsumerGroupHandler
 from kraft.broker.groups.members_handler import MembersHandler
 from kraft.broker.groups.offsets_handler import OffsetsHandler
+from kraft.broker.groups.streams_handler import StreamsGroupHandler
 from kraft.broker.handling.steps import Handling, Result
 from kraft.broker.metadata import answers as metadata
 from kraft.broker.metadata.answers import MetadataHandler
@@ -90,6 +91,7 @@ class Rooms(Struct, frozen=True):
     members: MembersHandler
     committed: OffsetsHandler
     consumers: ConsumerGroupHandler
+    streams: StreamsGroupHandler
     groups: GroupAdminHandler
     transactions: TransactionsHandler
     transaction_offsets: TransactionOffsetsHandler
@@ -147,6 +149,9 @@ def apis_of(rooms: Rooms) -> dict[int, Api]:
         ApiKey.LEAVE_GROUP: Api(begin=one.members.leave, refuse=members_handler.refuse_leave),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: Api(begin=one.consumers.heartbeat, refuse=consumer_handler.refuse_heartbeat),
         ApiKey.CONSUMER_GROUP_DESCRIBE: Api(begin=one.consumers.describe, refuse=consumer_handler.refuse_describe),
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: Api(
+            begin=one.streams.update_topology, refuse=streams_handler.refuse_topology
+        ),
         ApiKey.OFFSET_COMMIT: Api(begin=one.committed.commit, refuse=offsets_handler.refuse_commit),
         ApiKey.OFFSET_FETCH: Api(
             begin=one.committed.fetch,

@@ -26,6 +26,7 @@ from kraft.broker.groups.members_handler import MembersHandler
 from kraft.broker.groups.offsets_handler import OffsetsHandler
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import GroupsState
+from kraft.broker.groups.streams_handler import StreamsGroupHandler
 from kraft.broker.handling.coordinators import GROUP, TOPICS, TRANSACTION
 from kraft.broker.handling.purgatory import EVERY_CHANGE, Purgatory
 from kraft.broker.handling.reply_keys import Channel, Creation, Forwarded, MarkersSent, Verification
@@ -142,6 +143,7 @@ class Requests:
             members=MembersHandler(self.groups, groups, rights),
             committed=OffsetsHandler(self.groups, groups, rights),
             consumers=ConsumerGroupHandler(self.groups, groups.consumer, rights),
+            streams=StreamsGroupHandler(is_enabled=groups.streams_are_enabled, rights=rights),
             groups=GroupAdminHandler(self.groups, rights),
             transactions=coordinator,
             transaction_offsets=TransactionOffsetsHandler(self.groups, settings, rights, guards, verifier),

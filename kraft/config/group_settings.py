@@ -93,6 +93,8 @@ class GroupConfig(Struct, frozen=True, kw_only=True):
     initial_rebalance_delay_ms: int = 3000
     max_size: int = 2**31 - 1
     consumer: ConsumerGroupConfig = ConsumerGroupConfig()
+    streams_are_enabled: bool = True
+    """Whether `group.coordinator.rebalance.protocols` has the protocol of streams groups."""
 
 
 def read_groups(reader: SettingsReader) -> GroupConfig:
@@ -100,7 +102,15 @@ def read_groups(reader: SettingsReader) -> GroupConfig:
     found = reader.given(_KEYS)
     if not 0 <= found.get("compression_codec", 0) < _CODECS:
         raise reader.bad(_CODEC, "there is no such codec", hint="Allowed: 0 (none) to 4 (zstd).")
-    return GroupConfig(**found, consumer=_read_consumer(reader))
+    return GroupConfig(**found, consumer=_read_consumer(reader), streams_are_enabled=_has_protocol(reader, "streams"))
+
+
+def _has_protocol(reader: SettingsReader, name: str) -> bool:
+    """Whether the coordinators may use a protocol; without the setting they may."""
+    if _PROTOCOLS not in reader.settings:
+        return True
+    protocols: Any = reader.value(_PROTOCOLS)
+    return name in [one.lower() for one in protocols]
 
 
 def _read_consumer(reader: SettingsReader) -> ConsumerGroupConfig:
@@ -112,9 +122,7 @@ def _read_consumer(reader: SettingsReader) -> ConsumerGroupConfig:
         if unknown := [one for one in found["assignors"] if one not in ASSIGNORS]:
             key = _CONSUMER_KEYS["assignors"]
             raise reader.bad(key, f"there is no assignor {unknown[0]}", hint=f"There are {', '.join(ASSIGNORS)}.")
-    if _PROTOCOLS in reader.settings:
-        protocols: Any = reader.value(_PROTOCOLS)
-        found["is_enabled"] = "consumer" in [one.lower() for one in protocols]
+    found["is_enabled"] = _has_protocol(reader, "consumer")
     for bounded in _BOUNDED:
         values: list[Any] = [reader.value(key) if key in reader.settings else usual for key, usual in bounded]
         if not values[1] <= values[0] <= values[2]:

@@ -7,8 +7,8 @@ from typing import Final
 
 from kraft.config.definitions import GROUP, NODE
 
-_OTHERWISE: Final = {"streams.assignor.name": "group.streams.assignors"}
-_NAMES: Final = {key: _OTHERWISE.get(key, f"group.{key}") for key in GROUP}
+_OTHERWISE: Final = {"streams.assignor.name": "streams.assignors"}
+_NAMES: Final = {key: f"group.{_OTHERWISE.get(key, key)}" for key in GROUP}
 
 
 def group_synonym(key: str) -> str:

@@ -49,6 +49,9 @@ from transport.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from transport.protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
 from transport.protocol.messages.sync_group import SyncGroupRequest
 from transport.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -145,6 +148,7 @@ ROWS: Final = (
     Row(DeleteGroupsRequest(["g"]), 2, {group(DELETE): OF_GROUP}),
     Row(BEAT, 1, {group(READ): OF_GROUP, topic(DESCRIBE): OF_TOPIC}),
     Row(ConsumerGroupDescribeRequest(["g"]), 1, {group(DESCRIBE): OF_GROUP}),
+    Row(StreamsGroupTopologyDescriptionUpdateRequest("g", "m", 1), 0, {group(READ): OF_GROUP}),
     Row(InitProducerIdRequest("t", 60_000), 4, {transaction(WRITE): OF_ID}),
     Row(InitProducerIdRequest(None), 4, {cluster(AclOperation.IDEMPOTENT_WRITE): OF_CLUSTER}),
     Row(PARTITIONS, 3, {transaction(WRITE): OF_ID, topic(WRITE): OF_TOPIC}),
@@ -165,6 +169,7 @@ def world_with(*rights: Right) -> Coordinated:
     world = Coordinated(ONE, out=ONE, groups=ONE, authorizer=AuthorizerSettings())
     allow(world, *rights)
     world.brokers.change(FeatureLevelRecord(name="group.version", feature_level=1))
+    world.brokers.change(FeatureLevelRecord(name="streams.version", feature_level=1))
     return world
 
 
