@@ -7,7 +7,18 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.operate.doctor.checks import brokers, host, identity, live, logs, partitions, quorum, replicas, settings
+from kraft.operate.doctor.checks import (
+    brokers,
+    host,
+    identity,
+    internal_topics,
+    live,
+    logs,
+    partitions,
+    quorum,
+    replicas,
+    settings,
+)
 from kraft.operate.doctor.checks.check import Check
 from kraft.operate.doctor.facts.catalog import CATALOG
 from kraft.operate.doctor.facts.finding import RANK, Finding, Need
@@ -20,6 +31,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *settings.CHECKS,
     *brokers.CHECKS,
     *partitions.CHECKS,
+    *internal_topics.CHECKS,
     *replicas.CHECKS,
     *host.CHECKS,
     *live.CHECKS,

@@ -55,3 +55,10 @@ def test_at_most_six_files_change_for_an_api() -> None:
     whole = (ROOT / "kraft" / "broker" / "requests.py").read_text()
     named = set(re.findall(r"ApiKey\.([A-Z_]+)", whole))
     assert named <= {"PRODUCE"}, "an API is named outside of the table"
+
+
+def test_groups_that_do_not_exist_here_are_not_advertised():
+    """Clients of share and streams groups end at once, with the reason, instead of waiting for a coordinator."""
+    names = {key.name for key in REQUESTS.apis}
+    assert not [name for name in names if "SHARE" in name or "STREAMS" in name]
+    assert {"CONSUMER_GROUP_HEARTBEAT", "JOIN_GROUP", "INIT_PRODUCER_ID"} <= names

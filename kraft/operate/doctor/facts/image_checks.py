@@ -66,6 +66,25 @@ IMAGE_CHECKS: Final = (
         source="Kafka's defaults are for single nodes",
     ),
     Described(
+        id="internal-cleanup",
+        title="cleanup.policy of __consumer_offsets or __transaction_state is not compact.",
+        severity="error",
+        consequence="Committed offsets and states of transactions are deleted when their segments are old: groups "
+        "begin anew. Without any compaction the topic grows without end.",
+        remedy="kraft configs set topic __consumer_offsets cleanup.policy=compact",
+        source="Kafka's GroupCoordinatorConfig, TransactionLog: both make their topics so",
+    ),
+    Described(
+        id="internal-partitions",
+        title="__consumer_offsets or __transaction_state has another number of partitions than brokers are told.",
+        severity="warn",
+        consequence="Partitions that were added after the first use change the coordinators of groups and "
+        "transactional ids: what was committed before seems lost. A setting that was changed is without effect.",
+        remedy="offsets.topic.num.partitions=N in the configurations of all brokers, with the number that the topic "
+        "has; kraft groups reset GROUP --from-file FILE --execute commits lost offsets again",
+        source="Kafka's GroupCoordinator: a group belongs to partition abs(hash(id)) % the number of partitions",
+    ),
+    Described(
         id="leader-skew",
         title="Leaders are not the preferred replicas, or one broker leads far more than its share.",
         severity="info",
