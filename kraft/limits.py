@@ -295,6 +295,12 @@ TRANSACTION_PARTITIONS: Final = 10_000
 """The partitions of one transaction: each one that is added writes all of them again. Kafka bounds only the record."""
 TRANSACTION_STATE_BYTES: Final = 256 * MIB
 """What the transactional ids that a broker coordinates may take before it accepts no new one: clients choose them."""
+GROUP_STATE_BYTES: Final = 512 * MIB
+"""What the groups and offsets that a broker coordinates may take before it accepts no new group, member or offset, and
+no longer ones: clients choose all of them.
+"""
+ASSIGNMENT_BYTES_PER_MEMBER: Final = 4096
+"""What an assignment may have for each member even then."""
 TRANSACTION_GUARDS: Final = 10_000
 """The guards of transactions: a producer that is verified and then sends nothing leaves one. The oldest goes first."""
 FINDINGS: Final = 1000

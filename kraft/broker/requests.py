@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from msgspec import structs
 
+from kraft import limits
 from kraft.access.authorizer import AclOperation, AclResource, Denial
 from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
@@ -112,7 +113,7 @@ class Requests:
         self.groups: CoordinatorRuntime[GroupsState] = CoordinatorRuntime(
             TOPICS[GROUP],
             manager,
-            lambda _: GroupShard(groups, self.groups_counted),
+            lambda _: GroupShard(groups, self.groups_counted, self._are_groups_full),
             CoordinatorSettings(write_timeout_ms=groups.commit_timeout_ms, codec=groups.compression_codec),
             Random(f"{seed}/groups"),
         )
@@ -168,6 +169,14 @@ class Requests:
         self._long_ms = NEVER_MS
         """When they go on: other requests have their turns before."""
         self._turns = 0
+
+    def _are_groups_full(self) -> bool:
+        """Whether the groups take so much memory that no new ones are accepted."""
+        held = 0
+        for one in self.groups.partitions.values():
+            assert isinstance(one.shard, GroupShard), one.shard
+            held += one.state.bytes + one.shard.classic.bytes
+        return held > limits.GROUP_STATE_BYTES
 
     @property
     def waiting(self) -> int:

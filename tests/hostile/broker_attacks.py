@@ -358,15 +358,15 @@ BROKER_ATTACKS: Final[dict[str, BrokerAttack]] = {
 }
 
 
-def main() -> None:
-    """Run one attack, and print what it did."""
+def main(attacks: dict[str, BrokerAttack]) -> None:
+    """Run one of these attacks, and print what it did."""
     name, target = sys.argv[1], convert(json.loads(sys.argv[2]), BrokerTarget, strict=False)
     attacker = BrokerAttacker(target)
-    BROKER_ATTACKS[name](attacker)
+    attacks[name](attacker)
     print(json.dumps(attacker.did))
     sys.stdout.flush()
     os._exit(0)  # Connections that are still open end with the process.
 
 
 if __name__ == "__main__":
-    main()
+    main(BROKER_ATTACKS)

@@ -18,6 +18,7 @@ from typing import Final, Self
 
 import pytest
 from broker_attacks import BROKER_ATTACKS, BrokerTarget
+from coordinator_attacks import COORDINATOR_ATTACKS
 from kafka_or_skip import found_or_skipped
 from msgspec import Struct
 from msgspec import json as msgspec_json
@@ -27,13 +28,28 @@ from scenario_cluster import MAKES, Cluster, Topic, scenario_cluster
 from transport.protocol.errors import Error
 
 HERE: Final = Path(__file__).parent
+ATTACKS: Final = dict.fromkeys(BROKER_ATTACKS, "broker_attacks.py") | dict.fromkeys(
+    COORDINATOR_ATTACKS, "coordinator_attacks.py"
+)
+"""The program of each attack."""
 PATHS: Final = (HERE, HERE.parent)
 SLICE_SECONDS: Final = 1.0
 SLICE_SCALE: Final = 0.05
 SOAK_SECONDS: Final = 10.0
 QUIET_WRITES: Final = 20
-MEMORY_MIB: Final = 400
-"""The most that a broker may have resident during an attack. At rest it has some 60."""
+MEMORY_MIB: Final = dict.fromkeys(BROKER_ATTACKS, 400) | dict.fromkeys(COORDINATOR_ATTACKS, 900)
+"""The most that a broker may have resident during an attack. At rest it has some 60; groups may take 512 by their own
+count.
+"""
+SLICE: Final = (
+    *BROKER_ATTACKS,
+    *("offset_floods", "consumer_floods", "odd_requests"),
+    *(
+        pytest.param(one, marks=pytest.mark.soak)
+        for one in COORDINATOR_ATTACKS
+        if one not in {"offset_floods", "consumer_floods", "odd_requests"}
+    ),
+)
 LONGEST_TURN_MS: Final = {SLICE_SCALE: 500, 1.0: 150}
 """Turns are bounded by 50 ms of work. The wall says more where the machine is busy: most of all beside other tests."""
 TIMES_THE_JVM: Final = 3
@@ -126,7 +142,7 @@ class Attacked:
 def run_attack(name: str, target: BrokerTarget) -> dict[str, int]:
     """Run the attack in a process of its own to its end; what it did."""
     done = subprocess.run(
-        [sys.executable, str(HERE / "broker_attacks.py"), name, msgspec_json.encode(target).decode()],
+        [sys.executable, str(HERE / ATTACKS[name]), name, msgspec_json.encode(target).decode()],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, PATHS))},
         capture_output=True,
         text=True,
@@ -195,7 +211,7 @@ def check(attacked: Attacked, name: str, *, seconds: float, scale: float) -> See
     """An attack on brokers of ours, with the bounds that we promise."""
     try:
         seen = attack(attacked.current(), name, seconds=seconds, scale=scale)
-        assert max(seen.peaks.values()) <= MEMORY_MIB, seen
+        assert max(seen.peaks.values()) <= MEMORY_MIB[name], seen
         assert max(seen.turns, default=0) <= LONGEST_TURN_MS[scale], seen
     except BaseException:
         attacked.end()
@@ -217,7 +233,7 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     attacked.end()
 
 
-@pytest.mark.parametrize("name", BROKER_ATTACKS)
+@pytest.mark.parametrize("name", SLICE)
 def test_each_attack_for_a_short_time(ours: Attacked, name: str) -> None:
     """A twentieth of the size that once froze a broker, for a moment each."""
     check(ours, name, seconds=SLICE_SECONDS, scale=SLICE_SCALE)
@@ -225,7 +241,7 @@ def test_each_attack_for_a_short_time(ours: Attacked, name: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.kafka
-@pytest.mark.parametrize("name", BROKER_ATTACKS)
+@pytest.mark.parametrize("name", ATTACKS)
 def test_a_client_waits_as_briefly_as_with_kafka(ours: Attacked, jvm: Attacked, name: str) -> None:
     """The full size, on brokers of both makes: the longest write takes at most three times as long with ours."""
     mine = check(ours, name, seconds=SOAK_SECONDS, scale=1.0)

@@ -5,20 +5,28 @@ Each method is one operation on a partition. What waits for other members is hel
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from random import Random
 from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.runtime import TRANSLATED
 from kraft.broker.coordinator.shard import HELD, NOTHING, Context, Operation, Record
-from kraft.broker.groups.classic_group import ClassicGroup, GroupState, Member, Protocols
+from kraft.broker.groups.classic_group import ClassicGroup, GroupState, Member, Protocols, member_bytes
 from kraft.broker.groups.consumer.group import Counted
 from kraft.broker.groups.state import GroupsState
 from kraft.config.group_settings import GroupConfig
-from kraft.limits import GLANCES_PER_UNIT, GROUP_MEMBERS, GROUPS_PER_PARTITION, PENDING_MEMBERS
+from kraft.limits import (
+    ASSIGNMENT_BYTES_PER_MEMBER,
+    GLANCES_PER_UNIT,
+    GROUP_MEMBERS,
+    GROUPS_PER_PARTITION,
+    PENDING_MEMBERS,
+)
 from kraft.wire import WireRequest
 from metadata_log.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from transport.protocol.errors import Error
@@ -108,12 +116,27 @@ class ClassicGroups:
     Args:
         settings: The settings.
         counted: What the groups of the broker have done.
+        is_full: Whether the groups of the broker take as much memory as they may.
     """
 
-    def __init__(self, settings: GroupConfig, counted: Counted) -> None:
+    def __init__(self, settings: GroupConfig, counted: Counted, is_full: Callable[[], bool] = lambda: False) -> None:
         self._settings = settings
         self.counted = counted
+        self.is_full = is_full
         self.live: dict[str, ClassicGroup] = {}
+        self.bytes = 0
+        """What they take of memory."""
+        self._weighed: dict[str, int] = {}
+        """What of that each group takes, as of when it was looked at last."""
+
+    def weigh(self, group_id: str) -> None:
+        """A group may take more or less memory than before."""
+        group = self.live.get(group_id)
+        if group is None:
+            self.bytes -= self._weighed.pop(group_id, 0)
+        else:
+            self.bytes += group.bytes - self._weighed.get(group_id, 0)
+            self._weighed[group_id] = group.bytes
 
     def find(self, group_id: str, state: GroupsState) -> ClassicGroup | None:
         """A classic group; None if there is none of this name."""
@@ -126,6 +149,7 @@ class ClassicGroups:
         group = ClassicGroup.of(group_id, recorded)
         if group.members:
             self.live[group_id] = group
+            self.weigh(group_id)
         return group
 
     def start(self, group_id: str, context: Context) -> Operation:
@@ -146,6 +170,7 @@ class ClassicGroups:
             context.timers.cancel(session(group, member_id))
         context.timers.cancel(GroupTimer("join", group_id))
         context.timers.cancel(GroupTimer("sync", group_id))
+        self.weigh(group_id)
 
     def end(self, group_id: str, error: Error, context: Context) -> None:
         """A group becomes one of another type: whoever waits gets an error."""
@@ -158,6 +183,7 @@ class ClassicGroups:
     def adopt(self, group: ClassicGroup, context: Context, *, rebalances: bool) -> Operation:
         """Go on with a group that was one of another type."""
         self.live[group.group_id] = group
+        self.weigh(group.group_id)
         for member in group.members.values():
             self._restart(group, member, context)
         return self._rebalance(group, context) if rebalances else NOTHING
@@ -169,6 +195,7 @@ class ClassicGroups:
             for member in group.members.values():
                 self._refuse_waiting(group, member, Error.NOT_COORDINATOR, context)
             context.budget.take(1 + len(group.members) // GLANCES_PER_UNIT)
+            self.weigh(group_id)
             del group
             yield None
 
@@ -201,12 +228,13 @@ class ClassicGroups:
         if group is None:
             if message.member_id != NO_MEMBER:
                 raise ApiError(Error.UNKNOWN_MEMBER_ID)
-            if len(context.state.groups) >= GROUPS_PER_PARTITION:
+            if len(context.state.groups) >= GROUPS_PER_PARTITION or self.is_full():
                 raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
             group = ClassicGroup(message.group_id, context.now_ms)
         operation = self._joining(group, request, message, context)
         if group.members or group.pending:
             self.live[group.group_id] = group
+        self.weigh(group.group_id)
         if not is_new or operation.records:
             return operation
         empty = GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=group.state_ms)
@@ -233,11 +261,14 @@ class ClassicGroups:
             return Operation(result=joined(request, error, member_id))
 
         if self._is_full(group, message.member_id):
-            group.pending.pop(message.member_id, None)
+            group.forget(message.member_id)
             return refused(Error.GROUP_MAX_SIZE_REACHED, NO_MEMBER)
         protocols = tuple((one.name, bytes(one.metadata)) for one in message.protocols)
         if not group.supports(message.protocol_type, protocols):
             return refused(Error.INCONSISTENT_GROUP_PROTOCOL)
+        before = group.members.get(message.member_id)
+        if (before is None or member_bytes(protocols) > member_bytes(before.protocols)) and self.is_full():
+            return refused(Error.GROUP_MAX_SIZE_REACHED)
         instance_id = message.group_instance_id
         if message.member_id == NO_MEMBER:
             number = random_uuid(context.rng)
@@ -247,7 +278,7 @@ class ClassicGroups:
             if instance_id is None and request.version >= KNOWN_IDS_SINCE:
                 if len(group.pending) >= PENDING_MEMBERS:
                     return refused(Error.GROUP_MAX_SIZE_REACHED)
-                group.pending[new_id] = None
+                group.expect(new_id)
                 context.timers.set(session(group, new_id), context.now_ms + message.session_timeout_ms)
                 return refused(Error.MEMBER_ID_REQUIRED, new_id)
             return self._enter(group, request, message, new_id, protocols, context)
@@ -485,10 +516,17 @@ class ClassicGroups:
             context.timers.cancel(GroupTimer("sync", group.group_id))
         if group.state is GroupState.STABLE:
             return Operation(result=synced(request, Error.NONE, group, member))
+        leads = group.leader == member.member_id
+        size = sum(len(one.assignment) for one in message.assignments)
+        if leads and size > ASSIGNMENT_BYTES_PER_MEMBER * len(group.members) and self.is_full():
+            raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
+        if message.assignments and not leads:
+            # Only the leader's count: those of others are not kept while they wait.
+            request = structs.replace(request, message=structs.replace(message, assignments=[]))
         if member.sync is not None:
             context.answer(member.sync, synced(member.sync, Error.REBALANCE_IN_PROGRESS))
         member.sync = request
-        if group.leader != member.member_id:
+        if not leads:
             return Operation(result=HELD)
         assignments = {one.member_id: bytes(one.assignment) for one in message.assignments}
         record = Record(GroupMetadataKey(group=group.group_id), group.recorded(assignments))
@@ -554,7 +592,7 @@ class ClassicGroups:
                 else:
                     leaving[known] = None
             elif one.member_id in group.pending:
-                group.pending.pop(one.member_id)
+                group.forget(one.member_id)
                 context.timers.cancel(session(group, one.member_id))
                 has_forgotten = True
             else:
@@ -565,6 +603,7 @@ class ClassicGroups:
         for member_id in leaving:
             self._remove(group, member_id, context)
         following = self._after_removal(group, context) if leaving or has_forgotten else NOTHING
+        self.weigh(group.group_id)
         return Operation(following.records, left(request, Error.NONE, answers), following.on_end)
 
     def _remove(self, group: ClassicGroup, member_id: str, context: Context) -> None:
@@ -589,8 +628,11 @@ class ClassicGroups:
     def on_timer(self, timer: GroupTimer, context: Context) -> Operation:
         """A timer of a classic group has ended."""
         group = self.live.get(timer.group_id)
-        if group is None:
-            return NOTHING
+        operation = NOTHING if group is None else self._on_timer(group, timer, context)
+        self.weigh(timer.group_id)
+        return operation
+
+    def _on_timer(self, group: ClassicGroup, timer: GroupTimer, context: Context) -> Operation:
         match timer.kind:
             case "session":
                 return self._expire_session(group, timer.member_id, context)
@@ -615,7 +657,7 @@ class ClassicGroups:
 
     def _expire_session(self, group: ClassicGroup, member_id: str, context: Context) -> Operation:
         if member_id in group.pending:
-            del group.pending[member_id]
+            group.forget(member_id)
             return self._after_removal(group, context) if group.state not in _COMPLETED else NOTHING
         member = group.members.get(member_id)
         if member is None or (not member.is_new and (member.join is not None or member.sync is not None)):

@@ -22,6 +22,9 @@ CONSUMER: Final = "consumer"
 _VERSION_BYTES: Final = 2
 _COUNT: Final = struct.Struct(">i")
 _SIZE: Final = struct.Struct(">h")
+_MEMBER_BYTES: Final = 2000
+_PENDING_BYTES: Final = 500
+"""What a member, or an id that was given out, takes of memory besides what the client has sent."""
 Protocols = tuple[tuple[str, bytes], ...]
 """The names and the metadata of what a member can do, best first."""
 
@@ -81,6 +84,8 @@ class ClassicGroup:
         """The members of which this generation has not seen a SyncGroup."""
         self.waiting = 0
         """How many members wait for the others."""
+        self.bytes = 0
+        """What the members take of memory: clients decide how long everything is."""
         self.is_extended = False
         """Whether another member has joined since the first rebalance began to wait (`newMemberAdded`)."""
         self.delay_ms = self.remaining_ms = 0
@@ -145,6 +150,17 @@ class ClassicGroup:
 
     # ---------------------------------------------------------------------------------------------------------- members
 
+    def expect(self, member_id: str) -> None:
+        """A member id was given out."""
+        self.pending[member_id] = None
+        self.bytes += _PENDING_BYTES + len(member_id)
+
+    def forget(self, member_id: str) -> None:
+        """A member id that was given out, which may be unknown, is used or not wanted any more."""
+        if member_id in self.pending:
+            del self.pending[member_id]
+            self.bytes -= _PENDING_BYTES + len(member_id)
+
     def add(self, member: Member, protocol_type: str) -> None:
         """Add a member. The first one decides the type of the group, and leads it."""
         if not self.members:
@@ -156,11 +172,12 @@ class ClassicGroup:
             self.static[member.instance_id] = member.member_id
         self._count(member.protocols, 1)
         self.waiting += member.join is not None
-        self.pending.pop(member.member_id, None)
+        self.bytes += member_bytes(member.protocols)
+        self.forget(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
         """Remove a member, or a member id that was given out; what waits for the member is left to the caller."""
-        self.pending.pop(member_id, None)
+        self.forget(member_id)
         self.unsynced.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
@@ -168,6 +185,7 @@ class ClassicGroup:
         if member.instance_id is not None:
             self.static.pop(member.instance_id, None)
         self._count(member.protocols, -1)
+        self.bytes -= member_bytes(member.protocols)
         self.waiting -= member.join is not None
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
@@ -190,6 +208,7 @@ class ClassicGroup:
         """A member has joined again."""
         self._count(member.protocols, -1)
         self._count(protocols, 1)
+        self.bytes += member_bytes(protocols) - member_bytes(member.protocols)
         member.protocols = protocols
         member.rebalance_timeout_ms, member.session_timeout_ms = rebalance_timeout_ms, session_timeout_ms
 
@@ -286,6 +305,11 @@ class ClassicGroup:
                 return None
             found.update(topics)
         return frozenset(found)
+
+
+def member_bytes(protocols: Protocols) -> int:
+    """What a member with these protocols takes of memory."""
+    return _MEMBER_BYTES + sum([len(name) + len(data) for name, data in protocols])
 
 
 def topics_of(subscription: bytes) -> list[str] | None:

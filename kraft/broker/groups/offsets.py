@@ -28,6 +28,8 @@ MISSING_GROUPS_SINCE: Final = 9
 NO_OFFSET: Final = -1
 NO_GENERATION: Final = -1
 NO_RETENTION: Final = -1
+PLAIN_METADATA: Final = 100
+"""The characters beside an offset that are accepted also when there is no more room for groups."""
 NO_GROUPS: Final[Map[str, Offsets]] = Map()
 
 
@@ -68,7 +70,7 @@ def may_commit(committer: Committer, groups: ClassicGroups, context: Context) ->
         if generation >= 0:
             is_told = committer.version >= MISSING_GROUPS_SINCE
             raise ApiError(Error.GROUP_ID_NOT_FOUND if is_told else Error.ILLEGAL_GENERATION)
-        if len(context.state.groups) >= GROUPS_PER_PARTITION:
+        if len(context.state.groups) >= GROUPS_PER_PARTITION or groups.is_full():
             raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
         return None
     if generation < 0 and group.state is GroupState.EMPTY:
@@ -119,10 +121,12 @@ def commit(
     records: list[Record] = []
     known = context.state.offsets.get(committer.group_id, NO_OFFSETS)
     room = OFFSETS_PER_GROUP - len(known)
+    pending, pending_room = NO_OFFSETS, 0
     if committer.producer is not None:
-        pending = context.state.open.get(committer.producer[0], NO_GROUPS)
-        known = pending.get(committer.group_id, NO_OFFSETS)
-        room = min(room, OFFSETS_PER_TRANSACTION - sum(map(len, pending.values())))
+        open_groups = context.state.open.get(committer.producer[0], NO_GROUPS)
+        pending = open_groups.get(committer.group_id, NO_OFFSETS)
+        pending_room = OFFSETS_PER_TRANSACTION - sum(map(len, open_groups.values()))
+    is_full: bool | None = None
     for one in commits:
         place = one.topic, one.partition
         if check is not None:
@@ -131,8 +135,17 @@ def commit(
         room -= place not in known
         if units(one.metadata) > settings.metadata_max_characters:
             errors[place] = Error.OFFSET_METADATA_TOO_LARGE
-        elif room < 0 and place not in known:
+            continue
+        is_new = place not in known
+        if is_full is None and (is_new or len(one.metadata) > PLAIN_METADATA):
+            is_full = groups.is_full()
+        if committer.producer is not None and place not in pending:
+            is_new = is_new or pending_room <= 0
+            pending_room -= 1
+        if is_new and (room < 0 or pending_room < 0 or is_full):
             errors[place] = Error.INVALID_COMMIT_OFFSET_SIZE
+        elif is_full and len(one.metadata) > PLAIN_METADATA:
+            errors[place] = Error.OFFSET_METADATA_TOO_LARGE
         else:
             records.append(
                 Record(

@@ -51,14 +51,15 @@ class GroupShard:
     Args:
         settings: The settings.
         counted: What the groups of the broker have done.
+        is_full: Whether the groups of the broker take as much memory as they may.
     """
 
     kinds = CONSUMER_OFFSETS
 
-    def __init__(self, settings: GroupConfig, counted: Counted) -> None:
+    def __init__(self, settings: GroupConfig, counted: Counted, is_full: Callable[[], bool] = lambda: False) -> None:
         self._settings = settings
-        self.classic = ClassicGroups(settings, counted)
-        self.consumer = ConsumerGroups(settings.consumer, self._downgrade, counted)
+        self.classic = ClassicGroups(settings, counted, is_full)
+        self.consumer = ConsumerGroups(settings.consumer, self._downgrade, counted, is_full)
         self._expiring: Sweep | None = None
         """The walk that looks for old offsets."""
         self._deleting: Sweep | None = None
@@ -129,7 +130,11 @@ class GroupShard:
         group = consumer_group(context.state, group_id)
         classic = self.classic.find(group_id, context.state) if group is None and message.member_epoch == 0 else None
         if classic is None:
-            if group is None and message.member_epoch == 0 and len(context.state.groups) >= GROUPS_PER_PARTITION:
+            if (
+                group is None
+                and message.member_epoch == 0
+                and (len(context.state.groups) >= GROUPS_PER_PARTITION or self.classic.is_full())
+            ):
                 raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
             return self.consumer.heartbeat(group, request, may_describe, context)
         if classic.state is GroupState.EMPTY:

@@ -17,6 +17,10 @@ from kraft.limits import OFFSETS_ENDED_PER_STEP
 from metadata_log.errors import ReplayError
 from metadata_log.image.persistent_map import Map, keys_in_order_by_runs, with_changes, with_entry, without_key
 from metadata_log.records.consumer_offsets import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
@@ -65,6 +69,8 @@ class GroupsState(Struct, frozen=True):
     """The offsets of open transactions, by producer id and group."""
     producers: Map[str, tuple[int, ...]] = Map()
     """The producers with such offsets, by group."""
+    bytes: int = 0
+    """What all that takes of memory, about."""
 
     def is_pending(self, group: str, place: Place) -> bool:
         """Whether an open transaction has an offset of a partition."""
@@ -89,6 +95,66 @@ def consumer_group(state: GroupsState, group_id: str) -> ConsumerGroup | None:
     return group if isinstance(group, ConsumerGroup) else None
 
 
+_OFFSET_BYTES: Final = 400
+_GROUP_BYTES: Final = 1200
+_MEMBER_BYTES: Final = 800
+_PARTITION_BYTES: Final = 100
+_NAME_BYTES: Final = 60
+"""What each of these takes besides the texts and bytes that clients choose."""
+
+
+def _offset_bytes(offsets: Offsets, place: Place) -> int:
+    known = offsets.get(place)
+    return 0 if known is None else _OFFSET_BYTES + len(known.metadata)
+
+
+def group_bytes(group: Group | None) -> int:
+    """What a classic group takes; for a consumer group its own, without members."""
+    if group is None:
+        return 0
+    if isinstance(group, ConsumerGroup):
+        return _GROUP_BYTES + len(group.group_id)
+    return _GROUP_BYTES + sum(
+        [
+            _MEMBER_BYTES + len(one.member_id) + len(one.client_id) + len(one.subscription) + len(one.assignment)
+            for one in group.members
+        ]
+    )
+
+
+def _consumer_bytes(group: Group | None, key: GroupKey) -> int:
+    """What a consumer group has of what a record is about."""
+    own = group_bytes(group)
+    if not isinstance(group, ConsumerGroup):
+        return own
+    match key:
+        case ConsumerGroupRegularExpressionKey():
+            found = group.resolved.get(key.regular_expression)
+            return own + (0 if found is None else _NAME_BYTES * len(found.topics) + len(key.regular_expression))
+        case ConsumerGroupTargetAssignmentMemberKey():
+            target = group.targets.get(key.member_id, {})
+            return own + _PARTITION_BYTES * sum(map(len, target.values()))
+        case ConsumerGroupCurrentMemberAssignmentKey():
+            member = group.members.get(key.member_id)
+            held = () if member is None else (*member.assigned.values(), *member.revoking.values())
+            return own + _PARTITION_BYTES * sum(map(len, held))
+        case ConsumerGroupMemberMetadataKey():
+            member = group.members.get(key.member_id)
+            if member is None:
+                return own
+            protocols = () if member.classic is None else member.classic.supported_protocols
+            return own + (
+                _MEMBER_BYTES
+                + len(member.member_id)
+                + len(member.client_id)
+                + len(member.regex or "")
+                + _NAME_BYTES * len(member.names)
+                + sum(map(len, member.names))
+                + sum([len(one.metadata) for one in protocols])
+            )
+    return own
+
+
 def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: int) -> GroupsState:
     """The state after a record."""
     match record.key:
@@ -104,7 +170,8 @@ def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: 
             if record.value is None:
                 return without_group(state, group)
             assert isinstance(record.value, GroupMetadataValue), record
-            return structs.replace(state, groups=with_entry(state.groups, group, record.value))
+            size = state.bytes + group_bytes(record.value) - group_bytes(state.groups.get(group))
+            return structs.replace(state, groups=with_entry(state.groups, group, record.value), bytes=size)
         case key if isinstance(key, GroupKey):
             return _with_consumer_record(state, key, record.value)
     return state
@@ -116,15 +183,20 @@ def _with_consumer_record(state: GroupsState, key: GroupKey, value: Message | No
         if known.members or known.protocol_type:
             raise ReplayError(f"group {key.group_id} is a classic group, and has a {type(key).__name__}")
         known = None
+    before = _consumer_bytes(known or state.groups.get(key.group_id), key)
     group = replay(known, key, value)
     if group is None:
         return without_group(state, key.group_id)
-    return structs.replace(state, groups=with_entry(state.groups, key.group_id, group))
+    size = state.bytes + _consumer_bytes(group, key) - before
+    return structs.replace(state, groups=with_entry(state.groups, key.group_id, group), bytes=size)
 
 
 def without_group(state: GroupsState, group: str) -> GroupsState:
     """The state without a group, which may be missing; its offsets stay."""
-    return structs.replace(state, groups=without_key(state.groups, group)) if group in state.groups else state
+    known = state.groups.get(group)
+    if known is None:
+        return state
+    return structs.replace(state, groups=without_key(state.groups, group), bytes=state.bytes - group_bytes(known))
 
 
 def _offset_of(value: object, record_offset: int) -> Offset:
@@ -147,18 +219,24 @@ def _offset_of(value: object, record_offset: int) -> Offset:
 
 
 def _with_offset(state: GroupsState, group: str, place: Place, value: Offset, producer_id: int) -> GroupsState:
-    groups = state.groups
+    groups, size = state.groups, state.bytes + _OFFSET_BYTES + len(value.metadata)
     if group not in groups:
         groups = with_entry(groups, group, SIMPLE)
+        size += group_bytes(SIMPLE)
     if producer_id == NO_PRODUCER:
-        known = with_entry(state.offsets.get(group, NO_OFFSETS), place, value)
-        return structs.replace(state, groups=groups, offsets=with_entry(state.offsets, group, known))
+        offsets = state.offsets.get(group, NO_OFFSETS)
+        size -= _offset_bytes(offsets, place)
+        known = with_entry(offsets, place, value)
+        return structs.replace(state, groups=groups, offsets=with_entry(state.offsets, group, known), bytes=size)
     of_producer = state.open.get(producer_id, Map())
     producers = state.producers.get(group, ())
-    pending = with_entry(of_producer.get(group, NO_OFFSETS), place, value)
+    offsets = of_producer.get(group, NO_OFFSETS)
+    size -= _offset_bytes(offsets, place)
+    pending = with_entry(offsets, place, value)
     return structs.replace(
         state,
         groups=groups,
+        bytes=size,
         open=with_entry(state.open, producer_id, with_entry(of_producer, group, pending)),
         producers=state.producers
         if producer_id in producers
@@ -169,11 +247,15 @@ def _with_offset(state: GroupsState, group: str, place: Place, value: Offset, pr
 def _without_offset(state: GroupsState, group: str, place: Place) -> GroupsState:
     known = state.offsets.get(group, NO_OFFSETS)
     if place in known:
-        state = structs.replace(state, offsets=_with_or_without(state.offsets, group, without_key(known, place)))
+        size = state.bytes - _offset_bytes(known, place)
+        offsets = _with_or_without(state.offsets, group, without_key(known, place))
+        state = structs.replace(state, offsets=offsets, bytes=size)
     for producer_id in state.producers.get(group, ()):
         pending = state.open[producer_id][group]
         if place in pending:
+            size = state.bytes - _offset_bytes(pending, place)
             state = _with_pending(state, producer_id, group, without_key(pending, place))
+            state = structs.replace(state, bytes=size)
     return state
 
 
@@ -202,17 +284,19 @@ def end_transaction(state: GroupsState, producer_id: int, *, is_commit: bool) ->
     """
     for group, pending in state.open.get(producer_id, Map[str, Offsets]()).items():
         state = _with_pending(state, producer_id, group, NO_OFFSETS)
-        if is_commit:
-            known = state.offsets.get(group, NO_OFFSETS)
-            entries = iter(pending.items())
-            while some := list(islice(entries, OFFSETS_ENDED_PER_STEP)):
+        known, size = state.offsets.get(group, NO_OFFSETS), state.bytes
+        entries = iter(pending.items())
+        while some := list(islice(entries, OFFSETS_ENDED_PER_STEP)):
+            size -= sum([_offset_bytes(pending, place) for place, _ in some])
+            if is_commit:
                 newer = {
                     place: value
                     for place, value in some
                     if place not in known or value.record_offset > known[place].record_offset
                 }
+                size += sum([_offset_bytes(pending, one) - _offset_bytes(known, one) for one in newer])
                 known = with_changes(known, newer)
-                yield None
-            state = structs.replace(state, offsets=with_entry(state.offsets, group, known))
-        yield None
+            yield None
+        offsets = with_entry(state.offsets, group, known) if is_commit else state.offsets
+        state = structs.replace(state, offsets=offsets, bytes=size)
     return state

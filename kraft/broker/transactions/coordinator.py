@@ -193,8 +193,10 @@ class TransactionsHandler:
             return (yield from self._add_for_brokers(request, message, image, now_ms))
         topics = message.v3_and_below_topics
         name = message.v3_and_below_transactional_id
-        partitions, errors = yield from self._objections(request, topics, image)
-        if not self._may_write(request, name):
+        partitions = yield from _partitions_of(topics)
+        if self._may_write(request, name):
+            errors = yield from self._objections(request, topics, partitions, image)
+        else:
             errors = dict.fromkeys(partitions, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
         def answer(found: Mapping[TopicPartition, Error], otherwise: Error) -> None:
@@ -210,17 +212,20 @@ class TransactionsHandler:
         return None
 
     def _objections(
-        self, request: WireRequest, topics: Sequence[adding.AddPartitionsToTxnTopic], image: MetadataImage
-    ) -> Handling[tuple[frozenset[TopicPartition], dict[TopicPartition, Error]]]:
-        """The partitions that a client names, and why it may not add some of them."""
-        partitions = yield from _partitions_of(topics)
+        self,
+        request: WireRequest,
+        topics: Sequence[adding.AddPartitionsToTxnTopic],
+        partitions: frozenset[TopicPartition],
+        image: MetadataImage,
+    ) -> Handling[dict[TopicPartition, Error]]:
+        """Why a client may not add some of the partitions that it names."""
         errors = yield from _unknown(partitions, image)
         for topic in topics:
             yield None
             is_allowed = self._rights(request, AclOperation.WRITE, AclResource.TOPIC, topic.name)
             if not is_allowed or topic.name in INTERNAL_TOPICS:
                 errors |= {(topic.name, number): Error.TOPIC_AUTHORIZATION_FAILED for number in topic.partitions}
-        return partitions, errors
+        return errors
 
     def _add_for_brokers(
         self, request: WireRequest, message: adding.AddPartitionsToTxnRequest, image: MetadataImage, now_ms: int

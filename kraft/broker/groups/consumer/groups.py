@@ -69,9 +69,17 @@ class ConsumerGroups:
         settings: The settings.
         downgrade: Makes a classic group of what remains of a group without these members, if it may become one.
         counted: What the groups of the broker have done.
+        is_full: Whether the groups of the broker take as much memory as they may.
     """
 
-    def __init__(self, settings: ConsumerGroupConfig, downgrade: Downgrade, counted: Counted) -> None:
+    def __init__(
+        self,
+        settings: ConsumerGroupConfig,
+        downgrade: Downgrade,
+        counted: Counted,
+        is_full: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._is_full = is_full
         self._settings = settings
         self._counted = counted
         self._downgrade = downgrade
@@ -118,6 +126,8 @@ class ConsumerGroups:
         owned = _owned(message)
         member = self._known(draft, message, message.member_id or str(random_uuid(context.rng)), owned)
         updated = _merged(member, request, message)
+        if len(updated.names) > len(member.names) and self._is_full():
+            raise ApiError(Error.GROUP_MAX_SIZE_REACHED, "The groups of the broker take as much memory as they may.")
         updated = self.apply(draft, member, updated, owned, may_describe, context)
         group_id, member_id = group.group_id, updated.member_id
         self.watch(Watch.SESSION, group_id, member_id, self.session_ms(group_id, context.image), context)
@@ -142,6 +152,8 @@ class ConsumerGroups:
         most = min(self._settings.max_size, GROUP_MEMBERS)
         if len(group.members) >= most and member_id not in group.members:
             raise ApiError(Error.GROUP_MAX_SIZE_REACHED, f"The group has {most} members, and may have no more.")
+        if member_id not in group.members and self._is_full():
+            raise ApiError(Error.GROUP_MAX_SIZE_REACHED, "The groups of the broker take as much memory as they may.")
 
     def _known(
         self, draft: Draft, message: ConsumerGroupHeartbeatRequest, member_id: str, owned: PartitionsByTopic | None

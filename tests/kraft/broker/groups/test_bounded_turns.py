@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from group_clients import GROUPS, GROUPS_KEY, ORDERS, REPLICATED, GroupBrokers, committing
+import pytest
+from group_clients import GROUPS, GROUPS_KEY, ORDERS, REPLICATED, GroupBrokers, committing, joining
 from request_brokers import topic_id
 
+from kraft import limits
 from kraft.broker.coordinator.budget import Budget
 from kraft.broker.groups.offsets import Commit, Committer, commit
+from kraft.broker.groups.shard import GroupShard
+from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.config.group_settings import GroupConfig
 from kraft.limits import COMMITS_PER_STEP, COORDINATOR_UNITS_PER_TURN, OFFSETS_PER_TRANSACTION
 from metadata_log.records.batch_builder import write_batch
@@ -206,6 +210,66 @@ def test_a_transaction_has_a_bounded_number_of_offsets() -> None:
         turns.settle()
     assert all(set(one.values()) == {Error.NONE} for one in results[:-1])
     assert set(results[-1].values()) == {Error.INVALID_COMMIT_OFFSET_SIZE}
+
+
+def held(turns: Turns) -> int:
+    """What the groups take of memory, as they count it."""
+    one = turns.brokers.requests[101].groups.partitions[0]
+    assert isinstance(one.shard, GroupShard)
+    return one.state.bytes + one.shard.classic.bytes
+
+
+def test_a_broker_counts_what_groups_take_and_forgets_it_with_them() -> None:
+    turns = Turns(GROUPS, ORDERS, retention_minutes=1, retention_check_ms=2 * MINUTE_MS)
+    turns.commit(1, "simple", metadata="x" * 1000)
+    assert held(turns) > 2000
+    before = held(turns)
+    turns.commit(2, "simple", metadata="y" * 100)
+    assert held(turns) == before - 900
+    members = turns.stable(3, "g")
+    turns.member("g", protocols=(("range", b"s" * 5000),))
+    assert held(turns) > before + 3 * 2800 + 5000
+    turns.lead(101)
+    turns.settle()
+    assert turns.beat(members[0], 1, "g") == 0
+    turns.leave(*((one, None) for one in members), group_id="g")
+    turns.settle(10 * MINUTE_MS)
+    assert groups_of(turns) == 0
+    assert held(turns) == 0
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_offsets_of_a_transaction_are_counted_once(*, is_commit: bool) -> None:
+    turns = Turns(GROUPS, ORDERS)
+    turns.commit(1, metadata="abc")
+    before = held(turns)
+    runtime = turns.brokers.requests[101].groups
+    committer = Committer("g", -1, "", None, 3, producer=(77, 0))
+    some = [Commit("orders", ORDERS.id, 0, 9, -1, "x" * 50), Commit("orders", ORDERS.id, 1, 9, -1, "x")]
+    runtime.run(
+        0, lambda shard, context: commit(committer, some, shard.classic, GroupConfig(), context), lambda _: None, 0
+    )
+    turns.settle()
+    assert held(turns) == before + 2 * 400 + 51
+    marker = TransactionMarker(producer_id=77, producer_epoch=0, is_commit=is_commit, coordinator_epoch=0)
+    runtime.append_marker(turns.brokers.part(101, GROUPS_KEY), marker, 0)
+    assert held(turns) == before + (400 + 1 + 47 if is_commit else 0)
+
+
+def test_without_room_there_are_no_new_groups_and_members_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns(GROUPS, ORDERS)
+    (member_id,) = turns.stable(1, "g")
+    assert turns.commit(1, "simple", metadata="x" * 200) == 0
+    monkeypatch.setattr(limits, "GROUP_STATE_BYTES", 0)
+    assert turns.ask(joining("new")).error_code == Error.COORDINATOR_NOT_AVAILABLE
+    assert turns.ask(joining("g")).error_code == Error.GROUP_MAX_SIZE_REACHED
+    long = turns.ask(joining("g", member_id=member_id, protocols=(("range", b"m" * 1000),)))
+    assert long.error_code == Error.GROUP_MAX_SIZE_REACHED
+    assert turns.beat(member_id, 1) == 0
+    assert turns.commit(2, "new") == Error.COORDINATOR_NOT_AVAILABLE
+    assert turns.commit(2, "simple") == 0
+    assert turns.commit(2, "simple", metadata="x" * 200) == Error.OFFSET_METADATA_TOO_LARGE
+    assert turns.commit(3, "g", generation=1, member_id=member_id) == Error.INVALID_COMMIT_OFFSET_SIZE
 
 
 def test_a_budget_is_renewed_with_each_turn() -> None:

@@ -219,6 +219,15 @@ def test_without_a_right_a_request_is_refused_and_noted(row: Row, missing: Right
     assert denials(world, row) == [wanted]
 
 
+def test_without_the_right_to_the_id_nobody_looks_at_the_topics_of_a_transaction() -> None:
+    """`KafkaApis.handleAddPartitionsToTxnRequest`: the log of denials names the id alone."""
+    world = used()
+    answer = ask(world, PARTITIONS, 3)
+    assert REFUSALS & set(codes(answer)) == {OF_ID}
+    found = [(one.operation, one.resource, one.name) for one in world.brokers.rights[101].take_denials()]
+    assert [one for one in found if one[0] is not ACTION] == [transaction(WRITE)]
+
+
 def test_every_api_of_the_coordinators_has_a_row() -> None:
     keys = {schema_of(type(one.request)).api_key for one in ROWS}
     listed = {schema_of(one).api_key for one in (ListGroupsRequest, ListTransactionsRequest)}
