@@ -49,6 +49,8 @@ log = logging.getLogger("transport")
 _READ: Final = select.EPOLLIN | select.EPOLLRDHUP
 _WRITE: Final = select.EPOLLOUT
 _ENDED: Final = select.EPOLLHUP | select.EPOLLERR
+_READABLE: Final = int(select.EPOLLIN)
+_READ_OR_ENDED: Final = _READ | _ENDED
 _EVENTS_AT_ONCE: Final = 512
 _BURSTS_PER_TURN: Final = 4
 """Polls of the set before other tasks run. Under load every poll finds events, and a poll takes a tenth of the time of
@@ -398,9 +400,9 @@ class _Connection:
             return
         if events & _WRITE:
             self._flush()
-        if self._interest & select.EPOLLIN:
+        if self._interest & _READABLE:
             connected = self._socket
-            if events & (_READ | _ENDED) and connected is not None:
+            if events & _READ_OR_ENDED and connected is not None:
                 try:
                     data = connected.recv(self._read_bytes)
                 except BlockingIOError:
@@ -411,7 +413,8 @@ class _Connection:
                 if not data:
                     self.lose(Cause.RESET, PEER_CLOSED)
                     return
-                self._read_bytes = max(READ_BYTES, min(self._channel.on_data(data), MOST_READ_BYTES))
+                wanted = self._channel.on_data(data)
+                self._read_bytes = READ_BYTES if wanted <= READ_BYTES else min(wanted, MOST_READ_BYTES)
         elif events & (_ENDED | select.EPOLLRDHUP):
             self.lose(Cause.RESET, PEER_CLOSED)
 

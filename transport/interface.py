@@ -20,7 +20,7 @@ from transport.protocol.inbound import Cause, Failed, Gone, Reply, Request
 __all__ = ["Cause", "Endpoint", "Failed", "Gone", "Inbound", "Listener", "Reply", "Request", "Transport"]
 
 
-class Endpoint(Struct, frozen=True, order=True):
+class Endpoint(Struct, frozen=True, gc=False, order=True):
     """The address of a peer's listener (Kafka: `InetSocketAddress`, `Endpoint`).
 
     Args:

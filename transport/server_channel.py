@@ -15,7 +15,7 @@ from transport.interface import Cause, Request
 from transport.protocol.apis import Api, ApiKey
 from transport.protocol.frames import with_length
 from transport.protocol.headers import has_large_records
-from transport.protocol.limits import Limit, request_limit
+from transport.protocol.limits import PIPELINED, Limit, request_limit
 from transport.protocol.login import Refused, ServerLogin
 from transport.protocol.server_connection import ServerConnection
 from transport.serving import COUNTED_BYTES, QUANTUM, STEADY_BYTES, TURN_REQUESTS, Serving, address_of
@@ -124,11 +124,12 @@ class ServerChannel:
         connection, serving = self.connection, self._serving
         if serving.requests_left > 0 and not self.is_queued:
             if not self._paused:
-                may_be_bulk = serving.bulk_left[self.is_trusted] > 0 and not serving.is_tight
-                request = connection.receive_alone(data, may_be_bulk=may_be_bulk)
+                is_bulk = data[4:6] not in PIPELINED
+                may_be_alone = not is_bulk or (serving.bulk_left[self.is_trusted] > 0 and not serving.is_tight)
+                request = connection.receive_alone(data, is_bulk=is_bulk) if may_be_alone else None
                 if request is not None:
                     serving.requests_left -= 1
-                    if connection.bulk == request.sequence:
+                    if is_bulk:
                         serving.bulk_left[self.is_trusted] -= connection.expected_of(request)
                     self._deliver(request)
                     if connection.weight >= COUNTED_BYTES:

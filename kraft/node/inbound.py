@@ -45,6 +45,8 @@ class Inbound:
         """The requests, parked fetches included, that wait for an answer."""
         self.loggers: LoggerRequests | None = None
         """Answers for the loggers of the process, if requests may change them."""
+        self._with_loggers = set[int]()
+        """The unanswered requests that name loggers. The set serves membership tests only, never iteration."""
 
     def deliver(self, thing: Request | Reply | Failed | Gone) -> None:
         """The transport's callback. The callback wakes no task, as `Inbox.batch_delivered` follows.
@@ -62,7 +64,8 @@ class Inbound:
             thing.tag = request_id
             self.unanswered[request_id] = thing
             message = thing.message
-            if self.loggers is not None and thing.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            if thing.api_key in _OF_LOGGERS and self.loggers is not None and self.loggers.are_in(message):
+                self._with_loggers.add(request_id)
                 message = self.loggers.rest_of(message)
             self._inbox.events.append(
                 WireRequest(
@@ -78,19 +81,21 @@ class Inbound:
                 )
             )
         elif isinstance(thing, Reply):
-            self._inbox.events.append(WireReply(request_id=thing.token, message=thing.message))
+            self._inbox.events.append(WireReply(thing.token, thing.message))
         elif isinstance(thing, Failed):
             self._inbox.events.append(WireFailed(request_id=thing.token, cause=_CAUSES[thing.cause]))
         else:
             for request in thing.requests:
                 if self.unanswered.pop(request.tag, None) is not None:
+                    self._with_loggers.discard(request.tag)
                     self._inbox.events.append(WireGone(request_id=request.tag))
 
     def answer(self, request_id: int, message: Message) -> None:
         """Send the replica's answer, if the connection of the request is still open."""
         request = self.unanswered.pop(request_id, None)
         if request is not None:
-            if self.loggers is not None and request.api_key in _OF_LOGGERS:
+            if request_id in self._with_loggers and self.loggers is not None:
+                self._with_loggers.remove(request_id)
                 message = self.loggers.answer(request, message)
             self._transport.answer(request, message)
 
@@ -106,5 +111,6 @@ class Inbound:
         request = self.unanswered.pop(request_id, None)
         if request is None:
             return
+        self._with_loggers.discard(request_id)
         self._log.warn("dropped", {"peer": request.peer, "why": repr(why)})
         self._transport.drop(request)

@@ -97,23 +97,28 @@ class LoggerRequests:
         self._log = log
         self._needed = needed
 
+    @staticmethod
+    def are_in(message: Message) -> bool:
+        """Whether a request about configurations has a logger among its resources. Nearly none has."""
+        assert isinstance(message, _OF_CONFIGS), message
+        for one in message.resources:  # noqa: SIM110 -- a generator would cost as much as the decision on a resource
+            if one.resource_type == _LOGGER_TYPE:
+                return True
+        return False
+
     def rest_of(self, message: Message) -> Message:
         """A request to change configurations without its loggers, for the controller or broker.
 
         A controller that does not lead refuses any other change, and answers an empty request. So does a broker.
         """
-        if not isinstance(message, IncrementalAlterConfigsRequest) or not _names_loggers(message):
+        if not isinstance(message, IncrementalAlterConfigsRequest):
             return message
         others = [one for one in message.resources if one.resource_type != ResourceType.BROKER_LOGGER]
         return structs.replace(message, resources=others)
 
     def answer(self, request: Request, response: Message) -> Message:
         """The response of the node, completed; changes the levels that the request names."""
-        message = request.message
-        assert isinstance(message, _OF_CONFIGS), message
-        if not _names_loggers(message):
-            return response
-        match message, response:
+        match request.message, response:
             case IncrementalAlterConfigsRequest() as asked, IncrementalAlterConfigsResponse():
                 others = [one for one in response.responses if one.resource_type != ResourceType.BROKER_LOGGER]
                 known = frozenset(levels())
@@ -169,14 +174,6 @@ class LoggerRequests:
         to = logging.getLevelName(logger.getEffectiveLevel()).lower()
         facts: dict[str, object] = {"name": change.name, "to": to, "by": repr(principal)}
         self._log.write("log-level", facts, logging.WARNING)
-
-
-def _names_loggers(message: IncrementalAlterConfigsRequest | DescribeConfigsRequest) -> bool:
-    """Whether a request about configurations has a logger among its resources. Nearly none has."""
-    for one in message.resources:  # noqa: SIM110 -- a generator would cost as much as the decision on a resource
-        if one.resource_type == _LOGGER_TYPE:
-            return True
-    return False
 
 
 def _of_loggers(request: IncrementalAlterConfigsRequest) -> Iterator[AlterConfigsResource]:

@@ -24,6 +24,7 @@ from transport.protocol.messages.header import RequestHeader, ResponseHeader
 _REQUEST_START: Final = struct.Struct(">hhi")
 _BEFORE_CORRELATION_ID: Final = 4
 _CORRELATION_ID: Final = struct.Struct(">i")
+_LENGTH_AND_ID: Final = struct.Struct(">ii")
 LARGE_BYTES: Final = 16 * 1024
 """The size from which bytes are a piece of their own: a copy of so many takes as long as a further piece."""
 _MOST_PIECES: Final = 64
@@ -108,9 +109,9 @@ def decode_request(
 
 
 @lru_cache(maxsize=1024)
-def _response_header_version(api_key: int, version: int) -> int:
-    """The version of the header of a controller's response."""
-    return api_of(api_key, version).response_header_version(version)
+def _behind_own_correlation_id(api_key: int, version: int) -> bytes:
+    """The bytes of the header of a controller's response behind its correlation id: tagged fields, of which none is."""
+    return bytes(api_of(api_key, version).response_header_version(version))
 
 
 class ResponseShape(Struct, frozen=True, gc=False):
@@ -148,10 +149,17 @@ def encode_response(
     api_key: int, version: int, correlation_id: int, message: Message, *, apis: Mapping[int, Api] = APIS
 ) -> bytes:
     """The frame of a response; raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version."""
+    return frame_response(api_key, version, correlation_id, message, apis=apis)[4:]
+
+
+def frame_response(
+    api_key: int, version: int, correlation_id: int, message: Message, *, apis: Mapping[int, Api] = APIS
+) -> bytes:
+    """As `encode_response`, with the length of the frame in front."""
     if apis is APIS:
-        header_version = _response_header_version(api_key, version)
+        behind = _behind_own_correlation_id(api_key, version)
     else:
-        header_version = api_of(api_key, version, apis=apis).response_header_version(version)
+        behind = bytes(api_of(api_key, version, apis=apis).response_header_version(version))
     if version == 0 and api_key == ApiKey.ELECT_LEADERS:
         # In its oldest version only the items carry an error (`ElectLeadersResponse`).
         message = structs.replace(message, error_code=0)
@@ -159,7 +167,8 @@ def encode_response(
     if message is not last.message or version != last.version:
         last.body = encode(message, version)
         last.message, last.version = message, version
-    return b"".join((_CORRELATION_ID.pack(correlation_id), bytes(header_version), last.body))
+    size = 4 + len(behind) + len(last.body)
+    return b"".join((_LENGTH_AND_ID.pack(size, correlation_id), behind, last.body))
 
 
 def has_large_records(message: Message) -> bool:

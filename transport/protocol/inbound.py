@@ -51,7 +51,7 @@ _NOTHING_SAID: Final = frozenset({Cause.REFUSED, Cause.TIMEOUT, Cause.UNKNOWN_HO
 """The causes with which a peer has said nothing about itself."""
 
 
-class Principal(Struct, frozen=True):
+class Principal(Struct, frozen=True, gc=False):
     """The identity of the peer of a connection (Kafka: `KafkaPrincipal`)."""
 
     type: str = "User"
@@ -114,7 +114,7 @@ class Gone(Struct, frozen=True, eq=False):
     """The requests, oldest first."""
 
 
-class Reply(Struct, frozen=True):
+class Reply(Struct, frozen=True, gc=False):
     """The answer to a request of this side (Kafka: `ClientResponse`)."""
 
     token: int
@@ -123,7 +123,7 @@ class Reply(Struct, frozen=True):
     """The decoded answer, in the version of the request."""
 
 
-class Failed(Struct, frozen=True):
+class Failed(Struct, frozen=True, gc=False):
     """A request of this side gets no answer (Kafka: `ClientResponse.wasDisconnected`)."""
 
     token: int

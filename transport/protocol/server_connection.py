@@ -22,6 +22,7 @@ from transport.protocol.headers import (
     encode_response,
     encode_response_in_pieces,
     encode_response_in_steps,
+    frame_response,
 )
 from transport.protocol.inbound import ANONYMOUS, Principal, Request
 from transport.protocol.limits import MAX_FRAME_BYTES, PIPELINED, Limit, request_limit
@@ -55,6 +56,7 @@ class _Sender(Struct, frozen=True, eq=False):
 
 _AT: Final = slice(4, 8)
 """The position of the correlation id in a frame."""
+_BEHIND_ID: Final = 8
 
 
 _SHORT: Final = (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.PRODUCE)
@@ -180,8 +182,10 @@ class ServerConnection:
         if not self.waiting:
             self.broken = self.frames.broken
 
-    def receive_alone(self, data: bytes, *, may_be_bulk: bool) -> Request | None:
+    def receive_alone(self, data: bytes, *, is_bulk: bool) -> Request | None:
         """`receive` and `take` in one step, if `data` is exactly one frame that need not wait: the usual case.
+
+        `is_bulk` says whether the answer may be much larger than the frame.
 
         Returns None in any other case; then nothing has been received.
         """
@@ -193,16 +197,14 @@ class ServerConnection:
             or self.frames.partial
             or self.broken is not None
             or self.sasl is not None
+            or (is_bulk and self.bulk is not None)
         ):
-            return None
-        is_bulk = data[4:6] not in PIPELINED
-        if is_bulk and not (may_be_bulk and self.bulk is None):
             return None
         try:
             request = self._read(data[4:])
         except DecodeError:
             return None
-        if not isinstance(request, Request):
+        if type(request) is not Request:
             return None
         sequence = self._received
         self._received = sequence + 1
@@ -307,7 +309,7 @@ class ServerConnection:
         """
         sender = self._sender
         if sender is None or not (
-            frame.startswith(sender.before) and frame.startswith(sender.behind, _AT.stop, sender.position)
+            frame.startswith(sender.before) and frame.startswith(sender.behind, _BEHIND_ID, sender.position)
         ):
             found = self._read_header(frame)
             if isinstance(found, bytes):
@@ -390,12 +392,13 @@ class ServerConnection:
 
     def answer(self, request: Request, message: Message) -> bytes:
         """The bytes that may leave now; none while an earlier request has no answer. Raises as `encode`."""
-        frame = encode_response(request.api_key, request.version, request.correlation_id, message, apis=self._served)
+        frame = frame_response(request.api_key, request.version, request.correlation_id, message, apis=self._served)
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
         del self._open[sequence]
-        [released] = self._answered_with(request, frame)
-        return released
+        if self._is_in_turn(request, sequence, len(frame)):
+            return frame
+        return self._release(sequence, frame)
 
     def answer_in_pieces(self, request: Request, message: Message) -> list[bytes]:
         """As `answer`, in a few pieces: large records are sent from where they are, not copied into the frame."""
@@ -445,19 +448,22 @@ class ServerConnection:
 
     def _answered_with(self, request: Request, first: bytes, *others: bytes) -> list[bytes]:
         """The pieces that may leave after a request has got its answer, a frame of this content: one for one."""
-        size = len(first)
-        if others:
-            size += sum(map(len, others))
-        sequence = request.sequence
+        size = len(first) + sum(map(len, others))
+        sequence, length = request.sequence, size.to_bytes(4, "big")
+        if self._is_in_turn(request, sequence, 4 + size):
+            return [length + first, *others]
+        return [self._release(sequence, b"".join((length, first, *others)))]
+
+    def _is_in_turn(self, request: Request, sequence: int, size: int) -> bool:
+        """Count an answer of so many bytes; whether it is the next one to leave, and none waits behind it."""
         self.weight -= len(request.encoded) + REQUEST_WEIGHT
         if sequence == self.bulk:
             self.bulk = None
-            self.expected_bytes = max(4 + size, LEAST_EXPECTED_BYTES)
-        length = size.to_bytes(4, "big")
-        if sequence == self._answered and not self._early:
-            self._answered += 1
-            return [length + first, *others]
-        return [self._release(sequence, b"".join((length, first, *others)))]
+            self.expected_bytes = max(size, LEAST_EXPECTED_BYTES)
+        if sequence != self._answered or self._early:
+            return False
+        self._answered = sequence + 1
+        return True
 
     def _release(self, sequence: int, encoded: bytes) -> bytes:
         if sequence != self._answered:
