@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import Enum
+from typing import final
 
 from msgspec import Struct
 
@@ -14,6 +15,7 @@ from metadata_log.serde import Message
 from transport.protocol.inbound import ANONYMOUS, ANY_SIZE, Principal
 
 
+@final
 class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
     """A request of a peer or a client. One `Answer`, `Drop` or `LeaveUnanswered` with this id follows, unless a
     `WireGone` comes before.
@@ -41,6 +43,7 @@ class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
     """The bytes that the answer should not exceed, because memory is short."""
 
 
+@final
 class WireReply(Struct, frozen=True, gc=False):
     """The answer to the `WireSend` with this id."""
 
@@ -61,6 +64,7 @@ class WireGone(Struct, frozen=True, gc=False):
     request_id: int
 
 
+@final
 class Answer(Struct, frozen=True, gc=False):
     """The answer to the `WireRequest` with this id."""
 
@@ -121,6 +125,7 @@ class Send(Struct, frozen=True, gc=False):
     """None for the active controller."""
 
 
+@final
 class WireSend(Struct, frozen=True, gc=False):
     """A `Send` as it leaves the process. `WireReply` or `WireFailed` with this id follows."""
 

@@ -79,7 +79,7 @@ def random_uuid(rng: Random) -> Uuid:
             return found
 
 
-class OffsetAndEpoch(Struct, frozen=True, order=True, kw_only=True):
+class OffsetAndEpoch(Struct, frozen=True, gc=False, order=True, kw_only=True):
     """A position in the log (Kafka: `OffsetAndEpoch`). Pairs compare by epoch first, then by offset, as votes do.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 
-class Caller(Struct, frozen=True):
+class Caller(Struct, frozen=True, gc=False):
     """A principal and its host. The principal is ANONYMOUS on a listener without authentication."""
 
     type: str = "User"

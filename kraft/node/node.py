@@ -414,43 +414,46 @@ class Node:
 
     def _carry_out(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
-            match output:
-                case Answer():
-                    self._inbound.answer(output.request_id, output.message)
-                case WireSend(target=target):
-                    is_of_quorum = output.part is Part.QUORUM
-                    self._transport.request(
-                        Endpoint(target.host, target.port),
-                        output.request_id,
-                        output.message,
-                        timeout_ms=output.timeout_ms,
-                        client_id=self._raft_client_id if is_of_quorum else self._name_for(output.message),
-                    )
-                case Trace():
-                    self._log.trace(output.effect)
-                    if self._meter is not None:
-                        self._meter.trace(output)
-                    if self._changed:
-                        self._changed.unpark_all()
-                    if isinstance(output.effect, VotersChanged):
-                        self._keep_connections()
-                case StartFlush():
-                    if self._meter is not None:
-                        self._meter.log_end(self._replica.core)
-                    self._flusher.start(output)
-                case LeaveUnanswered():
-                    self._inbound.leave_unanswered(output.request_id, output.mute_ms)
-                case SubmitDone():
-                    self._appends.finish(output.submit_id, output)
-                case Committed():
-                    # Readers read the log at their own pace. The Trace of the high watermark wakes them.
-                    pass
-                case Returned() | Noted():
-                    self._on_told(output)
-                case Drop():
-                    self._inbound.drop(output.request_id, output.why)
-                case _:
-                    assert_never(output)
+            # As in `Process.step`: the outputs of a commit are compared by their types.
+            if type(output) is Answer:
+                self._inbound.answer(output.request_id, output.message)
+            elif type(output) is WireSend:
+                target = output.target
+                is_of_quorum = output.part is Part.QUORUM
+                self._transport.request(
+                    Endpoint(target.host, target.port),
+                    output.request_id,
+                    output.message,
+                    timeout_ms=output.timeout_ms,
+                    client_id=self._raft_client_id if is_of_quorum else self._name_for(output.message),
+                )
+            elif type(output) is Trace:
+                self._log.trace(output.effect)
+                if self._meter is not None:
+                    self._meter.trace(output)
+                if self._changed:
+                    self._changed.unpark_all()
+                if type(output.effect) is VotersChanged:
+                    self._keep_connections()
+            elif type(output) is StartFlush:
+                if self._meter is not None:
+                    self._meter.log_end(self._replica.core)
+                self._flusher.start(output)
+            else:
+                match output:
+                    case LeaveUnanswered():
+                        self._inbound.leave_unanswered(output.request_id, output.mute_ms)
+                    case SubmitDone():
+                        self._appends.finish(output.submit_id, output)
+                    case Committed():
+                        # Readers read the log at their own pace. The Trace of the high watermark wakes them.
+                        pass
+                    case Returned() | Noted():
+                        self._on_told(output)
+                    case Drop():
+                        self._inbound.drop(output.request_id, output.why)
+                    case _:
+                        assert_never(output)
 
 
 def _is_late(wanted_ms: int, now_ms: int) -> bool:

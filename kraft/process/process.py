@@ -72,7 +72,7 @@ from kraft.replica.outbox import Outbox
 from kraft.replica.peer_replies import PeerReplies
 from kraft.replica.proposals import Proposals
 from kraft.replica.quorum_requests import QuorumRequests
-from kraft.replica.rpc.api_versions import QUORUM_APIS, describe_versions, refuse_login
+from kraft.replica.rpc.api_versions import KEYS_OF_QUORUM, describe_versions, refuse_login
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.snapshot_schedule import SnapshotSchedule
@@ -123,6 +123,8 @@ class Process:
         self._raw_log: RawLog | None = None
         self._own: Target | None = None
         """The controller of this process, as its broker reaches it."""
+        self._stepped_at_ms = now_ms
+        """The time of the last step."""
         self._client_listeners = frozenset[str]()
         """The names of the listeners of the broker beside a controller."""
         match application:
@@ -135,6 +137,9 @@ class Process:
                 self._deciding = application
             case _:
                 self._broker = application
+        # The APIs of the parts, to look up that of each request.
+        self._decided = frozenset[int](() if self._deciding is None else map(int, self._deciding.apis))
+        self._served_by_broker = frozenset[int](() if self._broker is None else map(int, self._broker.apis))
         self._has_only_broker = self._deciding is None and self._raw_log is None
         self._is_leaving = False
         """Whether the broker beside a controller leaves the cluster, before the node ends."""
@@ -294,9 +299,11 @@ class Process:
         count, nor do those of snapshots and of the shutdown.
         """
         core, proposals = self.core, self._proposals
-        deadline_ms = min(
-            core.deadline_ms(), self._replies.deadline_ms, proposals.deadline_ms, self._activation.deadline_ms
-        )
+        deadline_ms = core.deadline_ms()
+        if deadline_ms <= self._stepped_at_ms:
+            # Appends are to be written: the Tick of now comes, whatever else is due.
+            return deadline_ms
+        deadline_ms = min(deadline_ms, self._replies.deadline_ms, proposals.deadline_ms, self._activation.deadline_ms)
         apply_ms = self._commits.deadline_ms
         # The leader, and so its clients, wait for a follower's flush; no request waits for a follower's application.
         if apply_ms < NEVER_MS and (core.is_leader or not self._storage.is_flushing):
@@ -321,65 +328,68 @@ class Process:
 
         Raises `MetadataLogError` or `OSError` if the disk or the log fails; the replica must not be used then.
         """
-        match event:
-            case WireRequest():
-                if self._has_only_broker or event.listener in self._client_listeners:
-                    self._on_broker_request(event, now_ms)
-                elif event.api_key not in QUORUM_APIS:
-                    self._on_request(event, now_ms)
-                elif self._deciding is not None and (denial := self._deciding.denial(event)) is not None:
-                    self._outbox.outputs.append(Answer(event.request_id, refuse_quorum_request(event, denial)))
-                    self._report_denials(self._deciding)
-                elif (flat := self._requests.receive(event)) is not None:
-                    self._effects.step_core(Received(event.request_id, flat), now_ms)
-            case Tick():
-                self._on_tick(now_ms)
-            case WireReply():
-                reply_to = self._in_flight.reply_to.pop(event.request_id, None)
-                if reply_to is None:
-                    pass
-                elif isinstance(reply_to.key, PeerRequest):
-                    self._replies.receive(event, reply_to.key, now_ms)
-                else:
-                    self._part_of(reply_to).on_reply(reply_to, event.message, now_ms)
-            case FlushDone():
-                flushed, following = self._storage.flush_done(event.ticket)
-                if following is not None:
-                    self._outbox.outputs.append(following)
-                self._effects.step_core(flushed, now_ms)
-            case Submit() if self._raw_log is not None:
-                self._perform(self._raw_log.on_submit(event), now_ms)
-            case Submit():
-                # Nothing but decisions of the controller, or commands, goes into such a log.
-                self._perform(RefuseSubmit(event.submit_id, Error.INVALID_REQUEST), now_ms)
-            case Call(ask=LeaveCluster()) if self._broker is not None:
-                self._is_leaving = True
-                self._broker.on_begin_shutdown(now_ms)
-            case Call() | CancelCall():
-                assert self._called is not None, event
-                self._called.on_call(event, now_ms)
-            case WireFailed():
-                reply_to = self._in_flight.reply_to.pop(event.request_id, None)
-                if reply_to is None:
-                    pass
-                elif isinstance(asked := reply_to.key, PeerRequest):
-                    self._effects.step_core(RequestFailed(asked.request_id, asked.peer_id, event.cause), now_ms)
-                else:
-                    self._part_of(reply_to).on_reply(reply_to, None, now_ms)
-            case WireGone():
-                if self.core.withdraw(event.request_id):
-                    del self._requests.received[event.request_id]
-                elif self._broker is not None:
-                    self._broker.on_gone(event.request_id)
-            case Resign() | Resumed():
-                self._effects.step_core(event, now_ms)
-            case BeginShutdown():
-                if self._has_only_broker and self._broker is not None:
+        self._stepped_at_ms = now_ms
+        # The events of a commit are compared by their types: a `case` that does not match takes four times as long.
+        if type(event) is WireRequest:
+            if self._has_only_broker or event.listener in self._client_listeners:
+                self._on_broker_request(event, now_ms)
+            elif event.api_key not in KEYS_OF_QUORUM:
+                self._on_request(event, now_ms)
+            elif self._deciding is not None and (denial := self._deciding.denial(event)) is not None:
+                self._outbox.outputs.append(Answer(event.request_id, refuse_quorum_request(event, denial)))
+                self._report_denials(self._deciding)
+            elif (flat := self._requests.receive(event)) is not None:
+                self._effects.step_core(Received(event.request_id, flat), now_ms)
+        elif type(event) is Tick:
+            self._on_tick(now_ms)
+        elif type(event) is WireReply:
+            reply_to = self._in_flight.reply_to.pop(event.request_id, None)
+            if reply_to is None:
+                pass
+            elif type(reply_to.key) is PeerRequest:
+                self._replies.receive(event, reply_to.key, now_ms)
+            else:
+                self._part_of(reply_to).on_reply(reply_to, event.message, now_ms)
+        elif type(event) is FlushDone:
+            flushed, following = self._storage.flush_done(event.ticket)
+            if following is not None:
+                self._outbox.outputs.append(following)
+            self._effects.step_core(flushed, now_ms)
+        else:
+            match event:
+                case Submit() if self._raw_log is not None:
+                    self._perform(self._raw_log.on_submit(event), now_ms)
+                case Submit():
+                    # Nothing but decisions of the controller, or commands, goes into such a log.
+                    self._perform(RefuseSubmit(event.submit_id, Error.INVALID_REQUEST), now_ms)
+                case Call(ask=LeaveCluster()) if self._broker is not None:
+                    self._is_leaving = True
                     self._broker.on_begin_shutdown(now_ms)
-                self._proposals.begin_shutdown(now_ms)
-                self._leave_if_finished(now_ms)
-            case _:
-                assert_never(event)
+                case Call() | CancelCall():
+                    assert self._called is not None, event
+                    self._called.on_call(event, now_ms)
+                case WireFailed():
+                    reply_to = self._in_flight.reply_to.pop(event.request_id, None)
+                    if reply_to is None:
+                        pass
+                    elif isinstance(asked := reply_to.key, PeerRequest):
+                        self._effects.step_core(RequestFailed(asked.request_id, asked.peer_id, event.cause), now_ms)
+                    else:
+                        self._part_of(reply_to).on_reply(reply_to, None, now_ms)
+                case WireGone():
+                    if self.core.withdraw(event.request_id):
+                        del self._requests.received[event.request_id]
+                    elif self._broker is not None:
+                        self._broker.on_gone(event.request_id)
+                case Resign() | Resumed():
+                    self._effects.step_core(event, now_ms)
+                case BeginShutdown():
+                    if self._has_only_broker and self._broker is not None:
+                        self._broker.on_begin_shutdown(now_ms)
+                    self._proposals.begin_shutdown(now_ms)
+                    self._leave_if_finished(now_ms)
+                case _:
+                    assert_never(event)
         outbox = self._outbox
         if outbox.follow_ups:
             self._follow_up(now_ms)
@@ -417,9 +427,9 @@ class Process:
 
     def _on_request(self, request: WireRequest, now_ms: int) -> None:
         """A request at a listener of the quorum that is none of the quorum's own."""
-        part, activation = self._deciding, self._activation
-        if part is None or request.api_key not in part.apis:
-            self._answer_for(part, request, "node")
+        activation = self._activation
+        if request.api_key not in self._decided:
+            self._answer_for(self._deciding, request, "node")
         elif activation.early or activation.claim_offset is not None:
             activation.early.append(request)
         else:
@@ -440,7 +450,7 @@ class Process:
         """A request at a listener of the broker; the quorum has no part in it."""
         broker = self._broker
         assert broker is not None, request.listener
-        if request.api_key not in broker.apis:
+        if request.api_key not in self._served_by_broker:
             self._answer_for(broker, request, "listener")
             return
         if now_ms >= self._commits.deadline_ms:

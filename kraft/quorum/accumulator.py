@@ -15,7 +15,7 @@ varints).
 """
 
 
-class GatheredBatch(Struct, frozen=True):
+class GatheredBatch(Struct, frozen=True, gc=False):
     """The values of one batch from `base_offset` on; `timestamp_ms` is the time of its first value."""
 
     base_offset: int
@@ -46,7 +46,7 @@ class BatchAccumulator:
         than a batch.
         """
         count = len(values)
-        size = sum(map(len, values)) + RECORD_OVERHEAD * count
+        size = (len(values[0]) if count == 1 else sum(map(len, values))) + RECORD_OVERHEAD * count
         total = self._open_bytes + size
         if total > self._max_batch_bytes:
             if size + BATCH_OVERHEAD > self._max_batch_bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import final
 
 from msgspec import Struct
 
@@ -23,11 +24,13 @@ class FailureCause(StrEnum):
     AUTHENTICATION = "authentication"
 
 
-class Tick(Struct, frozen=True):
+@final
+class Tick(Struct, frozen=True, gc=False):
     """Time has passed. A Tick also ends each burst of events; the core then writes appends without linger."""
 
 
-class Received(Struct, frozen=True):
+@final
+class Received(Struct, frozen=True, gc=False):
     """A peer or client has sent a request; exactly one `SendReply`, `SendRecords` or `SendSnapshot` with this id
     follows, at once or later.
     """
@@ -36,7 +39,8 @@ class Received(Struct, frozen=True):
     message: Request
 
 
-class Replied(Struct, frozen=True):
+@final
+class Replied(Struct, frozen=True, gc=False):
     """A peer has answered the request with this id."""
 
     request_id: int
@@ -44,7 +48,7 @@ class Replied(Struct, frozen=True):
     message: Reply
 
 
-class RequestFailed(Struct, frozen=True):
+class RequestFailed(Struct, frozen=True, gc=False):
     """The request with this id will not be answered."""
 
     request_id: int
@@ -52,7 +56,7 @@ class RequestFailed(Struct, frozen=True):
     cause: FailureCause
 
 
-class AnswerHeld(Struct, frozen=True):
+class AnswerHeld(Struct, frozen=True, gc=False):
     """The reply to the request with this id has arrived, and the host is checking its records; `Replied` follows.
 
     For `grace_ms` neither the request nor the fetch timer expires.
@@ -63,7 +67,8 @@ class AnswerHeld(Struct, frozen=True):
     grace_ms: int
 
 
-class LogFlushed(Struct, frozen=True):
+@final
+class LogFlushed(Struct, frozen=True, gc=False):
     """Everything below `offset` is on disk.
 
     `epoch` is that of the record before `offset`; it identifies a flush from before a truncation.
@@ -73,7 +78,7 @@ class LogFlushed(Struct, frozen=True):
     epoch: int
 
 
-class SnapshotChecked(Struct, frozen=True):
+class SnapshotChecked(Struct, frozen=True, gc=False):
     """The download is a complete and valid snapshot, or `problem` states why the download is invalid."""
 
     snapshot: OffsetAndEpoch
@@ -82,39 +87,39 @@ class SnapshotChecked(Struct, frozen=True):
     """The voter sets and kraft.version in the snapshot."""
 
 
-class SnapshotTaken(Struct, frozen=True):
+class SnapshotTaken(Struct, frozen=True, gc=False):
     """This node has written a snapshot of its own."""
 
     snapshot: OffsetAndEpoch
 
 
-class LogStartRaised(Struct, frozen=True):
+class LogStartRaised(Struct, frozen=True, gc=False):
     """The log now begins at `offset`, the end of a snapshot; older snapshots are deleted."""
 
     offset: int
 
 
-class Resign(Struct, frozen=True):
+class Resign(Struct, frozen=True, gc=False):
     """The application resigns the leadership of `epoch`."""
 
     epoch: int
     cause: str = "requested"
 
 
-class ReadIndex(Struct, frozen=True):
+class ReadIndex(Struct, frozen=True, gc=False):
     """A client reads from this leader; `ReadConfirmed` follows, unless the leader loses its leadership before."""
 
     read_id: int
 
 
-class UpgradeQuorum(Struct, frozen=True):
+class UpgradeQuorum(Struct, frozen=True, gc=False):
     """The application of the leader of `epoch` raises kraft.version, after a check of `RaftCore.upgrade_obstacle`."""
 
     epoch: int
     level: int
 
 
-class Resumed(Struct, frozen=True):
+class Resumed(Struct, frozen=True, gc=False):
     """This process was paused until now, and the messages received meanwhile follow. For `grace_ms` neither the
     election timer nor the check-quorum timer expires.
     """
@@ -122,7 +127,7 @@ class Resumed(Struct, frozen=True):
     grace_ms: int
 
 
-class BeginShutdown(Struct, frozen=True):
+class BeginShutdown(Struct, frozen=True, gc=False):
     """The node is about to stop: a leader resigns in favour of its best successors, and the node campaigns no more."""
 
 

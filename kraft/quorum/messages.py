@@ -6,6 +6,8 @@ reply carries what its sender knows of the leader: epoch, leader id and, where k
 
 from __future__ import annotations
 
+from typing import final
+
 from msgspec import Struct
 
 from kraft.quorum.values import Endpoints, ReplicaKey, VersionRange
@@ -18,7 +20,7 @@ HIGH_WATERMARK_ABSENT = 2**63 - 1
 """The high watermark of a Fetch below version 18: a new high watermark alone never completes the Fetch (KIP-1166)."""
 
 
-class Vote(Struct, frozen=True, kw_only=True):
+class Vote(Struct, frozen=True, gc=False, kw_only=True):
     """A candidate requests a vote, or with `pre_vote` a pre-vote. `last` holds the end offset and the last epoch of the
     candidate's log.
     """
@@ -30,7 +32,7 @@ class Vote(Struct, frozen=True, kw_only=True):
     pre_vote: bool
 
 
-class BeginQuorumEpoch(Struct, frozen=True, kw_only=True):
+class BeginQuorumEpoch(Struct, frozen=True, gc=False, kw_only=True):
     """A new leader announces itself to a voter that does not fetch from this leader."""
 
     epoch: int
@@ -39,7 +41,7 @@ class BeginQuorumEpoch(Struct, frozen=True, kw_only=True):
     endpoints: Endpoints = Endpoints()
 
 
-class EndQuorumEpoch(Struct, frozen=True, kw_only=True):
+class EndQuorumEpoch(Struct, frozen=True, gc=False, kw_only=True):
     """A leader resigns; `successors` are ranked by their log end offsets, the highest first."""
 
     epoch: int
@@ -48,7 +50,8 @@ class EndQuorumEpoch(Struct, frozen=True, kw_only=True):
     endpoints: Endpoints = Endpoints()
 
 
-class Fetch(Struct, frozen=True, kw_only=True):
+@final
+class Fetch(Struct, frozen=True, gc=False, kw_only=True):
     """A replica requests records from `offset` on, and so acknowledges all records before `offset`."""
 
     epoch: int
@@ -60,7 +63,7 @@ class Fetch(Struct, frozen=True, kw_only=True):
     high_watermark: int = HIGH_WATERMARK_ABSENT
 
 
-class FetchSnapshot(Struct, frozen=True, kw_only=True):
+class FetchSnapshot(Struct, frozen=True, gc=False, kw_only=True):
     """A replica that is too far behind requests the bytes of a snapshot from `position` on (KIP-630)."""
 
     epoch: int
@@ -70,35 +73,35 @@ class FetchSnapshot(Struct, frozen=True, kw_only=True):
     max_bytes: int = 1_048_576
 
 
-class DescribeQuorum(Struct, frozen=True):
+class DescribeQuorum(Struct, frozen=True, gc=False):
     """An operator requests the progress of every replica from the leader."""
 
 
-class AddVoter(Struct, frozen=True):
+class AddVoter(Struct, frozen=True, gc=False):
     """An operator, or the replica itself, requests to make a caught-up replica a voter (KIP-853)."""
 
     voter: Voter
     ack_when_committed: bool = True
 
 
-class RemoveVoter(Struct, frozen=True):
+class RemoveVoter(Struct, frozen=True, gc=False):
     """An operator, or a replica, requests to make a voter an observer (KIP-853)."""
 
     voter: ReplicaKey
 
 
-class UpdateVoter(Struct, frozen=True, kw_only=True):
+class UpdateVoter(Struct, frozen=True, gc=False, kw_only=True):
     """A voter reports its endpoints and supported versions."""
 
     epoch: int
     voter: Voter
 
 
-class ProbeVersions(Struct, frozen=True):
+class ProbeVersions(Struct, frozen=True, gc=False):
     """The leader asks a future voter which versions it supports. Any client may send this request (ApiVersions)."""
 
 
-class BatchFacts(Struct, frozen=True):
+class BatchFacts(Struct, frozen=True, gc=False):
     """The facts of a fetched batch that the core needs; `end_position` is the end of the batch in `FetchReply.data`."""
 
     base_offset: int
@@ -111,7 +114,7 @@ class BatchFacts(Struct, frozen=True):
     """The batch as the host has parsed it, for the host's log; None if that log has another format."""
 
 
-class VoteReply(Struct, frozen=True, kw_only=True):
+class VoteReply(Struct, frozen=True, gc=False, kw_only=True):
     """Whether the vote is granted. `top_error` is the top level of the wire message, `error` that of its partition."""
 
     epoch: int
@@ -122,7 +125,7 @@ class VoteReply(Struct, frozen=True, kw_only=True):
     granted: bool = False
 
 
-class BeginQuorumEpochReply(Struct, frozen=True, kw_only=True):
+class BeginQuorumEpochReply(Struct, frozen=True, gc=False, kw_only=True):
     """The voter has accepted the leader, or the error states why not."""
 
     epoch: int
@@ -132,7 +135,7 @@ class BeginQuorumEpochReply(Struct, frozen=True, kw_only=True):
     error: Error = Error.NONE
 
 
-class EndQuorumEpochReply(Struct, frozen=True, kw_only=True):
+class EndQuorumEpochReply(Struct, frozen=True, gc=False, kw_only=True):
     """The voter has accepted the resignation, or the error states why not."""
 
     epoch: int
@@ -142,7 +145,8 @@ class EndQuorumEpochReply(Struct, frozen=True, kw_only=True):
     error: Error = Error.NONE
 
 
-class FetchReply(Struct, frozen=True, kw_only=True):
+@final
+class FetchReply(Struct, frozen=True, gc=False, kw_only=True):
     """Records from the requested offset on, or the point where the logs diverge, or the snapshot to fetch first.
 
     On the sending side `data` and `batches` stay empty: the host reads the bytes when it carries out `SendRecords`. On
@@ -168,7 +172,7 @@ class FetchReply(Struct, frozen=True, kw_only=True):
     is_later: bool = False
 
 
-class FetchSnapshotReply(Struct, frozen=True, kw_only=True):
+class FetchSnapshotReply(Struct, frozen=True, gc=False, kw_only=True):
     """Bytes of a snapshot file of `size` bytes. On the sending side `size` and `data` stay empty: the host reads both
     when it carries out `SendSnapshot`.
     """
@@ -184,7 +188,7 @@ class FetchSnapshotReply(Struct, frozen=True, kw_only=True):
     data: bytes = b""
 
 
-class ReplicaProgress(Struct, frozen=True, kw_only=True):
+class ReplicaProgress(Struct, frozen=True, gc=False, kw_only=True):
     """The progress of one replica as seen by the leader; times are wall-clock milliseconds, -1 if unknown."""
 
     key: ReplicaKey
@@ -193,7 +197,7 @@ class ReplicaProgress(Struct, frozen=True, kw_only=True):
     last_caught_up_ms: int
 
 
-class DescribeQuorumReply(Struct, frozen=True, kw_only=True):
+class DescribeQuorumReply(Struct, frozen=True, gc=False, kw_only=True):
     """The reply of the leader; any other node sets `error`."""
 
     epoch: int
@@ -205,21 +209,21 @@ class DescribeQuorumReply(Struct, frozen=True, kw_only=True):
     nodes: tuple[tuple[int, Endpoints], ...] = ()
 
 
-class AddVoterReply(Struct, frozen=True):
+class AddVoterReply(Struct, frozen=True, gc=False):
     """The leader has added the voter, or the error states why not."""
 
     error: Error = Error.NONE
     text: str | None = None
 
 
-class RemoveVoterReply(Struct, frozen=True):
+class RemoveVoterReply(Struct, frozen=True, gc=False):
     """The leader has removed the voter, or the error states why not."""
 
     error: Error = Error.NONE
     text: str | None = None
 
 
-class UpdateVoterReply(Struct, frozen=True, kw_only=True):
+class UpdateVoterReply(Struct, frozen=True, gc=False, kw_only=True):
     """The leader has recorded the update, or the error states why not."""
 
     epoch: int
@@ -228,7 +232,7 @@ class UpdateVoterReply(Struct, frozen=True, kw_only=True):
     error: Error = Error.NONE
 
 
-class ProbeVersionsReply(Struct, frozen=True):
+class ProbeVersionsReply(Struct, frozen=True, gc=False):
     """The levels of kraft.version that a node supports; None if it does not know the feature."""
 
     kraft_versions: VersionRange | None = None

@@ -8,7 +8,7 @@ from kraft.quorum.messages import Fetch, FetchReply
 from metadata_log.types import NEVER_MS
 
 
-class ParkedFetch(Struct, frozen=True):
+class ParkedFetch(Struct, frozen=True, gc=False):
     """A parked Fetch. `timeout_reply` is the reply at the deadline, as computed when the Fetch arrived."""
 
     request_id: int

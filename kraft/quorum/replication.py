@@ -49,7 +49,7 @@ from transport.protocol.errors import Error
 def drain(quorum: QuorumState, now_ms: int) -> None:
     """Write the batches of the accumulator when they are due, with one flush, and answer the parked fetches."""
     leader = quorum.state
-    if not isinstance(leader, LeaderState):
+    if type(leader) is not LeaderState:
         return
     drain_at_ms = leader.accumulator.drain_at_ms
     if drain_at_ms is None or now_ms < drain_at_ms:
@@ -62,9 +62,9 @@ def drain(quorum: QuorumState, now_ms: int) -> None:
 def on_log_flushed(quorum: QuorumState, event: LogFlushed, now_ms: int) -> None:
     """Handle a flush: a leader counts its own log, and a follower acknowledges the records by its next Fetch."""
     if quorum.log.flushed(event.offset, event.epoch):
-        match quorum.state:
-            case LeaderState() as leader:
-                count_own_log(quorum, leader, now_ms)
+        state = quorum.state
+        if type(state) is LeaderState:
+            count_own_log(quorum, state, now_ms)
 
 
 def count_own_log(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
@@ -145,18 +145,12 @@ def _refusal(quorum: QuorumState, request: Fetch) -> Error:
     """The error of a refused Fetch, in Kafka's order of checks. A higher epoch in a Fetch changes no state: a replica
     does not adopt epochs from fetches.
     """
-    if (
-        request.max_wait_ms < 0
-        or request.offset < 0
-        or request.last_epoch < 0
-        or request.last_epoch > request.epoch
-        or request.epoch < 0
-    ):
+    if request.max_wait_ms < 0 or request.offset < 0 or not 0 <= request.last_epoch <= request.epoch:
         return Error.INVALID_REQUEST
     state = quorum.state
     if request.epoch != state.epoch:
         return epoch_error(quorum, request.epoch)
-    if not isinstance(state, LeaderState):
+    if type(state) is not LeaderState:
         return Error.NOT_LEADER_OR_FOLLOWER
     return Error.UNKNOWN_SERVER_ERROR if request.replica.id == quorum.local.id else Error.NONE
 

@@ -12,7 +12,7 @@ from metadata_log.types import NO_NODE, Uuid
 DEFAULT_LISTENER = "CONTROLLER"
 
 
-class ReplicaKey(Struct, frozen=True, order=True):
+class ReplicaKey(Struct, frozen=True, gc=False, order=True):
     """A node id with the id of the log directory; a wiped disk makes another replica (KIP-853).
 
     The zero directory id means "unknown": a static quorum identifies its voters by node id only.
@@ -26,7 +26,7 @@ class ReplicaKey(Struct, frozen=True, order=True):
         return self.id == other.id and self.directory_id in (Uuid.ZERO, other.directory_id)
 
 
-class ListenerAddress(Struct, frozen=True):
+class ListenerAddress(Struct, frozen=True, gc=False):
     """The name and address of one listener of a node, as other nodes connect to the listener."""
 
     name: str
@@ -34,7 +34,7 @@ class ListenerAddress(Struct, frozen=True):
     port: int
 
 
-class Endpoints(Struct, frozen=True):
+class Endpoints(Struct, frozen=True, gc=False):
     """The addresses of a node, in the order of its `controller.listener.names`."""
 
     listeners: tuple[ListenerAddress, ...] = ()
@@ -66,7 +66,7 @@ class Endpoints(Struct, frozen=True):
         return len(self.listeners)
 
 
-class VersionRange(Struct, frozen=True):
+class VersionRange(Struct, frozen=True, gc=False):
     """The levels of a feature that a node supports."""
 
     lowest: int = 0
@@ -81,14 +81,14 @@ OWN_KRAFT_VERSIONS: Final = VersionRange(0, 1)
 """The levels of kraft.version that this software supports."""
 
 
-class LeaderAndEpoch(Struct, frozen=True):
+class LeaderAndEpoch(Struct, frozen=True, gc=False):
     """The leader of an epoch; `leader_id` is -1 while no leader is known."""
 
     leader_id: int
     epoch: int
 
 
-class ElectionState(Struct, frozen=True):
+class ElectionState(Struct, frozen=True, gc=False):
     """The content of the quorum-state file: the epoch, its leader, and the vote of this replica in the epoch."""
 
     epoch: int = 0
@@ -97,7 +97,7 @@ class ElectionState(Struct, frozen=True):
     voters: tuple[int, ...] = ()
 
 
-class QuorumConfig(Struct, frozen=True, kw_only=True):
+class QuorumConfig(Struct, frozen=True, gc=False, kw_only=True):
     """The settings of consensus with Kafka's defaults (`QuorumConfig`), in milliseconds and bytes."""
 
     election_timeout_ms: int = 1000

@@ -105,86 +105,87 @@ class Effects:
         data = b""
         served_bytes = 0
         for effect in effects:
-            # What every commit has comes first: each case that does not match takes its time.
-            match effect:
-                case SendRecords():
-                    request = self._requests.received.pop(effect.request_id)
-                    # Followers that keep up all fetch the same records.
-                    if (effect.offset, effect.max_bytes) != last_read:
-                        last_read = (effect.offset, effect.max_bytes)
-                        data = storage.read(effect.offset, effect.max_bytes)
-                    served_bytes += len(data)
-                    if served_bytes - len(data) >= SERVED_AT_ONCE_BYTES:
-                        # One of many fetches that waited: its sender fetches again at once, and has its turn.
-                        last_read, data = None, b""
-                    answer = self._rpc.fetch_replies.to_wire(request, effect.reply, data)
-                    outputs.append(Answer(effect.request_id, answer))
-                case FlushLog():
-                    if self._inline_flush:
-                        follow_ups.append(storage.flush_now(effect))
-                    elif (start := storage.request_flush(effect)) is not None:
-                        outputs.append(start)
-                case AppendFetched():
-                    storage.append_fetched(effect)
-                case SendRequest():
-                    message = self._rpc.request_to_wire(effect.message)
-                    target = Target(effect.peer_id, effect.address.host, effect.address.port)
-                    # As `InFlightRequests.send`, without a call for each message of the quorum.
-                    in_flight.last_id = request_id = in_flight.last_id + 1
-                    key = PeerRequest(effect.request_id, effect.peer_id)
-                    in_flight.reply_to[request_id] = ReplyTo(Part.QUORUM, key)
-                    outputs.append(WireSend(request_id, target, message, effect.timeout_ms, Part.QUORUM))
-                case AppendBatch():
-                    size = storage.append_batch(effect)
-                    self._proposals.backlog.written(effect.base_offset + len(effect.values), size)
-                    if self.reader.reads_batches:
-                        self._commits.applier.remember(_own_batch(effect, effect.values, size))
-                case HighWatermarkMoved():
-                    self._proposals.release(effect.offset, now_ms)
-                    outputs.append(Trace(effect))
-                    if self.reader.reads_batches:
-                        # Clients wait for their answers, but not for the application, so its own Tick comes last.
-                        self._commits.deadline_ms = now_ms
-                    else:
-                        self._commits.apply(now_ms)
-                case SendReply():
-                    self._requests.answer(effect)
-                case StateChanged():
-                    outputs.append(Trace(effect))
-                    if effect.source == "Leader":
-                        self._lose_leadership(now_ms)
-                case LeaderChanged() | VotersChanged() | PeerFault():
-                    outputs.append(Trace(effect))
-                case PersistElection():
-                    storage.persist_election(effect.state, effect.kraft_version)
-                case TruncateLog():
-                    storage.truncate(effect)
-                case AppendControl():
-                    size = storage.append_control(effect)
-                    self._commits.applier.remember(_own_batch(effect, (), size))
-                    if isinstance(effect.records[0], LeaderChangeMessage):
-                        self._activation.claim_offset = effect.base_offset
-                case SendSnapshot():
-                    self._requests.answer_with_piece(effect)
-                case BeginDownload():
-                    storage.snapshots.begin(effect.snapshot, partial(self.reader.check, in_snapshot=True))
-                case AppendDownload():
-                    problem = storage.snapshots.append(effect.data)
-                    if problem is not None:
-                        follow_ups.append(SnapshotChecked(effect.snapshot, problem))
-                case CheckDownload():
-                    follow_ups.append(storage.snapshots.check(self.reader.check_snapshot))
-                case AbandonDownload():
-                    storage.snapshots.abandon()
-                case InstallSnapshot():
-                    self._snapshots.install(effect.snapshot, now_ms)
-                    self._commits.load_snapshot(effect.snapshot)
-                    self._commits.deadline_ms = now_ms + 1
-                case ReadConfirmed():
-                    self._commits.confirmations.confirm(effect)
-                    self._commits.report_confirmed()
-                case _:
-                    assert_never(effect)
+            # What every commit has is compared by its type: a `case` that does not match takes four times as long.
+            if type(effect) is SendRecords:
+                request = self._requests.received.pop(effect.request_id)
+                # Followers that keep up all fetch the same records.
+                if (effect.offset, effect.max_bytes) != last_read:
+                    last_read = (effect.offset, effect.max_bytes)
+                    data = storage.read(effect.offset, effect.max_bytes)
+                served_bytes += len(data)
+                if served_bytes - len(data) >= SERVED_AT_ONCE_BYTES:
+                    # One of many fetches that waited: its sender fetches again at once, and has its turn.
+                    last_read, data = None, b""
+                answer = self._rpc.fetch_replies.to_wire(request, effect.reply, data)
+                outputs.append(Answer(effect.request_id, answer))
+            elif type(effect) is FlushLog:
+                if self._inline_flush:
+                    follow_ups.append(storage.flush_now(effect))
+                elif (start := storage.request_flush(effect)) is not None:
+                    outputs.append(start)
+            elif type(effect) is AppendBatch:
+                size = storage.append_batch(effect)
+                self._proposals.backlog.written(effect.base_offset + len(effect.values), size)
+                if self.reader.reads_batches:
+                    self._commits.applier.remember(_own_batch(effect, effect.values, size))
+            elif type(effect) is HighWatermarkMoved:
+                self._proposals.release(effect.offset, now_ms)
+                outputs.append(Trace(effect))
+                if self.reader.reads_batches:
+                    # Clients wait for their answers, but not for the application, so its own Tick comes last.
+                    self._commits.deadline_ms = now_ms
+                else:
+                    self._commits.apply(now_ms)
+            elif type(effect) is AppendFetched:
+                storage.append_fetched(effect)
+            elif type(effect) is SendRequest:
+                message = self._rpc.request_to_wire(effect.message)
+                target = Target(effect.peer_id, effect.address.host, effect.address.port)
+                # As `InFlightRequests.send`, without a call for each message of the quorum.
+                in_flight.last_id = request_id = in_flight.last_id + 1
+                key = PeerRequest(effect.request_id, effect.peer_id)
+                in_flight.reply_to[request_id] = ReplyTo(Part.QUORUM, key)
+                outputs.append(WireSend(request_id, target, message, effect.timeout_ms, Part.QUORUM))
+            else:
+                match effect:
+                    case SendReply():
+                        self._requests.answer(effect)
+                    case StateChanged():
+                        outputs.append(Trace(effect))
+                        if effect.source == "Leader":
+                            self._lose_leadership(now_ms)
+                    case LeaderChanged() | VotersChanged() | PeerFault():
+                        outputs.append(Trace(effect))
+                    case PersistElection():
+                        storage.persist_election(effect.state, effect.kraft_version)
+                    case TruncateLog():
+                        storage.truncate(effect)
+                    case AppendControl():
+                        size = storage.append_control(effect)
+                        self._commits.applier.remember(_own_batch(effect, (), size))
+                        if isinstance(effect.records[0], LeaderChangeMessage):
+                            self._activation.claim_offset = effect.base_offset
+                    case SendSnapshot():
+                        self._requests.answer_with_piece(effect)
+                    case BeginDownload():
+                        storage.snapshots.begin(effect.snapshot, partial(self.reader.check, in_snapshot=True))
+                    case AppendDownload():
+                        problem = storage.snapshots.append(effect.data)
+                        if problem is not None:
+                            follow_ups.append(SnapshotChecked(effect.snapshot, problem))
+                    case CheckDownload():
+                        follow_ups.append(storage.snapshots.check(self.reader.check_snapshot))
+                    case AbandonDownload():
+                        storage.snapshots.abandon()
+                    case InstallSnapshot():
+                        self._snapshots.install(effect.snapshot, now_ms)
+                        self._commits.load_snapshot(effect.snapshot)
+                        self._commits.deadline_ms = now_ms + 1
+                    case ReadConfirmed():
+                        self._commits.confirmations.confirm(effect)
+                        self._commits.report_confirmed()
+                    case _:
+                        assert_never(effect)
 
     def _lose_leadership(self, now_ms: int) -> None:
         self._activation.abandon(now_ms)

@@ -137,7 +137,7 @@ class LeaderState(Struct):
         timers = min(self.check_quorum_deadline_ms, self.begin_deadline_ms)
         if self.change is not None:
             timers = min(timers, self.change.deadline_ms)
-        return timers if drain is None else min(timers, drain)
+        return timers if drain is None or timers < drain else drain
 
     def wait_at_least_until(self, deadline_ms: int) -> None:
         """Extend the timers after a pause of this process, as fetches of the voters may wait in the sockets."""
@@ -189,11 +189,12 @@ class LeaderState(Struct):
         if voter_id == self.local.id:
             # Any peer can claim the id of this leader.
             return False
-        fetched = self.fetched_voters
-        if voter_id not in fetched:
-            fetched = self.fetched_voters = (*fetched, voter_id)
-        if len(fetched) < self.contacts_wanted:
-            return False
+        if self.contacts_wanted > 1:
+            fetched = self.fetched_voters
+            if voter_id not in fetched:
+                fetched = self.fetched_voters = (*fetched, voter_id)
+            if len(fetched) < self.contacts_wanted:
+                return False
         self.fetched_voters = ()
         return True
 

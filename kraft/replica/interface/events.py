@@ -6,7 +6,7 @@ hands out.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, final
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 
 
+@final
 class FlushDone(Struct, frozen=True, gc=False):
     """The flush with this ticket is done."""
 
@@ -84,6 +85,7 @@ class PeerRequest(Struct, frozen=True, gc=False):
     peer_id: int
 
 
+@final
 class StartFlush(Struct, frozen=True, gc=False):
     """Run this flush, and then step the replica with `FlushDone(ticket)`. At most one flush is outstanding."""
 
@@ -118,6 +120,7 @@ class Returned(Struct, frozen=True, gc=False):
     outcome: Struct
 
 
+@final
 class Trace(Struct, frozen=True, gc=False):
     """An event for the node's log: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved`, `PeerFault` or `Denial`."""
 

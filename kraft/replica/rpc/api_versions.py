@@ -34,6 +34,8 @@ QUORUM_APIS: Final = (
     ApiKey.UPDATE_RAFT_VOTER,
 )
 """The APIs that each replica answers, except a broker's."""
+KEYS_OF_QUORUM: Final = frozenset(map(int, QUORUM_APIS))
+"""The same, to look up the API of each request."""
 _LOGIN_APIS: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 _OWN_KRAFT_VERSIONS: Final = (KRAFT_VERSION, OWN_KRAFT_VERSIONS.lowest, OWN_KRAFT_VERSIONS.highest)
 _ZERO_MINIMUM_SINCE: Final = 4

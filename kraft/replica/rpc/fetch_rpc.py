@@ -27,9 +27,10 @@ _NOTHING: Final[Judged] = ((), None, False)
 def request_from_wire(message: fetch_wire.FetchRequest) -> Fetch | Message:
     """The flat form, or the answer to a request for something else than the metadata."""
     topics = message.topics
-    if len(topics) != 1 or topics[0].topic_id != Uuid.METADATA_TOPIC or len(topics[0].partitions) != 1:
+    topic = topics[0] if len(topics) == 1 else None
+    if topic is None or topic.topic_id != Uuid.METADATA_TOPIC or len(topic.partitions) != 1:
         return fetch_wire.FetchResponse(error_code=Error.INVALID_REQUEST)
-    part = topics[0].partitions[0]
+    part = topic.partitions[0]
     if part.partition != METADATA_PARTITION:
         return fetch_wire.FetchResponse(error_code=Error.INVALID_REQUEST)
     replica_id = message.replica_state.replica_id if message.replica_id == NO_NODE else message.replica_id
@@ -122,9 +123,10 @@ def reply_from_wire(message: fetch_wire.FetchResponse, listener: str, judged: Ju
     if message.error_code != Error.NONE:
         return FetchReply(epoch=NO_LEADER_EPOCH, top_error=Error.of(message.error_code))
     topics = message.responses
-    if len(topics) != 1 or topics[0].topic_id != Uuid.METADATA_TOPIC or len(topics[0].partitions) != 1:
+    topic = topics[0] if len(topics) == 1 else None
+    if topic is None or topic.topic_id != Uuid.METADATA_TOPIC or len(topic.partitions) != 1:
         raise DecodeError("a Fetch answer is not about the metadata partition", field="responses")
-    part = topics[0].partitions[0]
+    part = topic.partitions[0]
     if part.partition_index != METADATA_PARTITION:
         raise DecodeError(f"a Fetch answer is about partition {part.partition_index}", field="partition_index")
     data = part.records or b""

@@ -34,7 +34,7 @@ Judged = tuple[tuple[BatchFacts, ...], str | None, bool]
 _IN_A_LOG: Final = (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)
 
 
-class Follows(Struct, frozen=True):
+class Follows(Struct, frozen=True, gc=False):
     """The end of a follower's log, and the leader that the follower fetches from."""
 
     end_offset: int
