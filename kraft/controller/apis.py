@@ -143,3 +143,7 @@ APIS: Final[dict[type[Message], Write | Read]] = {
     ),
 }
 """The APIs that are each served by one function."""
+AT_ONCE: Final = {
+    asked: api.at_once for asked, api in APIS.items() if isinstance(api, Write) and api.at_once is not None
+}
+"""The decisions in one call, by the type of the request."""

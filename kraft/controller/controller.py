@@ -19,7 +19,7 @@ from kraft.access.errors import ApiError
 from kraft.access.items import AuthorizedRequest, authorize_items
 from kraft.access.permissions import check_cluster
 from kraft.access.refusals import not_controller_error, refusal, refuse_envelope
-from kraft.controller.apis import APIS, Write
+from kraft.controller.apis import APIS, AT_ONCE, Write
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.cluster import check_described, describe_cluster
 from kraft.controller.decision.broker_sessions import BrokerSessions
@@ -37,6 +37,7 @@ from kraft.controller.topics.partition_updates import Member
 from kraft.limits import ELECTIONS_PER_RUN
 from kraft.steps import Answering
 from kraft.supported_features import check_supported
+from metadata_log.errors import ReplayError
 from metadata_log.image import ImageHistory, MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.metadata import (
@@ -159,15 +160,15 @@ class QuorumController:
     ) -> None:
         """Note the offsets of one appended batch of this active controller. `begun` has replayed its first records."""
         end = OffsetAndEpoch(epoch=self.active_epoch, offset=base_offset + len(records))
-        first = records[0].record
+        first, history = records[0].record, self.history
         if type(first) is ConfigRecord and len(records) == 1:
             # What clients write most touches neither brokers nor topics, and needs no delta.
-            self.history.appended(self.history.latest.with_config(first, end))
+            history.appended(history.latest.with_config(first, end))
         else:
-            if begun is None or not begun.fits(self.history.latest, base_offset):
-                begun = BatchReplay(self.history.latest, base_offset)
+            if begun is None or not begun.fits(history.latest, base_offset):
+                begun = BatchReplay(history.latest, base_offset)
             begun.go_on([one.record for one in records[begun.count :]])
-            self.history.appended(self._finish(begun, end))
+            history.appended(self._finish(begun, end))
         self._next_offset = end.offset
 
     def begin_own(self) -> BatchReplay:
@@ -210,6 +211,21 @@ class QuorumController:
         """Note the commit of one batch of this active controller's own records."""
         self.history.commit(next_offset)
         self._registrar.look_at(self.history.committed.stable)
+
+    def commit_at_once(self, record: Message, end: OffsetAndEpoch) -> bool:
+        """Replay and publish a committed batch that has this record alone, if that takes no delta; False otherwise.
+
+        A record that contradicts the image is left to `finish_committed`, and to its error.
+        """
+        if type(record) is not ConfigRecord:
+            return False
+        try:
+            image = self.history.latest.with_config(record, end)
+        except ReplayError:
+            return False
+        self.history.replayed(image)
+        self._registrar.look_at(image.stable)
+        return True
 
     def begin_committed(self, base_offset: int) -> BatchReplay:
         """Begin to replay a committed batch that another controller wrote, or that this one no longer holds; no part of
@@ -270,11 +286,11 @@ class QuorumController:
         """
         if self.active_epoch == NOT_ACTIVE or self.settings.admin.authorizer is not None:
             return None
-        api = APIS.get(type(request))
-        if not isinstance(api, Write) or api.at_once is None:
+        decide = AT_ONCE.get(type(request))
+        if decide is None:
             return None
         try:
-            return api.at_once(self._request_context(version, now_ms, caller), request)
+            return decide(self._request_context(version, now_ms, caller), request)
         except ApiError:
             return None
 

@@ -130,6 +130,18 @@ class Applier:
         self.next_offset = max(self.next_offset, high_watermark)
 
     def _read(self, high_watermark: int) -> Iterator[CommittedBatch]:
+        taken = 0
+        while self._reading is None and (kept := self._kept.get(self.next_offset)) is not None:
+            # What a follower that keeps up has: the batch was decoded on its arrival, and is still in memory.
+            batch, whole = kept.batch, kept.whole
+            if whole.next_offset > high_watermark or self._log.batch_in_memory(self.next_offset) is not batch:
+                break
+            taken += batch.size_bytes
+            if taken > APPLIED_BYTES_PER_STEP and taken > batch.size_bytes:
+                return
+            self._drop(self.next_offset)
+            self.next_offset = whole.next_offset
+            yield whole
         if self.next_offset >= high_watermark:
             return
         batches: Iterable[_Reading | CommittedBatch]
@@ -137,7 +149,7 @@ class Applier:
             log = self._log
             for base_offset in [one for one in self._kept if one < self.next_offset]:
                 self._drop(base_offset)
-            stored = log.read_batches(self.next_offset, APPLIED_BYTES_PER_STEP, end_offset=high_watermark)
+            stored = log.read_batches(self.next_offset, APPLIED_BYTES_PER_STEP - taken, end_offset=high_watermark)
             batches = map(self._reading_of, stored)
         else:
             # Committed records do not change: a later turn may read on in the batch.

@@ -47,7 +47,8 @@ class Proposals:
         refusing: Refusing | None,
         outbox: Outbox,
     ) -> None:
-        self._options = options
+        self._max_waiting = options.max_waiting
+        self._max_uncommitted_bytes = options.max_uncommitted_bytes
         self._core = core
         self._leading = leading
         self._refusing = refusing
@@ -64,11 +65,11 @@ class Proposals:
     @property
     def is_full(self) -> bool:
         """Whether so much waits for a commit that the application may decide nothing more."""
-        return len(self._deferred.held) >= self._options.max_waiting or self._is_backlog_full
+        return len(self._deferred.held) >= self._max_waiting or self._is_backlog_full
 
     @property
     def _is_backlog_full(self) -> bool:
-        return self.backlog.size_bytes + self._core.pending_bytes >= self._options.max_uncommitted_bytes
+        return self.backlog.size_bytes + self._core.pending_bytes >= self._max_uncommitted_bytes
 
     def propose(self, step_core: StepCore, proposal: Proposal, now_ms: int) -> None:
         """Append a proposal and remember the request that waits for it; or refuse the proposal."""
@@ -81,14 +82,15 @@ class Proposals:
         if waiting is not None and proposal.units and self._is_backlog_full:
             self.refuse(waiting, Error.REQUEST_TIMED_OUT, now_ms)
             return
-        obstacle = None if proposal.quorum_level is None else self._take_level(step_core, proposal.quorum_level, now_ms)
-        if obstacle is not None:
-            self.refuse(waiting, Error.INVALID_UPDATE_VERSION, now_ms, text=obstacle)
-            return
-        if not self.is_open:
-            # The leader resigned when the core wrote the level.
-            self.refuse(waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_uncertain=True)
-            return
+        if proposal.quorum_level is not None:
+            obstacle = self._take_level(step_core, proposal.quorum_level, now_ms)
+            if obstacle is not None:
+                self.refuse(waiting, Error.INVALID_UPDATE_VERSION, now_ms, text=obstacle)
+                return
+            if not self.is_open:
+                # The leader resigned when the core wrote the level.
+                self.refuse(waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_uncertain=True)
+                return
         leading = self._leading
         assert leading is not None, "a broker proposes nothing"
         first_offset: int | None = None

@@ -178,6 +178,8 @@ class MetadataLog:
         if offset >= limit:
             return b""
         if self._tail_offsets and offset >= self._tail_offsets[0]:
+            if offset == self._tail_offsets[-1] and limit == self.end_offset:
+                return self._tail[-1].data  # the newest batch, which followers that keep up fetch
             found = self._read_tail(offset, max_bytes, limit)
             return found[0].data if len(found) == 1 else b"".join([batch.data for batch in found])
         return self._segment_of(offset).read(offset, max_bytes, limit)

@@ -59,7 +59,7 @@ def validate(name: str, values: Mapping[str, str], before: Mapping[str, str]) ->
         _elements(METRICS, values)
     interval = values.get(INTERVAL_MS)
     interval_ms = None if interval is None else _int32(interval)
-    patterns = _elements(MATCH, values) if values.get(MATCH) != before.get(MATCH) else ()
+    patterns = _elements(MATCH, values) if MATCH in values and values[MATCH] != before.get(MATCH) else ()
     if interval_ms is not None and not LOWEST_INTERVAL_MS <= interval_ms <= HIGHEST_INTERVAL_MS:
         raise ApiError(
             Error.INVALID_REQUEST,
@@ -74,6 +74,8 @@ def _elements(key: str, values: Mapping[str, str]) -> list[str]:
     value = values.get(key, "").strip()
     if not value:
         return []
+    if "," not in value:
+        return [value]
     elements = [element.strip() for element in value.split(",")]
     if "" in elements:
         raise ApiError(Error.INVALID_CONFIG, f"Configuration '{key}' values must not be empty.")

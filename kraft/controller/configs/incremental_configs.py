@@ -40,6 +40,7 @@ LONGEST_VALUE: Final = 32_767
 CORDONED: Final = "cordoned.log.dirs"
 _TOPIC: Final = int(ResourceType.TOPIC)
 _BROKER: Final = int(ResourceType.BROKER)
+_CLIENT_METRICS: Final = int(ResourceType.CLIENT_METRICS)
 """Numbers, which are found and compared faster than members of an enum."""
 _KEYS: Final[Mapping[int, Mapping[str, Definition]]] = {ResourceType.BROKER: NODE, ResourceType.TOPIC: TOPIC}
 
@@ -72,10 +73,12 @@ def alter_one_at_once(context: RequestContext, request: IncrementalAlterConfigsR
 
     A record about the partitions of topics takes the time that its replay takes, so that it is not small either.
     """
-    if len(request.resources) != 1 or len(request.resources[0].configs) > KEYS_AT_ONCE:
+    resources = request.resources
+    if len(resources) != 1 or len(resources[0].configs) > KEYS_AT_ONCE:
         return None
-    client_metrics.check_size(request.resources)
-    [resource] = request.resources
+    resource = resources[0]
+    if resource.resource_type == _CLIENT_METRICS:
+        client_metrics.check_size(resources)
     records, answer = _altered(context, (resource.resource_type, resource.resource_name), resource)
     if records and type(records[-1].record) is ClearElrRecord:
         return None
@@ -95,9 +98,7 @@ def _altered(
         records = alter(context, key, resource.configs)
     except ApiError as refused:
         error, text = refused.error, refused.text
-    return records, AlterConfigsResourceResponse(
-        error_code=error, error_message=text, resource_type=key[0], resource_name=key[1]
-    )
+    return records, AlterConfigsResourceResponse(error, text, key[0], key[1])
 
 
 def _duplicates(resources: list[AlterConfigsResource]) -> frozenset[Resource]:
@@ -117,11 +118,11 @@ def alter(
     kind, own_name = resource
     if kind not in _VALIDATORS:
         raise _wrong_kind(kind)
-    is_broker, clears_elr = kind == _BROKER, False
+    is_broker, is_topic, clears_elr = kind == _BROKER, kind == _TOPIC, False
     before = dict(context.image.configs.of(resource))
     after = before.copy()
     # The changes are grouped by key first, so the last operation on a key wins.
-    wanted = {change.name: change for change in changes}
+    wanted = {changes[0].name: changes[0]} if len(changes) == 1 else {change.name: change for change in changes}
     for name, change in wanted.items():
         value = _new_value(resource, change, before.get(name))
         if value is None:
@@ -131,7 +132,7 @@ def alter(
     if is_broker and MIN_ISR in wanted:
         _check_eligibility(context, resource, after)
     _validate(context, resource, after, before)
-    if not is_new:
+    if (is_topic or is_broker) and not is_new:
         _check_exists(context.image, resource)
     if is_broker and CORDONED in wanted and not context.forwarded:
         _check_cordoned(before.get(CORDONED, ""), after.get(CORDONED, ""))
@@ -141,10 +142,10 @@ def alter(
         # Brokers reload each value that is written, even an unchanged one.
         if is_broker or before.get(name) != value:
             records.append(VersionedRecord(ConfigRecord(kind, own_name, name, value)))
-            if name == MIN_ISR and kind in (_TOPIC, _BROKER) and _elr_enabled(context):
+            if (is_topic or is_broker) and name == MIN_ISR and _elr_enabled(context):
                 clears_elr = True
     if clears_elr:
-        records.append(VersionedRecord(ClearElrRecord(topic_name=own_name if kind == _TOPIC else "")))
+        records.append(VersionedRecord(ClearElrRecord(topic_name=own_name if is_topic else "")))
     return records
 
 
@@ -240,16 +241,18 @@ def _check_cordoned(before: str, after: str) -> None:
 def _new_value(resource: Resource, change: AlterableConfig, before: str | None) -> str | None:
     """The value of a key after one operation; None if the key becomes unset, as after SET with null."""
     operation = change.config_operation
+    if operation == SET:
+        return change.value
     if operation in (APPEND, SUBTRACT):
         default = _list_default(resource, change.name)
         if default is None:
             verb = "APPEND" if operation == APPEND else "SUBTRACT"
             raise ApiError(Error.INVALID_CONFIG, f"Can't {verb} to key {change.name} because its type is not LIST.")
         return _joined(operation, elements(default if before is None else before), change.value)
-    if operation not in (SET, DELETE):
+    if operation != DELETE:
         # Kafka's active controller fails on this and resigns; a client must not be able to cause that.
         raise ApiError(Error.INVALID_REQUEST, f"Unknown operation {operation} on {change.name}.")
-    return change.value if operation == SET else None
+    return None
 
 
 def _list_default(resource: Resource, name: str) -> str | None:

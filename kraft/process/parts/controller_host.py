@@ -108,6 +108,9 @@ class ControllerHost:
             self._look_at_leftovers()
             return ()
         end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        if len(batch.records) == 1 and controller.commit_at_once(batch.records[0], end):
+            self._look_at_leftovers()
+            return ()
         replay = controller.begin_committed(batch.base_offset)
         self._applying = Applying(replay, end, batch.values, f"batch at offset {batch.base_offset}", batch.records)
         return self.apply_more()
@@ -142,12 +145,14 @@ class ControllerHost:
 
     def on_appended(self, unit: Unit, base_offset: int) -> None:
         """Replay the unit at append time, so that the next decision sees its changes."""
-        self.controller.on_appended(unit.records, base_offset, self._decisions.take_ahead(unit))
+        decisions = self._decisions
+        begun = decisions.take_ahead(unit) if decisions.is_ahead else None
+        self.controller.on_appended(unit.records, base_offset, begun)
 
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Decide on a request. The answer to a write waits for the commit of all records that it depends on."""
         message, caller = request.message, _caller(request)
-        if isinstance(message, EnvelopeRequest) and api_key_of(message) in QUORUM_APIS:
+        if type(message) is EnvelopeRequest and api_key_of(message) in QUORUM_APIS:
             return self._pass_on(request, message, caller)
         decisions, leader_id = self._decisions, leader.leader_id
         proposal = decisions.at_once(request, caller, self.controller, now_ms)

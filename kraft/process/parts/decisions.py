@@ -221,11 +221,15 @@ class Decisions:
             result = controller.at_once(request.message, request.version, now_ms, caller)
             if result is None:
                 return None
-            values = tuple([encode_record(one.record, one.version) for one in result.records])
+            records = result.records
+            if len(records) == 1:
+                values: tuple[bytes, ...] = (encode_record(records[0].record, records[0].version),)
+            else:
+                values = tuple([encode_record(one.record, one.version) for one in records])
         except Exception:
             return None
         assert result.response is not None, request
-        units = (Unit(values, result.records),) if values else ()
+        units = (Unit(values, records),) if values else ()
         return Proposal(units, ForRequest(request.request_id, request.message, result.response), result.quorum_level)
 
     def read(self, work: Work, controller: QuorumController, now_ms: int) -> Answer | None:
@@ -311,6 +315,11 @@ class Decisions:
         waiting = _waiting(current)
         if waiting is not None:
             yield Proposal((), waiting)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether `take_ahead` may have a replay."""
+        return self._ahead is not None
 
     def take_ahead(self, unit: Unit) -> BatchReplay | None:
         """Take the replay of a batch that has its offsets now."""

@@ -143,6 +143,23 @@ def test_a_change_of_one_resource_is_decided_at_once_as_in_steps(what: str) -> N
         assert before.with_config(written.record, end) == replay.apply(end)
 
 
+def test_a_standby_commits_a_batch_of_one_change_without_a_delta_as_with_one() -> None:
+    controller = cluster().controller.controller
+    controller.renounce()
+    before = controller.history.committed
+    end = OffsetAndEpoch(epoch=before.end.epoch, offset=before.end.offset + 1)
+    changed = ConfigRecord(TOPIC, "t", "retention.ms", "7")
+    replay = BatchReplay(before, before.end.offset)
+    replay.go_on([changed])
+    contradiction = ConfigRecord(BROKER, "no number", "x", "1")
+    assert not controller.commit_at_once(contradiction, end)
+    assert not controller.commit_at_once(ClearElrRecord(topic_name="t"), end)
+    assert controller.history.latest is controller.history.committed is before
+    assert controller.commit_at_once(changed, end)
+    assert controller.history.latest is controller.history.committed
+    assert controller.history.committed == replay.apply(end)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -129,6 +129,19 @@ def test_a_follower_applies_what_it_has_decoded_on_arrival() -> None:
     assert [(batch.base_offset, batch.next_offset) for batch in batches] == [(0, 3), (3, 6), (6, 9)]
 
 
+def test_a_follower_takes_what_it_has_decoded_without_reading_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as one step has room."""
+    log = log_of(3, 3, 3)
+    applier = Applier(log, 0)
+    size = sum(kept(applier, log, offset).size_bytes for offset in (0, 3, 6)) // 3
+    monkeypatch.setattr(module, "APPLIED_BYTES_PER_STEP", 2 * size)
+    assert [batch.base_offset for batch in applier.advance(2)] == [], "no part of a batch"
+    monkeypatch.setattr(log, "read_batches", None)
+    assert [batch.base_offset for batch in applier.advance(9)] == [0, 3]
+    assert [batch.base_offset for batch in applier.advance(9)] == [6]
+    assert not applier._kept
+
+
 def test_what_was_decoded_of_a_truncated_batch_is_not_applied() -> None:
     log = log_of(3, 3)
     applier = Applier(log, 0)
