@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import pytest
@@ -10,6 +11,7 @@ from request_brokers import topic_id
 
 from kraft import limits
 from kraft.broker.coordinator.budget import Budget
+from kraft.broker.coordinator.shard import Context, Operation
 from kraft.broker.groups.offsets import Commit, Committer, commit
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.log.transaction_markers import TransactionMarker
@@ -193,6 +195,11 @@ def test_the_timers_of_large_groups_are_set_in_portions_after_a_load() -> None:
     assert most <= 10 * 500
 
 
+def committing_in(committer: Committer, some: list[Commit], shard: GroupShard, context: Context) -> Operation:
+    """The operation that commits offsets."""
+    return commit(committer, some, shard.classic, GroupConfig(), context)
+
+
 def test_a_transaction_has_a_bounded_number_of_offsets() -> None:
     """Its marker commits all of them at once."""
     turns = Turns(GROUPS, ORDERS)
@@ -201,12 +208,7 @@ def test_a_transaction_has_a_bounded_number_of_offsets() -> None:
     committer = Committer("g", -1, "", None, 3, producer=(77, 0))
     for begin in range(0, OFFSETS_PER_TRANSACTION + COMMITS_PER_STEP, COMMITS_PER_STEP):
         some = [Commit("orders", ORDERS.id, at, 9, -1, "") for at in range(begin, begin + COMMITS_PER_STEP)]
-        runtime.run(
-            0,
-            lambda shard, context, some=some: commit(committer, some, shard.classic, GroupConfig(), context),
-            results.append,
-            turns.brokers.now_ms,
-        )
+        runtime.run(0, partial(committing_in, committer, some), results.append, turns.brokers.now_ms)
         turns.settle()
     assert all(set(one.values()) == {Error.NONE} for one in results[:-1])
     assert set(results[-1].values()) == {Error.INVALID_COMMIT_OFFSET_SIZE}
@@ -246,9 +248,7 @@ def test_offsets_of_a_transaction_are_counted_once(*, is_commit: bool) -> None:
     runtime = turns.brokers.requests[101].groups
     committer = Committer("g", -1, "", None, 3, producer=(77, 0))
     some = [Commit("orders", ORDERS.id, 0, 9, -1, "x" * 50), Commit("orders", ORDERS.id, 1, 9, -1, "x")]
-    runtime.run(
-        0, lambda shard, context: commit(committer, some, shard.classic, GroupConfig(), context), lambda _: None, 0
-    )
+    runtime.run(0, partial(committing_in, committer, some), lambda _: None, 0)
     turns.settle()
     assert held(turns) == before + 2 * 400 + 51
     marker = TransactionMarker(producer_id=77, producer_epoch=0, is_commit=is_commit, coordinator_epoch=0)
