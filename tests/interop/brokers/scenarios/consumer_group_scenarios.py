@@ -145,9 +145,9 @@ def a_member_that_gives_nothing_up_is_fenced(cluster: Cluster) -> None:
     everything = first.held
 
     def is_fenced() -> bool:
+        assert second.beat().error_code == Error.NONE
         answer = first.beat(held=everything)
         assert answer.error_code in {Error.NONE, Error.UNKNOWN_MEMBER_ID}, Error.of(answer.error_code)
-        assert second.beat().error_code == Error.NONE
         assert not second.held or answer.error_code == Error.UNKNOWN_MEMBER_ID
         return answer.error_code == Error.UNKNOWN_MEMBER_ID
 
