@@ -25,7 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-SECONDS: Final = 30
+SECONDS: Final = 10
 """The time of one call; what has not ended by then is called again."""
 TRANSACTION_MS: Final = 15_000
 SESSION_MS: Final = 6000

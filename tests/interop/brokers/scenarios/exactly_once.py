@@ -30,12 +30,10 @@ PROTOCOLS: Final = ("classic", "consumer")
 MEMBERS: Final = 2
 INPUTS: Final = 3
 CATCH_UP_SECONDS: Final = 240
-HUNG_SECONDS: Final = 60
+HUNG_SECONDS: Final = 30
 """A copier says something at least each time that a call of its client is over. librdkafka 2.16 waits for ever in
 `send_offsets_to_transaction` where the broker that coordinated the group has left the metadata for a while.
 """
-AWAY_SECONDS: Final = 4.0
-"""The longest time that a killed broker stays away."""
 EXACTLY_ONCE: Final = Kind(
     "exactly-once",
     controllers=3,
@@ -132,8 +130,11 @@ class Reader:
 class Faults:
     """What is killed, one after the other."""
 
-    def __init__(self, cluster: Cluster, copiers: Mapping[Topic, list[Copier]], inputs: list[Topic], seed: int) -> None:
+    def __init__(
+        self, cluster: Cluster, copiers: Mapping[Topic, list[Copier]], inputs: list[Topic], seed: int, away: float
+    ) -> None:
         self._cluster = cluster
+        self._away = away
         self._copiers = copiers
         self._outputs = list(copiers)
         self._topics = [*inputs, *self._outputs]
@@ -166,7 +167,7 @@ class Faults:
         self._cluster.kill(broker)
         if self._draws.random() < 0.5:
             self._client()
-        self._never.wait(self._draws.uniform(0, AWAY_SECONDS))  # How long it is away is what this tries.
+        self._never.wait(self._draws.uniform(0, self._away))  # How long it is away is what this tries.
         self._cluster.start(broker)
         self._cluster.wait_until_active(broker)
         for one in self._topics:
@@ -174,7 +175,7 @@ class Faults:
 
     def _controller(self) -> None:
         self._cluster.kill_controller()
-        self._never.wait(self._draws.uniform(0, AWAY_SECONDS))
+        self._never.wait(self._draws.uniform(0, self._away))
         self._cluster.start_controllers()
 
     def _client(self) -> None:
@@ -192,8 +193,15 @@ class Copying(Struct):
     """The transactions that living copiers aborted."""
 
 
-def copy_under_faults(cluster: Cluster, seconds: float, seed: int = 42) -> Copying:
-    """Copy while one after the other dies; fails unless every record is in every output exactly once."""
+def copy_under_faults(cluster: Cluster, seconds: float, *, seed: int = 42, away: float = 4) -> Copying:
+    """Copy while one after the other dies; fails unless every record is in every output exactly once.
+
+    Args:
+        cluster: Where the records are.
+        seconds: How long somebody dies now and then.
+        seed: Decides who, and when.
+        away: The longest time in seconds that a killed broker or controller stays away.
+    """
     inputs = [cluster.create("in", min_insync_replicas="2") for _ in range(INPUTS)]
     outputs = {cluster.create(f"out-{one}", min_insync_replicas="2"): one for one in PROTOCOLS}
     with ExitStack() as stack:
@@ -202,7 +210,7 @@ def copy_under_faults(cluster: Cluster, seconds: float, seed: int = 42) -> Copyi
             for output, protocol in outputs.items()
         }
         every = [one for members in copiers.values() for one in members]
-        faults = Faults(cluster, copiers, inputs, seed)
+        faults = Faults(cluster, copiers, inputs, seed, away)
 
         def transactions() -> dict[Topic, int]:
             for one in every:
