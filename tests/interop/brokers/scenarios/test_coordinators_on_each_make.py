@@ -14,8 +14,9 @@ from real_kafka import KafkaInstallation
 from scenario_cluster import MAKES, Cluster, scenario_cluster
 
 pytestmark = pytest.mark.kafka
+# With the make beside it, a scenario is no value that two clusters have in common, which pytest would run in turn.
 CASES = [
-    pytest.param(make, one, id=f"{make}-{one.name}", marks=[] if make in one.by_default else [pytest.mark.soak])
+    pytest.param(make, (make, one), id=f"{make}-{one.name}", marks=[] if make in one.by_default else [pytest.mark.soak])
     for make in MAKES
     for one in COORDINATOR_SCENARIOS
 ]
@@ -30,7 +31,7 @@ def cluster(
         yield cluster
 
 
-@pytest.mark.parametrize(("cluster", "one"), CASES, indirect=["cluster"], scope="module")
-def test_a_coordinator_does_what_the_plan_says(cluster: Cluster, one: CoordinatorScenario):
+@pytest.mark.parametrize(("cluster", "turn"), CASES, indirect=["cluster"], scope="module")
+def test_a_coordinator_does_what_the_plan_says(cluster: Cluster, turn: tuple[str, CoordinatorScenario]):
     cluster.restore()
-    one.run(cluster)
+    turn[1].run(cluster)
