@@ -207,11 +207,10 @@ def read(cluster: Cluster, topic: Topic, offset: int = 0) -> PartitionData:
 
 
 def wait_until_stable(cluster: Cluster, topic: Topic, offset: int) -> None:
-    """Wait until the last stable offset is here, or behind it: markers follow the end of a transaction."""
+    """Wait until the last stable offset is here: markers follow the end of a transaction."""
     eventually(
-        lambda: read(cluster, topic).last_stable_offset >= offset, f"{topic.name} is stable to {offset}", SECONDS
+        lambda: read(cluster, topic).last_stable_offset == offset, f"{topic.name} is stable to {offset}", SECONDS
     )
-    assert read(cluster, topic).last_stable_offset == offset
 
 
 def committed(cluster: Cluster, topic: Topic) -> list[bytes | None]:
