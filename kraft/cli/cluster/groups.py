@@ -365,6 +365,10 @@ async def _reset(
         raise CommandFailed(f"group {group} is {described.state}, with {members}", hint="Stop the members first.")
     before = {one: found.offset for one, found in (await committed_offsets(ask, group, view)).items()}
     wanted = _partitions(view, plan, before)
+    if not wanted and not before:
+        if described.state == DEAD:
+            raise await _unknown_group(ask, group)
+        raise CommandFailed(f"group {group} has no offsets", hint="--topic names the topics that it will read.")
     offsets = await _new_offsets(ask, plan, wanted, before)
     if executes and offsets:
         _raise_first(await alter_offsets(ask, group, offsets, view), f"group {group}")

@@ -183,6 +183,11 @@ def test_the_command_consumes_with_a_group_and_shows_it(
     assert run(capsys, "groups", "delete", "g", server).out == "Deleted: g\n"
     missing = run(capsys, "groups", "describe", "g", server)
     assert (missing.code, missing.err.splitlines()[0]) == (1, "kraft: error: there is no group g")
+    missing = run(capsys, "groups", "reset", "g", "--all-topics", "--to-earliest", server)
+    assert (missing.code, missing.out, missing.err.splitlines()[0]) == (1, "", "kraft: error: there is no group g")
+    several = run(capsys, "groups", "delete", "g", "h", server)
+    assert several.code == 1
+    assert [f"group {name}: GROUP_ID_NOT_FOUND" in several.err for name in "gh"] == [True, True]
     refused = run(capsys, "consume", "lines", server, "--group=g", "--from=7")
     assert refused.code == 2
     assert "a group goes on at its offsets" in refused.err

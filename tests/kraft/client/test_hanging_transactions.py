@@ -1,0 +1,91 @@
+"""A transaction that no coordinator knows is found in its partition, shown and ended, and readers go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+from command_line import run
+from data_cluster import DataCluster, data_cluster
+
+from kraft.client import open_client
+from kraft.client.state.identity import LAST_PRODUCE_OF_V1
+from kraft.client.state.requests import Ask
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.record import Record
+from metadata_log.serde import Message
+from transport.interface import Failed, Reply
+from transport.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+PRODUCER, EPOCH = 4711, 3
+
+
+class Once:
+    """An engine with one request, in a version that it names."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = [ask]
+        self.answer: Message | None = None
+
+    def poll(self, now_ms: int) -> list[Ask]:
+        taken, self.ask = self.ask, []
+        return taken
+
+    def deadline_ms(self) -> int:
+        return 2**60
+
+    def on_outcome(self, token: int, outcome: Message | Failed, now_ms: int) -> None:
+        assert not isinstance(outcome, Failed | Reply), outcome
+        self.answer = outcome
+
+
+async def leave_open(cluster: DataCluster, topic: str) -> None:
+    """Write a record of a transaction that its producer has told no coordinator of."""
+    record = Record(0, 1_700_000_000_000, 0, None, b"hanging", ())
+    batch = write_batch(
+        [record], epoch=-1, producer_id=PRODUCER, producer_epoch=EPOCH, base_sequence=0, transactional=True
+    )
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, batch)])
+    message = ProduceRequest(transactional_id="gone", acks=-1, timeout_ms=5000, topic_data=[data])
+    [at] = cluster.endpoints
+    engine = Once(Ask(1, (at.host, at.port), message, highest=LAST_PRODUCE_OF_V1))
+    async with open_client(cluster.endpoints) as client, trio.open_nursery() as nursery:
+        with client._driver(engine) as driver:
+            nursery.start_soon(driver.run)
+            while engine.answer is None:
+                await driver.wait_for_change()
+        nursery.cancel_scope.cancel()
+    assert isinstance(engine.answer, ProduceResponse)
+    assert engine.answer.responses[0].partition_responses[0].error_code == 0
+
+
+def test_a_hanging_transaction_is_found_and_ended(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    settings = {
+        "transaction_state_log_replication_factor": "1",
+        "transaction_state_log_min_isr": "1",
+        "transaction_partition_verification_enable": "false",
+    }
+    with data_cluster(tmp_path, **settings) as cluster:
+        cluster.create_topic("t")
+        trio.run(leave_open, cluster, "t")
+        server = f"--bootstrap-server={cluster.bootstrap}"
+        lines = tmp_path / "lines"
+        lines.write_text("behind\n")
+        assert run(capsys, "produce", "t", str(lines), server).code == 0
+        assert run(capsys, "consume", "t", server, "--isolation=read_committed").out == ""
+        found = run(capsys, "transactions", "find-hanging", server, "--json")
+        assert found.code == 1, found
+        [one] = json.loads(found.out)["hanging"]
+        assert (one["topic"], one["partition"], one["producerId"], one["openSinceOffset"]) == ("t", 0, PRODUCER, 0)
+        assert str(PRODUCER) in run(capsys, "transactions", "find-hanging", server, "--topic=t").out
+        done = run(capsys, "transactions", "abort", "--topic=t", "--partition=0", "--start-offset=0", server)
+        assert done.out == f"Aborted in t-0: producer id {PRODUCER}, epoch {EPOCH}\n", done
+        assert run(capsys, "transactions", "find-hanging", server).code == 0
+        assert run(capsys, "consume", "t", server, "--isolation=read_committed").out == "behind\n"
