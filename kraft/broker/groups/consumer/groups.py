@@ -264,10 +264,14 @@ class ConsumerGroups:
         return True
 
     def maybe_assign(self, draft: Draft, context: Context) -> None:
-        """Compute new targets, if the group has a new epoch and the last targets are old enough."""
+        """Compute new targets, if the group has a new epoch and the last targets are old enough.
+
+        Targets of the future come from a coordinator with another clock. They count as old: nobody waits for its time.
+        """
         group = draft.group
         due_ms = group.assignment_ms + self.assignment_ms(group.group_id, context.image)
-        if group.assignment_epoch < group.epoch and (group.assignment_ms == 0 or context.now_ms >= due_ms):
+        is_due = not group.assignment_ms <= context.now_ms < due_ms
+        if group.assignment_epoch < group.epoch and (group.assignment_ms == 0 or is_due):
             assign(draft, context.image, self._settings.assignors, context.now_ms)
 
     def reconcile(

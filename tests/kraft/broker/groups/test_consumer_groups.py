@@ -77,6 +77,18 @@ def test_a_target_is_not_computed_again_within_the_assignment_interval() -> None
     assert world.groups["g"].assignment_epoch == 3
 
 
+@pytest.mark.parametrize("interval_ms", [0, 1000])
+def test_a_coordinator_with_a_slower_clock_assigns_at_once(interval_ms: int) -> None:
+    """The last assignment has a time ten days ahead, by the clock of the coordinator before. In Kafka the group would
+    have to wait for that time, unless it has no interval.
+    """
+    world = World({"a": 4}, assignment_interval_ms=interval_ms)
+    world.join("one", "a")
+    world.now_ms -= 10 * 86_400_000
+    second = world.join("two", "a")
+    assert world.groups["g"].assignment_epoch == second.member_epoch == 3
+
+
 def test_no_partition_has_two_owners_while_members_join() -> None:
     world = World({"a": 7, "b": 5})
     for number in range(5):
