@@ -7,6 +7,7 @@ which epoch a producer had the present one raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from sys import intern
 from typing import Final, Protocol
@@ -47,6 +48,12 @@ _PARTITION_BYTES: Final = 120
 
 class Timeout(Struct, frozen=True, gc=False):
     """The timer of an open transaction."""
+
+    name: str
+
+
+class Resumption(Struct, frozen=True, gc=False):
+    """The timer of a transaction that a former coordinator has decided, until that is committed."""
 
     name: str
 
@@ -246,11 +253,15 @@ class TransactionShard:
     # ------------------------------------------------------------------------------------------------ what time brings
 
     def on_loaded(self, context: Context) -> Generator[None, None, None]:
-        """Go on with what the coordinator before has left: markers are sent again, open transactions watched."""
+        """Go on with what the coordinator before has left: markers are sent again, open transactions watched.
+
+        The end of the log may have an outcome that is not committed. Another leader may lack it, and decide otherwise:
+        no partition may have learned it then.
+        """
         context.timers.set(EXPIRY, context.now_ms + self._settings.expiry_interval_ms)
         for number, (name, one) in enumerate(context.state.by_id.items(), 1):
             if one.status.is_ending:
-                self._sender.begin(self.partition, name, self._epoch, one)
+                context.timers.set(Resumption(name), context.now_ms)
             elif one.status is Status.ONGOING:
                 self._watch(name, one.start_ms + one.timeout_ms, context)
             if number % TRANSACTIONS_PER_STEP == 0:
@@ -263,8 +274,19 @@ class TransactionShard:
                 return self._time_out(name, context)
             case Completion(name):
                 return self._complete(name, context)
+            case Resumption(name):
+                return Operation(on_end=partial(self._resume, name))
             case _:
                 return self._expire(context)
+
+    def _resume(self, name: str, error: Error, context: Context) -> Operation | None:
+        """The log is committed up to where it was loaded, or not yet."""
+        if error is Error.REQUEST_TIMED_OUT:
+            return Operation(on_end=partial(self._resume, name))
+        known = context.state.by_id.get(name)
+        if error is Error.NONE and known is not None and known.status.is_ending and name not in self._pending:
+            self._sender.begin(self.partition, name, self._epoch, known)
+        return None
 
     def _time_out(self, name: str, context: Context) -> Operation:
         known = self.known(context.state, name)

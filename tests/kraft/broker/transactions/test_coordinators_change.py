@@ -170,6 +170,31 @@ def test_the_next_coordinator_sends_the_markers_of_a_decision(commit: bool) -> N
     assert committed(cluster, 1) == ([b"x", b"y"] if commit else [b"y"])
 
 
+def test_the_next_coordinator_sends_no_marker_before_the_decision_is_committed() -> None:
+    """The end of its log has a decision that is not replicated: the one after it may lack that, and decide otherwise.
+    Kafka's sends the markers at once.
+    """
+    cluster = Coordinated(state=((101, 102, 103),))
+    producer = Producer(cluster)
+    assert producer.produce(1, b"x") is Error.NONE
+    # 103 is in sync, and does not fetch any more.
+    cluster.dead.add(103)
+    cluster.brokers.send(FIRST, EndTxnRequest(NAME, producer.id, producer.epoch, True), 5)
+    cluster.settle()
+    cluster.dead = {FIRST, 103}
+    moved = PartitionChangeRecord(partition_id=0, topic_id=STATE, isr=(NEXT, 103), leader=NEXT)
+    led = PartitionChangeRecord(partition_id=1, topic_id=OUT, isr=(NEXT, 103), leader=103)
+    cluster.brokers.change(moved, led)
+    cluster.settle()
+    assert state_of(cluster, NEXT).transaction_state in ("Ongoing", "PrepareCommit")
+    assert len(cluster.brokers.requests[NEXT].markers) == 0
+    cluster.dead = {FIRST}
+    for _ in range(3):
+        cluster.settle(after_ms=100)
+    assert state_of(cluster, NEXT).transaction_state == "CompleteCommit"
+    assert markers(cluster, 1) == [(1, 1, False)]
+
+
 def test_an_open_transaction_with_offsets_goes_on_at_the_next_coordinator() -> None:
     cluster = Coordinated(groups=((102, 103),))
     producer = Producer(cluster)
