@@ -58,6 +58,7 @@ SHARES: Final = {
     "data-cluster": 700,
     "dynamic-data-cluster": 100,
     "combined-cluster": 100,
+    "coordinator-cluster": 100,
     "loaded": 50,
     WIPED: 200,
 }

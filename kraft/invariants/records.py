@@ -24,6 +24,7 @@ from kraft.invariants.stored_batches import (
     was_committed,
 )
 from kraft.invariants.violation import InvariantViolated
+from metadata_log.types import Uuid
 
 NEVER: Final = -1
 
@@ -111,6 +112,8 @@ class RecordLedger:
         """The last leader epoch that began with a replica that may lack acknowledged records, as Kafka allows."""
         self._starts: dict[PartitionKey, int] = {}
         """The largest log start of any replica."""
+        self.unsequenced: dict[Uuid, None] = {}
+        """The topics of coordinators: each of their batches has the sequence number 0."""
         self.acknowledgements = 0
         self.excused = 0
         """How many committed batches were lost as Kafka allows."""
@@ -242,7 +245,7 @@ class RecordLedger:
             held.by_offset[batch.base_offset] = batch
             had.setdefault(batch.content, set()).add(replica.broker_id)
             held.lost.pop(batch.content, None)
-            if batch.producer_id == NO_PRODUCER or batch.is_control:
+            if batch.producer_id == NO_PRODUCER or batch.is_control or replica.key[0] in self.unsequenced:
                 continue
             name = batch.producer_id, batch.producer_epoch, batch.base_sequence
             other = held.sequences.get(name)

@@ -241,6 +241,7 @@ _TURNS: Final[dict[str, tuple[Profile, ...]]] = {
     "data-cluster": (BROAD, RECORDS),
     "dynamic-data-cluster": (BROAD, RECORDS),
     "combined-cluster": (BROAD, RECORDS),
+    "coordinator-cluster": (BROAD, RECORDS),
 }
 """The profiles that take turns, by the kind of members; the broad one alone for any other kind."""
 _RARE: Final[dict[str, tuple[Profile, ...]]] = {

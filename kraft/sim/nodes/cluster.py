@@ -38,8 +38,13 @@ DYNAMIC_DATA_CLUSTER: Final = "dynamic-data-cluster"
 """The same with voter changes."""
 COMBINED_CLUSTER: Final = "combined-cluster"
 """Controllers and brokers with data, of which some are one process."""
-CLUSTERS: Final = (CLUSTER, DYNAMIC_CLUSTER, DATA_CLUSTER, DYNAMIC_DATA_CLUSTER, COMBINED_CLUSTER)
-WITH_DATA: Final = (DATA_CLUSTER, DYNAMIC_DATA_CLUSTER, COMBINED_CLUSTER)
+COORDINATOR_CLUSTER: Final = "coordinator-cluster"
+"""Controllers, and brokers with data that coordinate groups and transactions."""
+CLUSTERS: Final = (
+    *(CLUSTER, DYNAMIC_CLUSTER, DATA_CLUSTER, DYNAMIC_DATA_CLUSTER, COMBINED_CLUSTER),
+    COORDINATOR_CLUSTER,
+)
+WITH_DATA: Final = (DATA_CLUSTER, DYNAMIC_DATA_CLUSTER, COMBINED_CLUSTER, COORDINATOR_CLUSTER)
 WITH_VOTER_CHANGES: Final = (DYNAMIC_CLUSTER, DYNAMIC_DATA_CLUSTER)
 SLOWEST_LAG_MS: Final = 3000
 QUICKEST_LAG_MS: Final = 300
@@ -63,12 +68,13 @@ class Cluster:
         has_small_logs: bool = False,
         has_two_directories: bool = False,
         has_late_answers: bool = False,
+        coordinates: bool = False,
         combined: int = 0,
     ) -> None:
         """Draw the settings of the nodes. With `is_dynamic` segments and answers with snapshots may be small; with
         `has_data` the brokers hold records, with `has_small_logs` in small logs, with `has_two_directories` on two
         directories each. With `has_late_answers` they wait long for answers of the controller, and shrink ISRs soon.
-        `combined` of the brokers are controllers, too.
+        With `coordinates` they have groups and transactions. `combined` of the brokers are controllers, too.
         """
         self.broker_ids = broker_ids(brokers, combined)
         self._combined_ids = self.broker_ids[:combined]
@@ -87,7 +93,12 @@ class Cluster:
         lag_ms = SLOWEST_LAG_MS if has_small_logs else self._lag_ms
         if has_late_answers:
             self._lag_ms, lag_ms = SLOWEST_LAG_MS, QUICKEST_LAG_MS
-        self.data = DataSpec(seed, lag_ms, self._fetch_ms, has_small_logs=has_small_logs) if has_data else None
+        coordinating = brokers if coordinates else 0
+        self.data = (
+            DataSpec(seed, lag_ms, self._fetch_ms, has_small_logs=has_small_logs, coordinating=coordinating)
+            if has_data
+            else None
+        )
         """The settings of brokers with data."""
         log_rng = Random(f"{seed}/cluster-log")
         self._segment_bytes = log_rng.choice((1000, SEGMENT_BYTES)) if is_dynamic else SEGMENT_BYTES

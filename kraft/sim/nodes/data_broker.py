@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from kraft.broker import BrokerAgent
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataSettings, ReplicaManager
+from kraft.config.group_settings import ASSIGNORS, ConsumerGroupConfig, GroupConfig
+from kraft.config.transaction_settings import TransactionConfig
 from kraft.process.parts.broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.sim.nodes.node_disk import DIRECTORY
@@ -17,7 +19,8 @@ from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Output
 from kraft.wire import Answer, WireRequest
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE
-from metadata_log.types import Uuid
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 
 LOG_DIRS: Final = (DIRECTORY, "/data")
@@ -29,7 +32,10 @@ FOREVER: Final = str(2**62)
 class DataSpec:
     """The settings of the brokers with data of one run, drawn from its seed."""
 
-    def __init__(self, seed: int, lag_ms: int, fetch_ms: int, *, has_small_logs: bool = False) -> None:
+    def __init__(
+        self, seed: int, lag_ms: int, fetch_ms: int, *, has_small_logs: bool = False, coordinating: int = 0
+    ) -> None:
+        """Draw the settings. `coordinating` is the number of brokers that coordinate groups and transactions."""
         rng = Random(f"{seed}/data")
         self._lag_ms, self._fetch_ms = lag_ms, fetch_ms
         self.flush_messages: int | None = rng.choice((None, None, 1, 1, 3))
@@ -51,6 +57,14 @@ class DataSpec:
             self._retention_bytes = small.choice((None, 1300))
             self._retention_check_ms = self._cleaner_backoff_ms = 100
             self._move_bytes = small.choice((500, 3000))
+        # The producers of other runs end their transactions themselves.
+        self._requests = RequestSettings(broker_id=-1, request_timeout_ms=2000, verifies_transactions=False)
+        self._coordinates = coordinating > 0
+        if coordinating:
+            # What power failures take without a flush, no coordinator can promise.
+            self.flush_messages = 1
+            self._retention_bytes = None
+            self._requests = _coordinating(Random(f"{seed}/coordinator-settings"), coordinating)
 
     def serving(self, broker_id: int, directories: int) -> ServingOptions:
         """The settings of one broker."""
@@ -79,14 +93,44 @@ class DataSpec:
                 watermark_checkpoint_ms=self._watermark_checkpoint_ms,
                 offset_checkpoint_ms=self._offset_checkpoint_ms,
                 retention_check_ms=self._retention_check_ms,
+                # The ledgers of coordinators read whole logs.
+                has_cleaner=not self._coordinates,
                 cleaner_backoff_ms=self._cleaner_backoff_ms,
                 move_bytes_per_second=self._move_bytes,
                 file_delete_delay_ms=1000,
                 initial_task_delay_ms=500,
             ),
-            # The producers of a run end their transactions themselves.
-            requests=RequestSettings(broker_id=broker_id, request_timeout_ms=2000, verifies_transactions=False),
+            requests=replace(self._requests, broker_id=broker_id),
         )
+
+
+def _coordinating(rng: Random, brokers: int) -> RequestSettings:
+    """The settings of brokers that coordinate: few partitions, and times that fit into a run."""
+    return RequestSettings(
+        broker_id=-1,
+        request_timeout_ms=2000,
+        groups=GroupConfig(
+            topic_partitions=2,
+            topic_replication_factor=brokers,
+            commit_timeout_ms=rng.choice((500, 2000, 5000)),
+            retention_minutes=2**40,
+            min_session_timeout_ms=100,
+            initial_rebalance_delay_ms=rng.choice((0, 0, 300)),
+            consumer=ConsumerGroupConfig(
+                session_timeout_ms=rng.choice((1500, 3000)),
+                heartbeat_interval_ms=300,
+                assignment_interval_ms=rng.choice((0, 200)),
+                assignors=rng.choice((ASSIGNORS, tuple(reversed(ASSIGNORS)))),
+            ),
+        ),
+        transactions=TransactionConfig(
+            topic_partitions=2,
+            topic_replication_factor=brokers,
+            topic_min_isr=min(brokers, rng.choice((1, 2))),
+            abort_interval_ms=rng.choice((200, 1000)),
+            expiry_ms=NEVER_MS,
+        ),
+    )
 
 
 class DataBroker(ReplicaMember):
@@ -122,6 +166,10 @@ class DataBroker(ReplicaMember):
         self._asking = None
         self._told.clear()
         self._followers.clear()
+
+    def _listener_of(self, api_key: int, message: Message) -> str:
+        """The listener of a broker, at which clients find coordinators."""
+        return self._options.endpoints.listeners[0].name
 
     def _asked(self, request: WireRequest, now_ms: int) -> None:
         super()._asked(request, now_ms)

@@ -21,7 +21,9 @@ from metadata_log.types import Uuid
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.messages.create_topics import CreateTopicsRequest
 from transport.protocol.messages.delete_records import DeleteRecordsRequest
+from transport.protocol.messages.end_txn import EndTxnRequest
 from transport.protocol.messages.fetch import FetchRequest
+from transport.protocol.messages.offset_commit import OffsetCommitRequest
 from transport.protocol.messages.produce import ProduceRequest
 from transport.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
@@ -90,6 +92,13 @@ class Records:
                 (each_part,) = named.partitions
                 name = f"{named.name}-{each_part.partition_index}"
                 return f"gets DeleteRecords for {name} below offset {each_part.offset}"
+            case OffsetCommitRequest(topics=[of_group]) as committer:
+                offsets = ", ".join(f"{one.partition_index} to {one.committed_offset}" for one in of_group.partitions)
+                who, epoch = committer.member_id, committer.generation_id_or_member_epoch
+                return f"is asked by {who} of {committer.group_id} in epoch {epoch} to commit partition {offsets}"
+            case EndTxnRequest(committed=commits) as ending:
+                verb = "commit" if commits else "abort"
+                return f"is asked by {ending.transactional_id} in epoch {ending.producer_epoch} to {verb}"
             case CreateTopicsRequest(topics=[created]):
                 return f"is asked to create {created.name}"
             case _:

@@ -27,7 +27,19 @@ INVARIANTS: Final = {
     "_check_vote": "a node votes once in an epoch",
     "_check_voters": "the voters change one at a time",
     "_cut": "committed records are never removed",
+    "_check_committer": "only a present member of a group commits",
+    "_check_generation": "a partition has one owner in a generation",
+    "_check_members": "a partition has one owner in a group",
+    "_decide": "a transaction has one outcome",
+    "_effect": "committed offsets never go back",
+    "_resolve": "a transaction is visible as a whole or not at all",
+    "acknowledged": "an acknowledged commit is committed",
+    "appended": "partitions learn only committed outcomes",
+    "ended_by": "a producer is told the outcome of the log",
+    "fetched": "no acknowledged commit is lost",
+    "initialized": "each producer has an epoch of its own",
     "stepped": "the state of a node agrees with its quorum-state",
+    "told": "a partition has one owner in an epoch",
 }
 """By the function that fails: the invariant as a sentence. Other invariants have the name of their function."""
 LONGEST: Final = 100

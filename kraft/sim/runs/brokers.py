@@ -14,15 +14,24 @@ from typing import Final, Unpack
 from kraft.invariants.majorities import is_majority
 from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.faults.profiles import BROAD
-from kraft.sim.nodes.cluster import CLUSTER, WITH_DATA, WITH_VOTER_CHANGES, broker_ids, draw_combined
+from kraft.sim.nodes.cluster import (
+    CLUSTER,
+    COORDINATOR_CLUSTER,
+    WITH_DATA,
+    WITH_VOTER_CHANGES,
+    broker_ids,
+    draw_combined,
+)
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
+from kraft.sim.runs.coordinator_work import CoordinatorWork
 from kraft.sim.runs.record_work import RecordWork
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
 from kraft.sim.runs.simulator import RunOptions, Simulator, Work
 from kraft.sim.runs.voter_change_run import Reconfiguration
 from kraft.sim.workloads.admin_workload import LOOK_MS, AdminWorkload, IsrRequests
+from kraft.sim.workloads.coordinator_watch import SPARED
 from kraft.sim.workloads.partition_watch import PartitionWatch
 from kraft.sim.world.driver import Exchange
 from metadata_log.serde import Message, decode
@@ -52,14 +61,22 @@ class Administration(Work):
     writes_ms: tuple[int, ...] = (300, 1000)
     """Longer than for quorums alone, as brokers cause writes, too."""
 
-    def __init__(self, seed: int, brokers: int, *, invents_isrs: bool = True, combined: int = 0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        brokers: int,
+        *,
+        invents_isrs: bool = True,
+        combined: int = 0,
+        spared: tuple[str, ...] = (),
+    ) -> None:
         """With `invents_isrs` requests in the names of leaders put any replicas into an ISR. Brokers with data would
-        lose records by that. `combined` of the brokers are controllers, too.
+        lose records by that. `combined` of the brokers are controllers, too. The `spared` topics keep their records.
         """
         self._invents_isrs = invents_isrs
         self._rng = Random(f"{seed}/administration")
         self._broker_ids = broker_ids(brokers, combined)
-        self._workload = AdminWorkload(Random(f"{seed}/admin"), self._broker_ids)
+        self._workload = AdminWorkload(Random(f"{seed}/admin"), self._broker_ids, spared)
         self._repeat_mean_ms = self._rng.choice((200, 1000))
         self._unregister_rng = Random(f"{seed}/unregister")
         self._isr_requests = IsrRequests(Random(f"{seed}/isr"))
@@ -252,9 +269,12 @@ def cluster_simulator(
     profile = given.get("profile", BROAD)
     scenario = Scenario.drawn(kind, nodes, seed, brokers, profile=profile)
     has_data, combined = kind in WITH_DATA, draw_combined(kind, seed, nodes, brokers)
-    work: Work = Administration(seed, brokers, invents_isrs=not has_data, combined=combined)
+    spared = SPARED if kind == COORDINATOR_CLUSTER else ()
+    work: Work = Administration(seed, brokers, invents_isrs=not has_data, combined=combined, spared=spared)
     more: list[Work] = []
-    if has_data:
+    if kind == COORDINATOR_CLUSTER:
+        more.append(CoordinatorWork(seed, brokers))
+    elif has_data:
         more.append(
             RecordWork(
                 seed,
@@ -268,5 +288,7 @@ def cluster_simulator(
         more.append(Reconfiguration(scenario, broker_ids(brokers), has_former_selves=profile.has_former_selves))
     if more:
         pauses_ms = profile.pauses_ms if has_data else None
+        if kind == COORDINATOR_CLUSTER:
+            pauses_ms = pauses_ms or CoordinatorWork.pauses_ms
         work = AdministrationAndMore(work, *more, pauses_ms=pauses_ms or Administration.pauses_ms)
     return Simulator(scenario, work=work, **given)

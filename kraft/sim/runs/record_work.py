@@ -11,6 +11,13 @@ from typing import Final
 from kraft.invariants.cluster_model import PartitionKey
 from kraft.sim.nodes.cluster import broker_ids
 from kraft.sim.nodes.data_broker import DataBroker
+from kraft.sim.runs.client_requests import (
+    FIRST_TOPIC_MS,
+    TEND_MS,
+    ClientRequests,
+    leader_of,
+    restart_without_directory,
+)
 from kraft.sim.runs.simulator import Simulator, Work
 from kraft.sim.workloads.record_clients import (
     ALL,
@@ -22,11 +29,10 @@ from kraft.sim.workloads.record_clients import (
     deletion,
     move,
 )
-from kraft.sim.workloads.record_watch import FIRST_OF_RECORDS, LONGEST_MS, RecordWatch
+from kraft.sim.workloads.record_watch import LONGEST_MS, RecordWatch
 from kraft.sim.world.host import START_MS
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
-from metadata_log.serde import Message
 from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -34,9 +40,6 @@ PRODUCERS: Final = 3
 CONSUMERS: Final = 2
 PATIENCE_MS: Final = 2500
 """A client that waits longer for an answer sends again."""
-TEND_MS: Final = 1000
-"""The interval of looks at brokers with a failed log directory, which the operator restarts."""
-FIRST_TOPIC_MS: Final = 500
 FULL_MS: Final = 60_000
 """How long a producer waits for the answer to a last batch, and how long a directory may be full meanwhile."""
 
@@ -84,7 +87,7 @@ class RecordWork(Work):
         self._owners: dict[int, int] = {}
         self._leaders: list[dict[PartitionKey, int]] = [{} for _ in self._clients]
         """The leaders that each client knows, until an error or a time-out: one that is cut off still gets records."""
-        self._next_id = FIRST_OF_RECORDS
+        self._requests = ClientRequests(rng)
         self._is_over = False
         self._has_full_directories = has_full_directories
         self._written_ms = 0
@@ -96,6 +99,7 @@ class RecordWork(Work):
         watch = simulator.world.watch
         assert isinstance(watch, RecordWatch), watch
         self._simulator, self._watch = simulator, watch
+        self._requests.begin(simulator)
         for number in range(len(self._clients)):
             simulator.queue.schedule(self._pause_ms(), partial(self._turn, number))
         simulator.queue.schedule(TEND_MS, self._tend)
@@ -128,7 +132,7 @@ class RecordWork(Work):
                 replication_factor=len(self._broker_ids),
                 configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings],
             )
-            self._send(self._rng.choice(leaders), CreateTopicsRequest(topics=[topic]))
+            self._requests.send(self._rng.choice(leaders), CreateTopicsRequest(topics=[topic]))
 
     def end(self) -> None:
         """Send no new batches, and no message is lost any more.
@@ -137,7 +141,7 @@ class RecordWork(Work):
         watermark on that waits, and the operator leaves the broker alone until all of these batches have their answers,
         or until it shows that their ISRs are too small.
         """
-        self._is_over = True
+        self._is_over = self._requests.is_over = True
         if self._has_full_directories:
             self._watch.is_writing = True
             self._simulator.queue.schedule(TEND_MS, self._write_last)
@@ -157,7 +161,7 @@ class RecordWork(Work):
                 record = Record(0, START_MS + simulator.now_ms, 0, b"last", b"last".ljust(rng.choice((10, 5000)), b"."))
                 records = write_batch([record], epoch=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1)
                 data = TopicProduceData(topic_id=key[0], partition_data=[PartitionProduceData(number, records)])
-                self._send(self._leader(key), ProduceRequest(acks=ALL, timeout_ms=FULL_MS, topic_data=[data]))
+                self._requests.send(self._leader(key), ProduceRequest(acks=ALL, timeout_ms=FULL_MS, topic_data=[data]))
         self._watch.is_writing, self._written_ms = False, simulator.now_ms
 
     def _follows_below_second(self, broker_id: int) -> bool:
@@ -210,22 +214,22 @@ class RecordWork(Work):
         if found is None:
             return
         key, request = found
-        self._waiting[number] = self._next_id, now_ms + PATIENCE_MS
-        self._owners[self._next_id] = number
-        self._send(self._target(number, key), request)
+        self._waiting[number] = self._requests.next_id, now_ms + PATIENCE_MS
+        self._owners[self._requests.next_id] = number
+        self._requests.send(self._target(number, key), request)
 
     def _delete(self) -> None:
         image = self._watch.ledger.image
         key = choose_partition(self._rng, image)
         if key is not None:
             most = self._watch.records.committed_end(key)
-            self._send(self._leader(key), deletion(self._rng, image, key, most))
+            self._requests.send(self._leader(key), deletion(self._rng, image, key, most))
 
     def _move(self) -> None:
         image = self._watch.ledger.image
         key = choose_partition(self._rng, image)
         if key is not None:
-            self._send(self._rng.choice(self._broker_ids), move(self._rng, image, key))
+            self._requests.send(self._rng.choice(self._broker_ids), move(self._rng, image, key))
 
     def _target(self, number: int, key: PartitionKey | None) -> int:
         """The leader of a partition, as far as a client knows; now and then any other broker."""
@@ -234,32 +238,7 @@ class RecordWork(Work):
         return self._leaders[number].setdefault(key, self._leader(key))
 
     def _leader(self, key: PartitionKey) -> int:
-        """The leader of a partition by the committed metadata; any broker for a partition without a leader."""
-        partition = self._watch.ledger.partition_of(key)
-        if partition is None or partition.leader not in self._broker_ids:
-            return self._rng.choice(self._broker_ids)
-        return partition.leader
-
-    def _send(self, node_id: int, request: Message) -> None:
-        """Send a request, perhaps late, perhaps twice, perhaps in vain."""
-        request_id, rng = self._next_id, self._rng
-        self._next_id += 1
-        if self._is_over:
-            self._arrive(node_id, request_id, request)
-            return
-        draw = rng.random()
-        if draw < 0.03:
-            return
-        delay_ms = rng.randint(1, 800) if draw < 0.1 else 0
-        self._simulator.queue.schedule(delay_ms, partial(self._arrive, node_id, request_id, request))
-        if draw > 0.9:
-            copy_id = self._next_id
-            self._next_id += 1
-            late_ms = delay_ms + rng.randint(1, 1500)
-            self._simulator.queue.schedule(late_ms, partial(self._arrive, node_id, copy_id, request))
-
-    def _arrive(self, node_id: int, request_id: int, request: Message) -> None:
-        self._simulator.administer(node_id, request_id, request)
+        return leader_of(self._rng, self._watch, key, self._broker_ids)
 
     def _tend(self) -> None:
         """Restart each broker with a failed log directory, once its disk takes bytes again. The operator makes room in
@@ -270,12 +249,5 @@ class RecordWork(Work):
         if self._is_over and not (self._watch.is_writing or (is_patient and self._watch.unanswered(simulator.world))):
             for node_id in self._broker_ids:
                 simulator.free_directory(node_id)
-        for node_id in self._broker_ids:
-            host = simulator.world.hosts[node_id]
-            member = host.member
-            assert isinstance(member, DataBroker), member
-            manager = member.manager
-            is_full = host.is_disk_limited or host.full_directory
-            if manager is not None and manager.failed_directories and not is_full:
-                simulator.crash(node_id, 1)
+        restart_without_directory(simulator, self._broker_ids)
         self._simulator.queue.schedule(TEND_MS, self._tend)

@@ -14,6 +14,7 @@ from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.client_sessions import draw_lifetime_ms
 from kraft.sim.nodes.cluster import (
     CLUSTERS,
+    COORDINATOR_CLUSTER,
     WITH_DATA,
     WITH_VOTER_CHANGES,
     Cluster,
@@ -34,6 +35,7 @@ from kraft.sim.nodes.member_kinds import (
 from kraft.sim.nodes.state_machine_member import COUNTS
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.client_history import ClientHistory
+from kraft.sim.workloads.coordinator_watch import CoordinatorWatch
 from kraft.sim.workloads.load_watch import LoadWatch
 from kraft.sim.workloads.partition_watch import PartitionWatch
 from kraft.sim.workloads.record_watch import RecordWatch
@@ -174,11 +176,13 @@ class Scenario(Struct, frozen=True, kw_only=True):
             has_small_logs=self.has_small_logs,
             has_two_directories=self.has_small_logs or self.has_full_directories,
             has_late_answers=self.has_late_answers,
+            coordinates=self.members == COORDINATOR_CLUSTER,
             combined=draw_combined(self.members, self.seed, self.nodes, self.brokers),
         )
         watch = PartitionWatch(cluster.broker_ids)
         if cluster.data is not None:
-            watch = RecordWatch(cluster.broker_ids, cluster.data.flush_messages)
+            kind = CoordinatorWatch if self.members == COORDINATOR_CLUSTER else RecordWatch
+            watch = kind(cluster.broker_ids, cluster.data.flush_messages)
         if not is_dynamic:
             members = {one: cluster.make_controller(one, voters, self.config) for one in voters.ids}
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}

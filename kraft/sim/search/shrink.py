@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.sim.nodes.cluster import CLUSTER, CLUSTERS, DATA_CLUSTER, broker_ids
+from kraft.sim.nodes.cluster import CLUSTER, CLUSTERS, COORDINATOR_CLUSTER, DATA_CLUSTER, broker_ids
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import MACHINES
 from kraft.sim.nodes.workload_spec import WorkloadSpec
@@ -47,7 +47,8 @@ from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import NoProgress, World
 from metadata_log.image import MetadataImage
 
-_STATIC: tuple[str, ...] = (CLUSTER, DATA_CLUSTER)
+_OF_DATA: tuple[str, ...] = (DATA_CLUSTER, COORDINATOR_CLUSTER)
+_STATIC: tuple[str, ...] = (CLUSTER, *_OF_DATA)
 """The kinds of clusters with static voters: another number of voters does not change the brokers."""
 
 _STARTS: Final = 30
@@ -64,7 +65,7 @@ def smaller_run(schedule: Schedule) -> Schedule | None:
     run has a tenth of the actions.
     """
     scenario = schedule.scenario
-    if scenario.members != DATA_CLUSTER or scenario.nodes == 1:
+    if scenario.members not in _OF_DATA or scenario.nodes == 1:
         return None
     for brokers in _BROKERS:
         search = SeedSearch(
@@ -204,7 +205,7 @@ def _without_calm(schedule: Schedule) -> Schedule | None:
         return schedule
     ends = [place for place, action in enumerate(schedule.actions) if isinstance(action, Note) and action.text == CALM]
     members = schedule.scenario.members
-    is_other_cluster = members in CLUSTERS and (members != DATA_CLUSTER or schedule.mutant is None)
+    is_other_cluster = members in CLUSTERS and (members not in _OF_DATA or schedule.mutant is None)
     if is_other_cluster or members == MACHINES or (members in DYNAMIC and schedule.mutant is None) or not ends:
         return None
     ended = replace(schedule, actions=schedule.actions[: ends[-1]], calm_ms=_CALM_MS)

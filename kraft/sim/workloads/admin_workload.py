@@ -149,6 +149,8 @@ MAX_PARTITIONS: Final = 6
 _TOPIC: Final = 2
 _SET: Final = 0
 _DELETE: Final = 1
+_HARMLESS: Final = ("reassign", "cancel", "elect")
+"""The requests that leave the records of a topic alone."""
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 
@@ -156,9 +158,11 @@ _UNCLEAN: Final = 1
 class AdminWorkload:
     """Draws requests; `allows_unclean` states whether the workload of this run requests unclean elections."""
 
-    def __init__(self, rng: Random, broker_ids: tuple[int, ...]) -> None:
+    def __init__(self, rng: Random, broker_ids: tuple[int, ...], spared: tuple[str, ...] = ()) -> None:
+        """Draw the settings. No request takes records from the `spared` topics."""
         self._rng = rng
         self._broker_ids = broker_ids
+        self._spared = spared
         self._mean_ms = rng.choice((100, 400, 1500))
         self.allows_unclean = rng.random() < 0.3
         self._weights = {
@@ -182,6 +186,8 @@ class AdminWorkload:
         if kind == "create" or not len(image.topics):
             return self._create()
         topic = image.topics[rng.choice(list(image.topics))]
+        if topic.name in self._spared and kind not in _HARMLESS:
+            return self._create()
         match kind:
             case "delete":
                 return DeleteTopicsRequest(topics=[DeleteTopicState(name=topic.name)])
@@ -225,6 +231,8 @@ class AdminWorkload:
 
     def _elect(self, topic: TopicImage) -> Message:
         kind = _UNCLEAN if self.allows_unclean and self._rng.random() < 0.5 else _PREFERRED
+        if topic.name in self._spared:
+            kind = _PREFERRED
         asked = TopicPartitions(topic=topic.name, partitions=[self._number(topic)])
         return ElectLeadersRequest(election_type=kind, topic_partitions=[asked])
 

@@ -76,7 +76,7 @@ class _Led(Struct, frozen=True):
     replicas: tuple[int, ...]
 
 
-class _Life(Struct):
+class Life(Struct):
     """One life of a broker."""
 
     seen: dict[PartitionKey, _Seen] = {}
@@ -105,7 +105,7 @@ class RecordWatch(PartitionWatch):
         """When a leader has last counted a Fetch, by leader, partition and follower, by the clock of the leader."""
         self.answers: dict[int, Message] = {}
         """The answers to producers and consumers, by request id; the clients of the run take them."""
-        self._lives: dict[int, _Life] = {}
+        self._lives: dict[int, Life] = {}
         self._min_isr: dict[PartitionKey, int] = {}
         self._produced: dict[Batch, None] = {}
         """The batches with acks=all of idempotent producers."""
@@ -169,7 +169,7 @@ class RecordWatch(PartitionWatch):
         if isinstance(member, DataBroker):
             before = self._lives.get(member.node_id)
             failures = member.disk.power_failures
-            life = _Life(power_failures=failures)
+            life = Life(power_failures=failures)
             if before is not None:
                 life.lost_power = failures > before.power_failures or (before.lost_power and not before.has_loaded)
                 life.was_failing = before.was_failing
@@ -232,7 +232,7 @@ class RecordWatch(PartitionWatch):
         ]
         self._liveness.producers(broker_id, waiting, world.now_ms)
 
-    def _look_at_replicas(self, member: DataBroker, manager: ReplicaManager, life: _Life) -> None:
+    def _look_at_replicas(self, member: DataBroker, manager: ReplicaManager, life: Life) -> None:
         """Look at the replicas that have changed. This runs after every step of a broker, mostly in vain."""
         compacted, known, parts = self._compacted, life.seen, manager.partitions
         for key, part in parts.items():
@@ -268,7 +268,7 @@ class RecordWatch(PartitionWatch):
                 self.records.removed(member.node_id, key)
                 self.compaction.removed(member.node_id, key)
 
-    def _load(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], life: _Life) -> _Seen:
+    def _load(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], life: Life) -> _Seen:
         sizes, batches = _content(member, part)
         if (member.node_id, part.key) in self._unassigned:
             del self._unassigned[member.node_id, part.key]
@@ -501,11 +501,15 @@ class RecordWatch(PartitionWatch):
         ]
         if waiting:
             return f"batches for {led.name} wait for an answer: {', '.join(waiting)}"
-        for one in () if led.key[0] in self._compacted or self.records.was_unclean(led.key) else replicas:
+        for one in () if self._may_hang(led.key) else replicas:
             stable = self.records.stable_end(one.broker_id, led.key)
             if stable < one.high_watermark:
                 return f"a transaction in {one.name} is open at offset {stable} on broker {one.broker_id}"
         return ""
+
+    def _may_hang(self, key: PartitionKey) -> bool:
+        """Whether nobody may be left who ends a transaction in a partition, as records are lost or not followed."""
+        return key[0] in self._compacted or self.records.was_unclean(key)
 
     def concluded(self, world: SimulatedQuorum) -> None:
         """The run is over."""

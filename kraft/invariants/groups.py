@@ -1,0 +1,317 @@
+"""The invariants of groups and of their committed offsets, whatever happens to their coordinators (Kafka: the promises
+of the classic protocol, of KIP-848, and of OffsetCommit).
+
+The caller shows what is committed in `__consumer_offsets`, in the order of the log, and what members were told. The
+ledger shares no code with the coordinators: it reads the records by their schemas alone. Each commit carries a mark of
+its own as its metadata, made by `mark`, so that the ledger knows who has committed what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from struct import Struct as Layout
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.invariants.cluster_model import PartitionKey
+from kraft.invariants.stored_batches import StoredBatch, is_commit
+from kraft.invariants.violation import InvariantViolated
+from metadata_log.records.batch import scan
+from metadata_log.records.consumer_offsets import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from metadata_log.records.coordinator import CONSUMER_OFFSETS, decode_pair
+from metadata_log.records.record import records
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+
+_INT16: Final = Layout(">h")
+_INT32: Final = Layout(">i")
+Place = tuple[str, str, int]
+"""The group, the topic and the partition of an offset."""
+Owned = tuple[Uuid | str, int]
+"""A topic, by its id or its name, and a partition."""
+
+
+def mark(member_id: str, epoch: int, number: int) -> str:
+    """The metadata of a member's commit, in a generation or a member epoch."""
+    return f"{member_id}@{epoch}#{number}"
+
+
+def _committer(text: str) -> tuple[str, int] | None:
+    """The member of a mark, with its generation; None for the mark of a transaction."""
+    name, _, rest = text.rpartition("@")
+    return (name, int(rest.partition("#")[0])) if name else None
+
+
+def encoded_assignment(places: Mapping[str, Iterable[int]]) -> bytes:
+    """An assignment as consumers write it (`ConsumerProtocolAssignment`, version 0)."""
+    data = _INT16.pack(0) + _INT32.pack(len(places))
+    for topic, numbers in places.items():
+        listed = list(numbers)
+        data += _INT16.pack(len(topic)) + topic.encode() + _INT32.pack(len(listed))
+        data += b"".join(_INT32.pack(one) for one in listed)
+    return data + _INT32.pack(-1)
+
+
+def decoded_assignment(data: bytes) -> list[tuple[str, int]]:
+    """The partitions of an assignment by consumers; empty for no bytes."""
+    found = list[tuple[str, int]]()
+    if not data:
+        return found
+    (count,), at = _INT32.unpack_from(data, 2), 6
+    for _ in range(count):
+        (size,) = _INT16.unpack_from(data, at)
+        topic = data[at + 2 : at + 2 + size].decode()
+        (numbers,) = _INT32.unpack_from(data, at + 2 + size)
+        at += 6 + size
+        found += [(topic, _INT32.unpack_from(data, at + 4 * one)[0]) for one in range(numbers)]
+        at += 4 * numbers
+    return found
+
+
+class Committed(Struct, frozen=True):
+    """A committed offset: its mark, and the place in the order of all effects on offsets."""
+
+    offset: int
+    mark: str
+    order: int
+    written: int
+    """The place of its record in that order; in a transaction the effect comes later."""
+
+
+class _Classic(Struct):
+    """A classic group as of its last record."""
+
+    generation: int
+    owners: dict[tuple[str, int], str]
+
+
+class GroupLedger:
+    """What the log has, and what members were told. Every method raises `InvariantViolated`."""
+
+    def __init__(self) -> None:
+        self._lives: dict[str, int] = {}
+        """How often each group was forgotten: generations begin anew then."""
+        self._owners: dict[tuple[str, int, int, Owned], str] = {}
+        """Who was told to own a partition, by group, life and generation or member epoch."""
+        self._classic: dict[str, _Classic] = {}
+        self._epochs: dict[str, int] = {}
+        self._members: dict[str, dict[str, tuple[int, frozenset[Owned]]]] = {}
+        """The epoch and the partitions of each member of a consumer group, also those that it has still to give up."""
+        self._order = 0
+        self._offsets: dict[Place, Committed] = {}
+        self._marks: dict[tuple[Place, str], Committed] = {}
+        self._pending: dict[tuple[PartitionKey, int], list[tuple[Place, int, str, int]]] = {}
+        """The offsets of open transactions by partition and producer, with the order of their records."""
+        self._acknowledged: dict[Place, int] = {}
+        self.assignments = 0
+        self.commits = 0
+        """How many commits were acknowledged."""
+        self.fetches = 0
+
+    # Members are told
+
+    def told(self, group: str, epoch: int, member_id: str, owned: Iterable[Owned]) -> None:
+        """A member was told to own partitions in a generation, or at a member epoch."""
+        self.assignments += 1
+        for one in owned:
+            key = group, self._lives.get(group, 0), epoch, one
+            known = self._owners.setdefault(key, member_id)
+            if known != member_id:
+                raise InvariantViolated(
+                    f"partition {one[1]} of {one[0]} has two owners in epoch {epoch} of group {group}: {member_id} was"
+                    f" told to own it, and {known} before"
+                )
+
+    def acknowledged(self, place: Place, its_mark: str) -> None:
+        """A member was told that its offset is committed."""
+        found = self._marks.get((place, its_mark))
+        if found is None:
+            raise InvariantViolated(
+                f"the commit {its_mark} for {place[1]}-{place[2]} of group {place[0]} is acknowledged, and no record of"
+                f" it is committed"
+            )
+        self.commits += 1
+        self._acknowledged[place] = max(found.order, self._acknowledged.get(place, 0))
+
+    def pended(self, key: PartitionKey, producer_id: int, place: Place, its_mark: str) -> None:
+        """A producer was told that its offset is part of its transaction."""
+        pending = self._pending.get((key, producer_id), ())
+        if (place, its_mark) not in self._marks and not any((one[0], one[2]) == (place, its_mark) for one in pending):
+            raise InvariantViolated(
+                f"the offset {its_mark} of a transaction for {place[1]}-{place[2]} of group {place[0]} is acknowledged,"
+                f" and no record of it is committed"
+            )
+
+    def floor(self) -> dict[Place, int]:
+        """What a fetch of offsets that is asked from now on may not fall behind."""
+        return dict(self._acknowledged)
+
+    def fetched(self, place: Place, offset: int, its_mark: str, floor: int) -> None:
+        """A member was told the committed offset of a partition; -1 for none."""
+        self.fetches += 1
+        name = f"{place[1]}-{place[2]} of group {place[0]}"
+        if offset < 0:
+            if floor:
+                raise InvariantViolated(f"there is no committed offset for {name}, though one was acknowledged")
+            return
+        found = self._marks.get((place, its_mark))
+        if found is None or found.offset != offset:
+            raise InvariantViolated(f"the fetched offset {offset} for {name} is not committed: {its_mark}")
+        if found.order < floor:
+            raise InvariantViolated(
+                f"the fetched offset {offset} for {name} is older than one that was acknowledged before: {its_mark}"
+            )
+
+    def offset_of(self, place: Place) -> int:
+        """The committed offset; -1 for none."""
+        found = self._offsets.get(place)
+        return -1 if found is None else found.offset
+
+    # The log
+
+    def committed(self, key: PartitionKey, batch: StoredBatch) -> None:
+        """A batch of `__consumer_offsets` is committed: each partition in the order of its log."""
+        if batch.is_control:
+            ended = self._pending.pop((key, batch.producer_id), [])
+            for place, offset, its_mark, order in ended if is_commit(batch) else ():
+                known = self._offsets.get(place)
+                if known is None or known.written < order:
+                    self._order += 1
+                    self._effect(place, Committed(offset, its_mark, self._order, order))
+            return
+        changed = set[str]()
+        for raw in scan(batch.content, verify=False):
+            for record in records(raw):
+                pair = decode_pair(CONSUMER_OFFSETS, record.key or b"", record.value)
+                if pair is not None:
+                    self._replay(key, batch, pair.key, pair.value, changed)
+        for group in changed:
+            self._check_members(group)
+
+    def _replay(
+        self, key: PartitionKey, batch: StoredBatch, name: Message, value: Message | None, changed: set[str]
+    ) -> None:
+        match name, value:
+            case OffsetCommitKey(group=group, topic=topic, partition=number), OffsetCommitValue():
+                self._order += 1
+                place = group, topic, number
+                if batch.is_transactional:
+                    pending = self._pending.setdefault((key, batch.producer_id), [])
+                    pending.append((place, value.offset, value.metadata, self._order))
+                else:
+                    self._check_committer(place, value.metadata)
+                    self._effect(place, Committed(value.offset, value.metadata, self._order, self._order))
+            case OffsetCommitKey(group=group, topic=topic, partition=number), None:
+                raise InvariantViolated(f"the offset of {topic}-{number} in group {group} is forgotten: nobody asked")
+            case GroupMetadataKey(group=group), GroupMetadataValue():
+                self._check_generation(group, value)
+            case GroupMetadataKey(group=group), None:
+                known = self._classic.pop(group, None)
+                self._forgotten(group, [] if known is None else sorted(set(known.owners.values())))
+            case ConsumerGroupMetadataKey(group_id=group), ConsumerGroupMetadataValue(epoch=epoch):
+                if epoch < self._epochs.get(group, 0):
+                    raise InvariantViolated(f"the epoch of group {group} falls from {self._epochs[group]} to {epoch}")
+                self._epochs[group] = epoch
+            case ConsumerGroupMetadataKey(group_id=group), None:
+                self._epochs.pop(group, None)
+                self._forgotten(group, sorted(self._members.pop(group, {})))
+            case (
+                ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member_id),
+                ConsumerGroupCurrentMemberAssignmentValue(),
+            ):
+                self._replay_member(group, member_id, value)
+                changed.add(group)
+            case ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member_id), None:
+                self._members.get(group, {}).pop(member_id, None)
+
+    def _forgotten(self, group: str, members: list[str]) -> None:
+        if members:
+            raise InvariantViolated(f"group {group} is forgotten, and has the members {', '.join(members)}")
+        self._lives[group] = self._lives.get(group, 0) + 1
+
+    def _effect(self, place: Place, committed: Committed) -> None:
+        before = self._offsets.get(place)
+        if before is not None and committed.offset < before.offset:
+            raise InvariantViolated(
+                f"the committed offset of {place[1]}-{place[2]} in group {place[0]} goes back from {before.offset}"
+                f" ({before.mark}) to {committed.offset} ({committed.mark})"
+            )
+        self._offsets[place] = self._marks[place, committed.mark] = committed
+
+    def _check_committer(self, place: Place, its_mark: str) -> None:
+        """Who commits belongs to the group, in its present generation."""
+        group, who = place[0], _committer(its_mark)
+        if who is None:
+            return
+        member_id, epoch = who
+        classic = self._classic.get(group)
+        if classic is not None and classic.generation != epoch:
+            raise InvariantViolated(
+                f"member {member_id} of group {group} commits an offset in generation {epoch}, and the group is in"
+                f" generation {classic.generation}"
+            )
+        members = self._members.get(group)
+        if members is not None and (member_id not in members or members[member_id][0] < epoch):
+            raise InvariantViolated(
+                f"member {member_id} commits an offset of group {group} at epoch {epoch}, and the group has it"
+                f" {'not' if member_id not in members else f'at epoch {members[member_id][0]}'}"
+            )
+
+    def _check_generation(self, group: str, value: GroupMetadataValue) -> None:
+        before = self._classic.get(group)
+        owners: dict[tuple[str, int], str] = {}
+        for member in value.members:
+            for one in decoded_assignment(member.assignment):
+                if owners.setdefault(one, member.member_id) != member.member_id:
+                    raise InvariantViolated(
+                        f"{one[0]}-{one[1]} has two owners in generation {value.generation} of group {group}:"
+                        f" {owners[one]} and {member.member_id}"
+                    )
+        if before is not None and value.generation < before.generation:
+            raise InvariantViolated(
+                f"the generation of group {group} falls from {before.generation} to {value.generation}"
+            )
+        if before is not None and value.generation == before.generation:
+            for one, owner in owners.items():
+                if before.owners.get(one, owner) != owner:
+                    raise InvariantViolated(
+                        f"{one[0]}-{one[1]} has another owner in the same generation {value.generation} of group"
+                        f" {group}: {owner}, after {before.owners[one]}"
+                    )
+        self._classic[group] = _Classic(value.generation, owners)
+
+    def _replay_member(self, group: str, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue) -> None:
+        members = self._members.setdefault(group, {})
+        before, _ = members.get(member_id, (0, frozenset()))
+        if value.member_epoch < before:
+            raise InvariantViolated(
+                f"the epoch of member {member_id} of group {group} falls from {before} to {value.member_epoch}"
+            )
+        owned = frozenset[Owned](
+            (one.topic_id, number)
+            for listed in (value.assigned_partitions, value.partitions_pending_revocation)
+            for one in listed
+            for number in one.partitions
+        )
+        members[member_id] = value.member_epoch, owned
+
+    def _check_members(self, group: str) -> None:
+        owners: dict[Owned, str] = {}
+        for member_id, (_, owned) in self._members[group].items():
+            for one in owned:
+                other = owners.setdefault(one, member_id)
+                if other != member_id:
+                    raise InvariantViolated(
+                        f"partition {one[1]} of {one[0]} has two owners in the log of group {group}: {other} and"
+                        f" {member_id}"
+                    )

@@ -1,0 +1,557 @@
+"""Members of groups and transactional workers of one run, all drawn from its seed: what they send, and what an answer
+means to them.
+
+Each client is a generator of requests and pauses. It takes the answer to its request; None if there is none in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from random import Random
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.invariants.cluster_model import PartitionKey
+from kraft.invariants.groups import decoded_assignment, encoded_assignment, mark
+from kraft.invariants.transactions import Attempt, content
+from kraft.sim.workloads.coordinator_watch import INPUT, OUTPUT, TRANSFORMERS
+from kraft.sim.workloads.record_clients import ALL
+from kraft.sim.world.host import START_MS
+from metadata_log.image import MetadataImage
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.record import Record
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+)
+from transport.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from transport.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from transport.protocol.messages.heartbeat import HeartbeatRequest
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from transport.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from transport.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from transport.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from transport.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from transport.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from transport.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+
+PATIENCE_MS: Final = 2500
+"""A client that waits longer for an answer goes on without."""
+REBALANCE_MS: Final = 2000
+RETRY_MS: Final = 100
+GROUP: Final = 0
+TRANSACTION: Final = 1
+_PROTOCOL: Final = "by-turns"
+_LOST: Final = frozenset((Error.NOT_COORDINATOR, Error.COORDINATOR_NOT_AVAILABLE, Error.COORDINATOR_LOAD_IN_PROGRESS))
+"""The answers after which a client looks for the coordinator again."""
+_AGAIN: Final = _LOST | frozenset(
+    (
+        *(Error.CONCURRENT_TRANSACTIONS, Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_ID),
+        *(Error.NOT_ENOUGH_REPLICAS, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Error.REQUEST_TIMED_OUT),
+        *(Error.KAFKA_STORAGE_ERROR, Error.UNKNOWN_TOPIC_OR_PARTITION, Error.NETWORK_EXCEPTION),
+        Error.UNSTABLE_OFFSET_COMMIT,
+    )
+)
+"""The answers after which a producer sends the same again."""
+
+
+class Ask(Struct, frozen=True):
+    """A request, and where it goes: to a broker, to the leader of a partition, or with None to any broker."""
+
+    target: int | PartitionKey | None
+    request: Message
+    patience_ms: int = PATIENCE_MS
+
+
+class Pause(Struct, frozen=True):
+    """A client does nothing for a while."""
+
+    pause_ms: int
+
+
+Steps = Generator[Ask | Pause, Message | None, None]
+"""The life of a client."""
+Asking = Generator[Ask | Pause, Message | None, Message | None]
+
+
+class World(Struct):
+    """What the clients of one run know, and what they have done."""
+
+    image: MetadataImage
+    now_ms: int = 0
+    is_over: bool = False
+    """Whether all faults have ended: no client goes silent any more."""
+    commits: dict[tuple[str, int], None] = {}
+    """The partitions by group with an acknowledged commit since then."""
+    ends: dict[str, None] = {}
+    """The workers with a committed transaction since then."""
+
+    @property
+    def input_id(self) -> Uuid | None:
+        """The topic of the inputs; None before there is one."""
+        return self.image.topics.by_name.get(INPUT)
+
+    @property
+    def input_count(self) -> int:
+        """How many partitions the topic of inputs has."""
+        found = self.input_id
+        return 0 if found is None else len(self.image.topics.by_id[found].partitions)
+
+
+class _Client:
+    """What all clients have: a coordinator that they look for."""
+
+    def __init__(self, rng: Random, world: World, kind: int, name: str) -> None:
+        self._rng = rng
+        self._world = world
+        self._kind = kind
+        self._name = name
+        self._node: int | None = None
+
+    def _coordinated(self, request: Message, patience_ms: int = PATIENCE_MS) -> Asking:
+        """Ask the coordinator, once it is known."""
+        if self._node is None:
+            found = yield Ask(None, FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self._name]))
+            match found:
+                case FindCoordinatorResponse(coordinators=[one]) if one.error_code == Error.NONE:
+                    self._node = one.node_id
+                case _:
+                    yield Pause(RETRY_MS)
+                    return None
+        answer = yield Ask(self._node, request, patience_ms)
+        if answer is None or _error_of(answer) in _LOST:
+            self._node = None
+        return answer
+
+    def _pause(self, mean_ms: int) -> Pause:
+        return Pause(1 + int(self._rng.expovariate(1 / mean_ms)))
+
+
+def _error_of(answer: Message) -> Error:
+    """The error of an answer, or of its only part."""
+    match answer:
+        case OffsetCommitResponse(topics=[topic, *_]) | TxnOffsetCommitResponse(topics=[topic, *_]):
+            return Error.of(topic.partitions[0].error_code)
+        case OffsetFetchResponse(groups=[group]):
+            return Error.of(group.error_code)
+        case ProduceResponse(responses=[produced]):
+            return Error.of(produced.partition_responses[0].error_code)
+        case _:
+            return Error.of(getattr(answer, "error_code", 0))
+
+
+class _Member(_Client):
+    """What the members of both kinds of groups have: partitions, and positions in them."""
+
+    def __init__(self, rng: Random, world: World, group: str) -> None:
+        super().__init__(rng, world, GROUP, group)
+        self._member_id = ""
+        self._epoch = -1
+        self._positions: dict[int, int] = {}
+        """The position in each partition that the member owns."""
+        self._count = 0
+        self._mean_ms = rng.choice((50, 150, 400))
+        self._silence = rng.choice((0.0, 0.01, 0.03))
+        """How often the member goes silent, for longer than its session."""
+
+    def _fetch(self, numbers: Iterable[int]) -> Generator[Ask | Pause, Message | None, bool]:
+        """Look up the committed offsets of partitions; returns whether that was possible."""
+        wanted, topic_id = sorted(numbers), self._world.input_id
+        if not wanted or topic_id is None:
+            return True
+        topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=wanted)]
+        group = OffsetFetchRequestGroup(self._name, self._member_id, self._epoch, topics)
+        answer = yield from self._coordinated(
+            OffsetFetchRequest(groups=[group], require_stable=self._rng.random() < 0.5)
+        )
+        match answer:
+            case OffsetFetchResponse(groups=[found]) if found.error_code == Error.NONE:
+                parts = [each for topic in found.topics for each in topic.partitions]
+                if all(each.error_code == Error.NONE for each in parts):
+                    self._positions |= {each.partition_index: max(0, each.committed_offset) for each in parts}
+                    return True
+        return False
+
+    def _commit(self, numbers: Iterable[int]) -> Generator[Ask | Pause, Message | None, Error | None]:
+        """Commit further positions; returns the error, None without an answer."""
+        wanted, topic_id = sorted(numbers), self._world.input_id
+        if not wanted or topic_id is None:
+            return Error.NONE
+        self._count += 1
+        offsets = {one: self._positions[one] + self._rng.choice((0, 1, 1, 5)) for one in wanted}
+        # Whatever the answer: a commit that could not be replicated in time may be later.
+        self._positions |= offsets
+        text = mark(self._member_id, self._epoch, self._count)
+        parts = [OffsetCommitRequestPartition(one, offset, -1, text) for one, offset in offsets.items()]
+        answer = yield from self._coordinated(
+            OffsetCommitRequest(
+                group_id=self._name,
+                generation_id_or_member_epoch=self._epoch,
+                member_id=self._member_id,
+                topics=[OffsetCommitRequestTopic(topic_id=topic_id, partitions=parts)],
+            )
+        )
+        if answer is None:
+            return None
+        error = _error_of(answer)
+        if error is Error.NONE and self._world.is_over:
+            self._world.commits |= {(self._name, one): None for one in wanted}
+        return error
+
+    def _wanted(self) -> list[int]:
+        """The partitions for the next commit: in the end those without one."""
+        if self._world.is_over:
+            return [one for one in self._positions if (self._name, one) not in self._world.commits]
+        return [one for one in self._positions if self._rng.random() < 0.6]
+
+    def _silent(self) -> Pause | None:
+        if not self._world.is_over and self._rng.random() < self._silence:
+            return Pause(self._rng.choice((1000, 3000, 6000)))
+        return None
+
+
+class ClassicMember(_Member):
+    """A member of a classic group."""
+
+    session_ms: Final = 2000
+
+    def steps(self) -> Steps:
+        """Join, own partitions, commit; and again."""
+        while True:
+            if not (yield from self._join()):
+                yield self._pause(RETRY_MS)
+                continue
+            yield from self._work()
+
+    def _join(self) -> Generator[Ask | Pause, Message | None, bool]:
+        """Join the next generation; returns whether the member has an assignment."""
+        protocol = JoinGroupRequestProtocol(_PROTOCOL, _subscription())
+        request = JoinGroupRequest(
+            group_id=self._name,
+            session_timeout_ms=self.session_ms,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=self._member_id,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        answer = yield from self._coordinated(request, 3 * REBALANCE_MS)
+        if not isinstance(answer, JoinGroupResponse):
+            return False
+        if answer.error_code != Error.NONE:
+            is_told = answer.error_code == Error.MEMBER_ID_REQUIRED
+            if is_told or answer.error_code in (Error.UNKNOWN_MEMBER_ID, Error.FENCED_INSTANCE_ID):
+                self._member_id = answer.member_id if is_told else ""
+            return (yield from self._join()) if is_told else False
+        self._member_id, self._epoch, self._positions = answer.member_id, answer.generation_id, {}
+        count = self._world.input_count
+        ids = [one.member_id for one in answer.members]
+        shares = {one: [number for number in range(count) if number % len(ids) == at] for at, one in enumerate(ids)}
+        answer = yield from self._coordinated(
+            SyncGroupRequest(
+                group_id=self._name,
+                generation_id=self._epoch,
+                member_id=self._member_id,
+                protocol_type="consumer",
+                protocol_name=_PROTOCOL,
+                assignments=[
+                    SyncGroupRequestAssignment(one, encoded_assignment({INPUT: numbers}))
+                    for one, numbers in shares.items()
+                ],
+            ),
+            3 * REBALANCE_MS,
+        )
+        if not isinstance(answer, SyncGroupResponse) or answer.error_code != Error.NONE:
+            if answer is not None and _error_of(answer) is Error.UNKNOWN_MEMBER_ID:
+                self._member_id = ""
+            return False
+        return (yield from self._begin([number for _, number in decoded_assignment(bytes(answer.assignment))]))
+
+    def _begin(self, numbers: list[int]) -> Generator[Ask | Pause, Message | None, bool]:
+        for _ in range(20):
+            if (yield from self._fetch(numbers)):
+                return True
+            yield self._pause(RETRY_MS)
+        return False
+
+    def _work(self) -> Steps:
+        """Take part in a generation, until it ends for this member."""
+        while True:
+            yield self._silent() or self._pause(self._mean_ms)
+            if not self._world.is_over and self._rng.random() < 0.01:
+                yield from self._leave()
+                return
+            wanted = self._wanted()
+            if wanted and self._rng.random() < 0.5:
+                error = yield from self._commit(wanted)
+                if error is None:
+                    # The commit may still arrive. Nobody commits after it in this generation.
+                    self._member_id = ""
+                    return
+            else:
+                request = HeartbeatRequest(self._name, self._epoch, self._member_id)
+                answer = yield from self._coordinated(request)
+                error = Error.NONE if answer is None else _error_of(answer)
+            if error in (Error.UNKNOWN_MEMBER_ID, Error.ILLEGAL_GENERATION):
+                self._member_id = ""
+                return
+            if error is Error.REBALANCE_IN_PROGRESS:
+                return
+
+    def _leave(self) -> Steps:
+        yield from self._coordinated(LeaveGroupRequest(group_id=self._name, members=[MemberIdentity(self._member_id)]))
+        self._member_id = ""
+        yield self._pause(1000)
+
+
+def _subscription() -> bytes:
+    """What a consumer of the inputs says of itself (`ConsumerProtocolSubscription`, version 0)."""
+    name = INPUT.encode()
+    return b"\0\0" + (1).to_bytes(4, "big") + len(name).to_bytes(2, "big") + name + (-1).to_bytes(4, "big", signed=True)
+
+
+class ConsumerMember(_Member):
+    """A member of a consumer group (KIP-848)."""
+
+    def steps(self) -> Steps:
+        """Join, reconcile, commit; and again under another id."""
+        while True:
+            self._member_id, self._epoch, self._positions = str(Uuid(self._rng.randbytes(16))), 0, {}
+            yield from self._work()
+            yield self._pause(RETRY_MS)
+
+    def _work(self) -> Steps:
+        while True:
+            wanted = self._wanted() if self._epoch > 0 else []
+            if wanted and self._rng.random() < 0.5:
+                error = yield from self._commit(wanted)
+                if error is None or error in (Error.UNKNOWN_MEMBER_ID, Error.FENCED_MEMBER_EPOCH):
+                    return
+            elif not (yield from self._beat()):
+                return
+            yield self._silent() or self._pause(self._mean_ms)
+            if self._epoch > 0 and not self._world.is_over and self._rng.random() < 0.01:
+                yield from self._coordinated(
+                    ConsumerGroupHeartbeatRequest(group_id=self._name, member_id=self._member_id, member_epoch=-1)
+                )
+                yield self._pause(1000)
+                return
+
+    def _beat(self) -> Generator[Ask | Pause, Message | None, bool]:
+        """Tell the coordinator what the member owns, and take what it may own; returns whether it is a member."""
+        topic_id = self._world.input_id
+        if topic_id is None:
+            return True
+        is_new = self._epoch == 0
+        owned = [ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, sorted(self._positions))]
+        answer = yield from self._coordinated(
+            ConsumerGroupHeartbeatRequest(
+                group_id=self._name,
+                member_id=self._member_id,
+                member_epoch=self._epoch,
+                rebalance_timeout_ms=REBALANCE_MS,
+                subscribed_topic_names=[INPUT] if is_new or self._rng.random() < 0.1 else None,
+                topic_partitions=[] if is_new or not self._positions else owned,
+            )
+        )
+        if not isinstance(answer, ConsumerGroupHeartbeatResponse):
+            return True
+        if answer.error_code in (Error.UNKNOWN_MEMBER_ID, Error.FENCED_MEMBER_EPOCH, Error.UNRELEASED_INSTANCE_ID):
+            return False
+        if answer.error_code != Error.NONE:
+            return True
+        self._epoch = answer.member_epoch
+        if answer.assignment is None:
+            return True
+        now = {number for one in answer.assignment.topic_partitions for number in one.partitions}
+        revoked = [one for one in self._positions if one not in now]
+        if revoked and self._rng.random() < 0.5 and (yield from self._commit(revoked)) is None:
+            return False
+        for one in revoked:
+            del self._positions[one]
+        for _ in range(20):
+            if (yield from self._fetch(now - self._positions.keys())):
+                return True
+            yield self._pause(RETRY_MS)
+        return False
+
+
+class Observer(_Client):
+    """Somebody who looks at the committed offsets of a group, and belongs to none."""
+
+    def steps(self) -> Steps:
+        """Look now and then."""
+        while not self._world.is_over:
+            yield self._pause(100)
+            topic_id, count = self._world.input_id, self._world.input_count
+            if topic_id is not None:
+                topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=list(range(count)))]
+                groups = [OffsetFetchRequestGroup(group_id=self._name, topics=topics)]
+                is_stable = self._rng.random() < 0.5
+                yield from self._coordinated(OffsetFetchRequest(groups=groups, require_stable=is_stable))
+
+
+class Worker(_Client):
+    """One instance of a transactional id: it transforms inputs, and commits their offsets with the outputs."""
+
+    def __init__(self, rng: Random, world: World, name: str, number: int, instance: int) -> None:
+        super().__init__(rng, world, TRANSACTION, name)
+        self._number = number
+        self._instance = f"{name}.{instance}"
+        self._offsets = _Client(rng, world, GROUP, TRANSFORMERS)
+        self._is_last = instance == 0
+        """Whether this instance goes on in the end."""
+        self._producer_id = self._epoch = -1
+        self._position = 0
+        self._count = 0
+        self._timeout_ms = rng.choice((1000, 3000, 10_000))
+        self._silence = rng.choice((0.0, 0.05, 0.15))
+        self._mean_ms = rng.choice((20, 100, 300))
+
+    def steps(self) -> Steps:
+        """Fence the other instances, and make transactions until another one fences this."""
+        yield self._pause(2000)
+        while not self._world.is_over or (self._is_last and self._name not in self._world.ends):
+            if (yield from self._initialize()) and (yield from self._look()):
+                while (yield from self._transact()):
+                    yield self._pause(self._mean_ms)
+            elif not self._world.is_over:
+                yield self._pause(RETRY_MS)
+                continue
+            yield self._pause(RETRY_MS if self._world.is_over else self._rng.choice((100, 1000, 3000)))
+
+    def _initialize(self) -> Generator[Ask | Pause, Message | None, bool]:
+        request = InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=self._timeout_ms)
+        answer = yield from self._coordinated(request)
+        match answer:
+            case InitProducerIdResponse(error_code=Error.NONE):
+                self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+                return True
+        return False
+
+    def _look(self) -> Generator[Ask | Pause, Message | None, bool]:
+        """Read on from the committed offset."""
+        for _ in range(20):
+            topic_id = self._world.input_id
+            if topic_id is not None:
+                topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[self._number])]
+                group = OffsetFetchRequestGroup(group_id=TRANSFORMERS, topics=topics)
+                answer = yield from self._offsets._coordinated(OffsetFetchRequest(groups=[group], require_stable=True))
+                match answer:
+                    case OffsetFetchResponse(groups=[found]) if found.error_code == Error.NONE:
+                        ((part,),) = [topic.partitions for topic in found.topics]
+                        if part.error_code == Error.NONE:
+                            self._position = max(0, part.committed_offset)
+                            return True
+            yield self._pause(RETRY_MS)
+        return False
+
+    def _transact(self) -> Generator[Ask | Pause, Message | None, bool]:
+        """One transaction; returns whether the producer may begin another one."""
+        if self._world.is_over and (not self._is_last or self._name in self._world.ends):
+            return False
+        self._count += 1
+        rng, image = self._rng, self._world.image
+        topic_id = image.topics.by_name.get(OUTPUT)
+        if topic_id is None:
+            return False
+        end = self._position + rng.choice((1, 1, 3))
+        attempt = Attempt(f"{self._instance}#{self._count}", self._name, self._position, end)
+        parts: list[int | None] = [*range(len(image.topics.by_id[topic_id].partitions)), None]
+        rng.shuffle(parts)
+        for one in parts:
+            is_done = (
+                (yield from self._add_offsets(attempt))
+                if one is None
+                else (yield from self._produce((topic_id, one), attempt))
+            )
+            if not is_done:
+                return False
+            if not self._world.is_over and rng.random() < self._silence:
+                yield Pause(rng.choice((300, 2000, 5000)))
+        commits = self._world.is_over or rng.random() < 0.75
+        if not (yield from self._end(commits=commits)):
+            return False
+        if commits:
+            self._position = end
+            if self._world.is_over:
+                self._world.ends[self._name] = None
+        return True
+
+    def _produce(self, key: PartitionKey, attempt: Attempt) -> Generator[Ask | Pause, Message | None, bool]:
+        name, value = content(attempt)
+        data = write_batch(
+            [Record(0, START_MS + self._world.now_ms, 0, name, value)],
+            epoch=-1,
+            transactional=True,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=0,
+        )
+        topic = TopicProduceData(topic_id=key[0], partition_data=[PartitionProduceData(key[1], data)])
+        for _ in range(10):
+            request = ProduceRequest(transactional_id=self._name, acks=ALL, timeout_ms=1500, topic_data=[topic])
+            answer = yield Ask(key, request)
+            error = None if answer is None else _error_of(answer)
+            if error is Error.NONE:
+                return True
+            if error is not None and error not in _AGAIN:
+                return False
+            yield self._pause(RETRY_MS)
+        return False
+
+    def _add_offsets(self, attempt: Attempt) -> Generator[Ask | Pause, Message | None, bool]:
+        topic_id = self._world.input_id
+        assert topic_id is not None, attempt
+        part = TxnOffsetCommitRequestPartition(self._number, attempt.end, -1, attempt.name)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._name,
+            group_id=TRANSFORMERS,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            topics=[TxnOffsetCommitRequestTopic(topic_id=topic_id, partitions=[part])],
+        )
+        for _ in range(10):
+            answer = yield from self._offsets._coordinated(request)
+            error = None if answer is None else _error_of(answer)
+            if error is Error.NONE:
+                return True
+            if error is not None and error not in _AGAIN:
+                return False
+            yield self._pause(RETRY_MS)
+        return False
+
+    def _end(self, *, commits: bool) -> Generator[Ask | Pause, Message | None, bool]:
+        """End the transaction; the same request again until there is an answer, or another instance has the id."""
+        request = EndTxnRequest(self._name, self._producer_id, self._epoch, commits)
+        for _ in range(20):
+            answer = yield from self._coordinated(request)
+            if isinstance(answer, EndTxnResponse):
+                error = Error.of(answer.error_code)
+                if error is Error.NONE:
+                    self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+                    return True
+                if error not in _AGAIN:
+                    return False
+            yield self._pause(RETRY_MS)
+        return False

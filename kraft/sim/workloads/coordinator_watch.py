@@ -1,0 +1,208 @@
+"""Shows the ledgers of groups and of transactions what is committed, and what members and producers are told."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from kraft.broker.handling.coordinators import partition_of
+from kraft.broker.partitions import HostedPartition, ReplicaManager
+from kraft.invariants.cluster_model import PartitionKey
+from kraft.invariants.groups import GroupLedger, Place, decoded_assignment
+from kraft.invariants.stored_batches import StoredBatch, batches_between
+from kraft.invariants.transactions import TransactionLedger
+from kraft.sim.nodes.data_broker import DataBroker
+from kraft.sim.workloads.partition_watch import PartitionWatch
+from kraft.sim.workloads.record_watch import Life, RecordWatch
+from kraft.sim.world.simulated_quorum import SimulatedQuorum
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from transport.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from transport.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from transport.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from transport.protocol.messages.produce import ProduceRequest, ProduceResponse
+from transport.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from transport.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+OFFSETS: Final = "__consumer_offsets"
+STATES: Final = "__transaction_state"
+INPUT: Final = "input"
+"""The topic of which groups own the partitions."""
+OUTPUT: Final = "output"
+"""The topic with the records of transactions."""
+TRANSFORMERS: Final = "transformers"
+"""The group with the offsets of the inputs that workers have transformed."""
+WORKERS: Final = ("worker-0", "worker-1", "worker-2")
+"""The transactional ids. Each transforms the inputs of the partition with its number."""
+FETCHES: Final = 100
+"""Of how many fetches of offsets the run knows what was acknowledged before."""
+WATCHED: Final = (OFFSETS, STATES, OUTPUT)
+SPARED: Final = (*WATCHED, INPUT)
+"""The topics that nobody deletes, grows or lets have an unclean leader."""
+
+
+class CoordinatorWatch(RecordWatch):
+    """The `Watch` of a world of brokers that coordinate groups and transactions."""
+
+    def __init__(self, broker_ids: tuple[int, ...], flush_messages: int | None) -> None:
+        super().__init__(broker_ids, flush_messages)
+        self.groups = GroupLedger()
+        self.transactions = TransactionLedger()
+        self.unfinished = ""
+        """What the clients of the run have still to do, after the end of all faults."""
+        self._shown: dict[PartitionKey, list[StoredBatch]] = {}
+        """What the ledgers have seen as committed."""
+        self._ends: dict[tuple[int, PartitionKey], tuple[int, int]] = {}
+        """The end and the watermark of each replica at the last look."""
+        self._begun: dict[PartitionKey, int] = {}
+        """The last leader epoch of which the leader has everything that was shown."""
+        self._floors: deque[tuple[OffsetFetchRequest, dict[Place, int]]] = deque(maxlen=FETCHES)
+        """What each of the last fetches of offsets may not fall behind."""
+        self.is_void = False
+        """Whether records are lost as Kafka allows: then the ledgers of coordinators judge no more."""
+
+    def administering(self, request: Message) -> None:
+        """A client is about to send a request. The batches of transactions need no answer: they are fenced."""
+        PartitionWatch.administering(self, request)
+        if isinstance(request, OffsetFetchRequest):
+            self._floors.append((request, self.groups.floor()))
+
+    def _follow_metadata(self) -> None:
+        super()._follow_metadata()
+        for name in (OFFSETS, STATES):
+            topic_id = self.ledger.image.topics.by_name.get(name)
+            if topic_id is not None:
+                self.records.unsequenced[topic_id] = None
+
+    # The log
+
+    def _look_at_replicas(self, member: DataBroker, manager: ReplicaManager, life: Life) -> None:
+        super()._look_at_replicas(member, manager, life)
+        for key, part in manager.partitions.items():
+            if part.topic in WATCHED and not part.is_offline and not self.is_void:
+                self._show(member.node_id, key, part)
+
+    def _show(self, broker_id: int, key: PartitionKey, part: HostedPartition) -> None:
+        log = part.log
+        now = log.end_offset, log.high_watermark
+        before = self._ends.get((broker_id, key), (0, 0))
+        if now == before:
+            return
+        self._ends[broker_id, key] = now
+        held, name = self.records.held_by(broker_id, key), str(part)
+        shown = self._shown.setdefault(key, [])
+        if part.is_leader and part.leader_epoch > self._begun.get(key, -1):
+            self._begun[key] = part.leader_epoch
+            self.is_void = [one.content for one in held[: len(shown)]] != [one.content for one in shown]
+            if self.is_void:
+                return
+        end = shown[-1].next_offset if shown else 0
+        if log.high_watermark > end:
+            added = batches_between(held, end, log.high_watermark)
+            shown += added
+            for batch in added:
+                if part.topic == STATES:
+                    self.transactions.decided(batch)
+                    continue
+                if part.topic == OFFSETS:
+                    self.groups.committed(key, batch)
+                self.transactions.committed(key, name, batch, has_attempts=part.topic == OUTPUT)
+        for batch in batches_between(held, min(before[0], log.end_offset), log.end_offset):
+            self.transactions.appended(name, batch)
+
+    # Answers
+
+    def _judge(self, member: DataBroker, request: Message, response: Message) -> None:
+        super()._judge(member, request, response)
+        if self.is_void:
+            return
+        match request, response:
+            case SyncGroupRequest(), SyncGroupResponse(error_code=Error.NONE):
+                owned = decoded_assignment(bytes(response.assignment))
+                self.groups.told(request.group_id, request.generation_id, request.member_id, owned)
+            case ConsumerGroupHeartbeatRequest(), ConsumerGroupHeartbeatResponse(error_code=Error.NONE):
+                if response.assignment is not None:
+                    parts = response.assignment.topic_partitions
+                    ids = [(one.topic_id, number) for one in parts for number in one.partitions]
+                    self.groups.told(request.group_id, response.member_epoch, request.member_id, ids)
+            case OffsetCommitRequest(), OffsetCommitResponse():
+                errors = {
+                    (one.topic_id, each.partition_index): each for one in response.topics for each in one.partitions
+                }
+                for topic in request.topics:
+                    for part in topic.partitions:
+                        if errors[topic.topic_id, part.partition_index].error_code == Error.NONE:
+                            place = request.group_id, self._name_of(topic.topic_id), part.partition_index
+                            self.groups.acknowledged(place, part.committed_metadata or "")
+            case OffsetFetchRequest(), OffsetFetchResponse():
+                floors = next((floor for asked, floor in self._floors if asked is request), {})
+                self._judge_offsets(member, response, floors)
+            case InitProducerIdRequest(transactional_id=str(name)), InitProducerIdResponse(error_code=Error.NONE):
+                ends = {key: shown[-1].next_offset for key, shown in self._shown.items() if shown}
+                self.transactions.initialized(name, response.producer_id, response.producer_epoch, ends)
+            case EndTxnRequest(), EndTxnResponse(error_code=Error.NONE):
+                self.transactions.ended_by(request.producer_id, request.producer_epoch, commits=request.committed)
+            case ProduceRequest(topic_data=[topic_data]), ProduceResponse(responses=[answered]):
+                (sent,), (told,) = topic_data.partition_data, answered.partition_responses
+                if told.error_code == Error.NONE:
+                    self.transactions.acknowledged((topic_data.topic_id, sent.index), sent.records or b"")
+            case TxnOffsetCommitRequest(topics=[of_topic]), TxnOffsetCommitResponse(topics=[pended]):
+                (wanted,), (noted,) = of_topic.partitions, pended.partitions
+                key = self.partition_for(request.group_id)
+                if noted.error_code == Error.NONE and key is not None:
+                    place = request.group_id, self._name_of(of_topic.topic_id), wanted.partition_index
+                    self.groups.pended(key, request.producer_id, place, wanted.committed_metadata or "")
+
+    def _judge_offsets(self, member: DataBroker, response: OffsetFetchResponse, floors: dict[Place, int]) -> None:
+        for group in response.groups:
+            if not self.is_current(member, group.group_id):
+                # A leader that nobody has told of its successor answers what was committed once, as in Kafka.
+                continue
+            for topic in group.topics:
+                for part in topic.partitions:
+                    place = group.group_id, self._name_of(topic.topic_id), part.partition_index
+                    if group.error_code == Error.NONE and part.error_code == Error.NONE:
+                        floor = floors.get(place, 0)
+                        self.groups.fetched(place, part.committed_offset, part.metadata or "", floor)
+
+    def is_current(self, member: DataBroker, group_id: str) -> bool:
+        """Whether a broker leads the partition of a group by the committed metadata."""
+        key = self.partition_for(group_id)
+        known = None if key is None else self.partition_of(key)
+        part = None if member.manager is None or key is None else member.manager.partitions.get(key)
+        if known is None or part is None:
+            return False
+        return known.leader == member.node_id and known.leader_epoch == part.leader_epoch
+
+    def partition_for(self, group_id: str) -> PartitionKey | None:
+        """The partition of a group; None while there is no topic."""
+        topic_id = self.ledger.image.topics.by_name.get(OFFSETS)
+        if topic_id is None:
+            return None
+        return topic_id, partition_of(group_id, len(self.ledger.image.topics.by_id[topic_id].partitions))
+
+    def _name_of(self, topic_id: Uuid) -> str:
+        topic = self.ledger.image.topics.by_id.get(topic_id)
+        return str(topic_id) if topic is None else topic.name
+
+    # End
+
+    def unsettled(self, world: SimulatedQuorum) -> str:
+        """Which requirement after the end of all faults is not met yet; empty if none."""
+        return ("" if self.is_void else self.unfinished) or super().unsettled(world)
+
+    def _may_hang(self, key: PartitionKey) -> bool:
+        return self.is_void or super()._may_hang(key)
+
+    def concluded(self, world: SimulatedQuorum) -> None:
+        """The run is over."""
+        super().concluded(world)
+        if not self.is_void and not self.unsettled(world):
+            committed = {one: self.groups.offset_of((TRANSFORMERS, INPUT, at)) for at, one in enumerate(WORKERS)}
+            self.transactions.concluded(committed)
