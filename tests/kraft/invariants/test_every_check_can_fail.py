@@ -8,6 +8,7 @@ from pathlib import Path
 import belief_cases
 import compaction_cases
 import consensus_cases
+import coordinator_cases
 import partition_cases
 import pytest
 import record_cases
@@ -22,6 +23,7 @@ CASES: list[Case] = [
     *partition_cases.CASES.all,
     *record_cases.CASES.all,
     *compaction_cases.CASES.all,
+    *coordinator_cases.CASES.all,
     *belief_cases.CASES.all,
     *simulator_cases.CASES.all,
 ]
