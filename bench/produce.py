@@ -23,24 +23,17 @@ length      the same, and for a Fetch of 64 KiB in the middle, with a short log 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
+from data_brokers.report import NAME_WIDTH, Figure, check_names, names, report, shared_options
 from data_brokers.wire import ACKS_ALL, WireClient, batch_of, fetch_frame, produce_frame
-from msgspec import Struct, to_builtins
 from quorums import KAFKA_VERSION
-from spread import Spread, spread
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 
@@ -54,25 +47,6 @@ WITH_ONE: Final = frozenset({"start", "memory", "partitions", "length"})
 """What is measured with one broker only."""
 PAUSE_SECONDS: Final = 0.005
 LEAST_HEAT_RECORDS: Final = 64
-
-
-class Figure(Struct, frozen=True):
-    """One value of one repetition."""
-
-    name: str
-    brokers: int
-    target: str
-    value: float
-
-
-class Line(Struct, frozen=True):
-    """One figure over all repetitions; `ratio` is that of the first target to this one, repetition by repetition."""
-
-    name: str
-    brokers: int
-    target: str
-    value: Spread
-    ratio: Spread
 
 
 class Bench:
@@ -216,92 +190,33 @@ def measure(options: argparse.Namespace, root: Path, out: Callable[[str], None])
                         for cluster in bench.clusters[turn:] + bench.clusters[:turn]:
                             for name, value in bench.figures(what, cluster):
                                 figures.append(Figure(name, brokers, cluster.make, value))
-                                out(f"{rep + 1:4} {cluster.title:12}{name:58}{value:14,.2f}")
+                                out(f"{rep + 1:4} {cluster.title:12}{name:{NAME_WIDTH}}{value:14,.2f}")
     return figures
-
-
-def summarise(figures: list[Figure], first: str) -> list[Line]:
-    """The medians with their spread, and the ratios of the first target to the others."""
-    values: dict[tuple[str, int, str], list[float]] = {}
-    for each in figures:
-        values.setdefault((each.name, each.brokers, each.target), []).append(each.value)
-    lines = []
-    for (name, brokers, target), found in values.items():
-        ratios = [a / b for a, b in zip(values[name, brokers, first], found, strict=True) if b]
-        lines.append(Line(name, brokers, target, spread(found), spread(ratios or [0.0])))
-    return lines
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = lambda text: text.split(",")  # noqa: E731
     numbers = lambda text: [int(each) for each in text.split(",")]  # noqa: E731
-    parser.add_argument("--targets", type=names, default=[OURS, "kafka"], help="the first one is compared")
+    shared_options(parser, (OURS, "kafka"))
     parser.add_argument("--brokers", type=numbers, default=[1, 3], help="how many brokers each target has")
     parser.add_argument("--what", type=names, default=list(WHAT), help=f"of {', '.join(WHAT)}")
     parser.add_argument(
         "--client", choices=("java", "confluent", "franz"), default="java", help="what produces at full load"
     )
-    parser.add_argument("--reps", type=int, default=3)
     parser.add_argument("--megabytes", type=float, default=64.0, help="MiB of records of each run of full load")
     parser.add_argument("--heat", type=float, default=256.0, help="MiB of records for each target at first")
     parser.add_argument("--requests", type=int, default=2000, help="requests of each figure of one request")
     parser.add_argument("--partitions", type=int, default=1000, help="the largest number of partitions")
-    parser.add_argument("--heap", default="1g", help="the largest heap of each JVM")
-    parser.add_argument("--session", type=float, default=9.0, help="seconds of broker.session.timeout.ms")
-    parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the brokers keep files")
-    parser.add_argument("--json", action="store_true", help="print one object in place of the tables")
     options = parser.parse_args()
-    if unknown := set(options.what) - set(WHAT):
-        parser.error(f"--what: there is no {', '.join(sorted(unknown))}")
-    if unknown := set(options.targets) - {OURS, "kafka"}:
-        parser.error(f"--targets: there is no {', '.join(sorted(unknown))}")
+    check_names(parser, "--what", options.what, WHAT)
+    check_names(parser, "--targets", options.targets, (OURS, "kafka"))
     return options
-
-
-def end_with_cleanup(number: int, _: FrameType | None) -> NoReturn:
-    """Leave by an exception, so that each process is ended and each directory removed."""
-    raise SystemExit(128 + number)
-
-
-def use_compiled_modules(root: Path) -> None:
-    """Let the processes keep compiled modules, as every installation does, even where the environment forbids them.
-
-    Otherwise each process of Python would first compile some seven hundred modules, for half a second.
-    """
-    if sys.dont_write_bytecode:
-        del os.environ["PYTHONDONTWRITEBYTECODE"]
-        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(root / "bytecode"))
 
 
 def main() -> None:
     options = arguments()
-    signal.signal(signal.SIGTERM, end_with_cleanup)
-
-    def out(line: str) -> None:
-        if not options.json:
-            print(line, flush=True)
-
-    conditions = {
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "load": os.getloadavg()[0],
-        "jvm_flags": f"-Xmx{options.heap}",
-        "kafka": KAFKA_VERSION,
-        "heat_mib": options.heat,
-        "megabytes": options.megabytes,
-        "client": options.client,
-    }
-    out(", ".join(f"{name} {value}" for name, value in conditions.items()))
-    with tempfile.TemporaryDirectory(prefix="bench-produce-", dir=options.dir) as scratch:
-        use_compiled_modules(Path(scratch))
-        figures = measure(options, Path(scratch), out)
-    lines = summarise(figures, options.targets[0])
-    out(f"\nmedian (least-most) of {options.reps}; ratio: {options.targets[0]} / that row, of the same repetition")
-    for line in lines:
-        out(f"{line.brokers} {line.target:8}{line.name:58}{line.value!s:>30}{line.ratio!s:>26}")
-    if options.json:
-        print(json.dumps({"conditions": conditions, "lines": to_builtins(lines)}, indent=2))
+    more = {"kafka": KAFKA_VERSION, "heat_mib": options.heat, "megabytes": options.megabytes, "client": options.client}
+    report(options, more, measure)
 
 
 if __name__ == "__main__":

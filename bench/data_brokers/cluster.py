@@ -43,6 +43,7 @@ class DataCluster:
         heap: The largest heap of each JVM.
         session_s: `broker.session.timeout.ms`, in seconds. A broker that restarts earlier waits for the rest.
         stack: Ends the processes.
+        settings: Lines for the properties of every broker; the later of two with one name counts.
         kraft: The command of `kraft`, without arguments; by default that of this version.
     """
 
@@ -55,9 +56,11 @@ class DataCluster:
         session_s: float,
         stack: ExitStack,
         *,
+        settings: Sequence[str] = (),
         kraft: Sequence[str] = KRAFT,
     ) -> None:
         self.make = make
+        self._settings = settings
         self._kraft = kraft
         self._heap = heap
         self._session_s = session_s
@@ -106,6 +109,7 @@ class DataCluster:
             f"listeners=PLAINTEXT://127.0.0.1:{self._ports[broker]}",
             f"controller.quorum.voters={self._layout.voters}",
             "auto.create.topics.enable=false",
+            *self._settings,
         )
         path.write_text("".join(f"{line}\n" for line in lines))
         return path

@@ -40,7 +40,7 @@ def produce_frame(topic: str, partition: int, records: bytes, acks: int) -> byte
         timeout_ms=TIMEOUT_MS,
         topic_data=[produce.TopicProduceData(name=topic, partition_data=data)],
     )
-    return _frame(message, PRODUCE_VERSION)
+    return frame_of(message, PRODUCE_VERSION)
 
 
 def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
@@ -49,14 +49,24 @@ def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int) -> byte
     message = fetch.FetchRequest(
         max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=[fetch.FetchTopic(topic=topic, partitions=[part])]
     )
-    return _frame(message, FETCH_VERSION)
+    return frame_of(message, FETCH_VERSION)
 
 
-def _frame(message: Message, version: int) -> bytes:
+def frame_of(message: Message, version: int) -> bytes:
+    """A request, length included."""
     api_key = schema_of(type(message)).api_key
     assert api_key is not None
     content = encode_request(api_key, version, 1, "bench", message, apis=ALL_APIS)
     return len(content).to_bytes(4, "big") + content
+
+
+def answered(content: bytes, version: int, answer: type[M]) -> M:
+    """Decode what `WireClient.ask` returned."""
+    api_key = schema_of(answer).api_key
+    assert api_key is not None
+    _, message = decode_response(ApiKey(api_key), version, content, apis=ALL_APIS)
+    assert isinstance(message, answer), message
+    return message
 
 
 class WireClient:
@@ -79,6 +89,10 @@ class WireClient:
             for answer in self._reader.feed(data):
                 return answer
         raise ConnectionResetError("the broker has closed the connection")
+
+    def request(self, message: Message, version: int, answer: type[M]) -> M:
+        """Send a request; returns its answer."""
+        return answered(self.ask(frame_of(message, version)), version, answer)
 
     def produce(self, frame: bytes) -> None:
         """Send a frame of `produce_frame`; raises `Refused` unless the record is acknowledged."""
@@ -107,7 +121,7 @@ class WireClient:
             for number in range(partitions)
         ]
         one = create_topics.CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=assigned)
-        frame = _frame(create_topics.CreateTopicsRequest(topics=[one], timeout_ms=TIMEOUT_MS), CREATE_VERSION)
+        frame = frame_of(create_topics.CreateTopicsRequest(topics=[one], timeout_ms=TIMEOUT_MS), CREATE_VERSION)
         _, answer = decode_response(ApiKey.CREATE_TOPICS, CREATE_VERSION, self.ask(frame))
         assert isinstance(answer, create_topics.CreateTopicsResponse), answer
         if answer.topics[0].error_code:
