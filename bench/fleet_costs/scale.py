@@ -39,7 +39,6 @@ from real_data import archive, unpack  # noqa: E402
 from spread import spread  # noqa: E402
 
 from metadata_log import scan  # noqa: E402
-from metadata_log.log.log_dir import PARTITION_DIRECTORY  # noqa: E402
 from metadata_log.log.segment import file_name, parse_file_name  # noqa: E402
 from metadata_log.spark.options import parse_options  # noqa: E402
 from metadata_log.spark.passes import save_passes  # noqa: E402
@@ -47,6 +46,7 @@ from metadata_log.spark.rows import spark_schema  # noqa: E402
 from metadata_log.spark.scan import KraftReader  # noqa: E402
 from metadata_log.spark.stream import KraftStreamReader  # noqa: E402
 from metadata_log.spark.tasks import HistoryTask, flat  # noqa: E402
+from metadata_log.types import PARTITION_DIRECTORY  # noqa: E402
 
 SECTIONS = ("plan", "records", "clusters", "store", "day")
 DIRECTORIES = 10_000

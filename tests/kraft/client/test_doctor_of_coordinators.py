@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import run
 from data_cluster import CONTROLLER, FIRST_BROKER, DataCluster, data_cluster
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "offsets_topic_replication_factor": "1",
     "offsets_topic_num_partitions": "4",
     "transaction_state_log_num_partitions": "3",

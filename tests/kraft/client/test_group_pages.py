@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from data_cluster import DataCluster, data_cluster
@@ -12,7 +13,7 @@ from documented_programs import HOWTO, program, run_program
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
-    settings = {
+    settings: dict[str, Any] = {
         "offsets_topic_replication_factor": "1",
         "transaction_state_log_replication_factor": "1",
         "transaction_state_log_min_isr": "1",

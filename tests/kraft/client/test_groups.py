@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import trio
@@ -34,7 +35,7 @@ QUICK = GroupSettings(session_timeout_ms=6000, heartbeat_interval_ms=300, follow
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
     root = tmp_path_factory.mktemp("brokers")
-    settings = {
+    settings: dict[str, Any] = {
         "offsets_topic_replication_factor": "1",
         "group_initial_rebalance_delay_ms": "0",
         "group_consumer_heartbeat_interval_ms": "100",

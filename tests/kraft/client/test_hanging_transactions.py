@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -67,7 +68,7 @@ async def leave_open(cluster: DataCluster, topic: str) -> None:
 
 
 def test_a_hanging_transaction_is_found_and_ended(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    settings = {
+    settings: dict[str, Any] = {
         "transaction_state_log_replication_factor": "1",
         "transaction_state_log_min_isr": "1",
         "transaction_partition_verification_enable": "false",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -29,7 +30,7 @@ COMMITTED = ConsumerSettings(isolation=Isolation.READ_COMMITTED)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
-    settings = {
+    settings: dict[str, Any] = {
         "offsets_topic_replication_factor": "1",
         "offsets_topic_num_partitions": "2",
         "transaction_state_log_replication_factor": "1",
