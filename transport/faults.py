@@ -87,10 +87,14 @@ class FaultPlan:
             return self._delay_ms(source, target), self._delay_ms(source, target)
         return (self._delay_ms(source, target),)
 
+    def drawn_ms(self, bounds: tuple[int, int]) -> int:
+        """A delay between two bounds, both inclusive."""
+        low, high = bounds
+        return self._rng.randint(low, high) if high > low else low
+
     def _delay_ms(self, source: object, target: object) -> int:
         faults = self.faults
-        low, high = faults.delay_ms
-        delay_ms = self._rng.randint(low, high) if high > low else low
+        delay_ms = self.drawn_ms(faults.delay_ms)
         if faults.slow and self._rng.random() < faults.slow:
             delay_ms += self._rng.randint(*faults.slow_ms)
         if self._slow_ms:

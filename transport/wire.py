@@ -10,7 +10,7 @@ import importlib.metadata
 import logging
 import ssl
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 import trio
@@ -48,6 +48,12 @@ _KEEP_SECONDS: Final = 0.5
 """The interval of reconnecting to the kept peers, if no peer connects."""
 _KEEP_APART_SECONDS: Final = 0.05
 """The least interval of reconnecting when a peer connects, which may be the peer that was away."""
+
+
+@cache
+def _software_version() -> str:
+    """Cached: reading it takes as long as all else in the start of a transport."""
+    return importlib.metadata.version(SOFTWARE_NAME)
 
 
 class WireTransport:
@@ -120,7 +126,7 @@ class WireTransport:
         self.client_traffic = Traffic()
         """What has passed through the connections to peers."""
         self._options = ClientOptions(
-            software=(SOFTWARE_NAME, importlib.metadata.version(SOFTWARE_NAME)),
+            software=(SOFTWARE_NAME, _software_version()),
             apis=requested,
             answer_limits=answer_limits,
             max_frame_bytes=max_frame_bytes,

@@ -151,8 +151,9 @@ class Requests:
             metadata=MetadataHandler(settings, of_metadata, rights, creation),
             forwarding=forwarding,
         )
-        self._apis = apis_of(self.rooms)
-        self.apis: tuple[ApiKey, ...] = tuple(map(ApiKey, self._apis))
+        self.table = apis_of(self.rooms)
+        """What serves each API."""
+        self.apis: tuple[ApiKey, ...] = tuple(map(ApiKey, self.table))
         self._senders: dict[type, Sender] = {
             Verification: verifier,
             Channel: ids,
@@ -219,7 +220,7 @@ class Requests:
         if changed and not self._is_watching(changed):
             # What has changed before wakes nobody who waits only from now on.
             changed.clear()
-        api = self._apis[request.api_key]
+        api = self.table[request.api_key]
         refusal = self._refusal(api, request) if api.needs is not None or api.needs_login else None
         if refusal is not None:
             return self._failed(api, request, refusal, now_ms)
@@ -347,7 +348,7 @@ class Requests:
         if now_ms < waiting.deadline_ms():
             return outcomes
         for one in waiting.take_woken(WAITING_PER_TURN):
-            api = self._apis[one.request.api_key]
+            api = self.table[one.request.api_key]
             assert api.is_complete is not None, one
             if not api.is_plain:
                 self._senders_ms = None
@@ -357,7 +358,7 @@ class Requests:
                 if outcome is not None:
                     outcomes.append(outcome)
         for one in waiting.due(now_ms, WAITING_PER_TURN):
-            outcome = self._end(self._apis[one.request.api_key], one, now_ms)
+            outcome = self._end(self.table[one.request.api_key], one, now_ms)
             if outcome is not None:
                 outcomes.append(outcome)
         return outcomes

@@ -142,12 +142,14 @@ def tcp_transport(
     tls: LoadedTls | None = None,
     users: NodeUsers | None = None,
     serves_clients: bool = False,
+    make: Callable[..., TcpTransport] = TcpTransport,
 ) -> TcpTransport:
     """A TCP transport with the limits, the TLS and the logins of a configuration; for `patience_ms` see `TcpTransport`.
 
     `tls` is the result of `load_tls`, if the caller has read the stores already. `users` are those of `run_node`;
     without them only the users of the configuration log in. With `serves_clients` the listeners are those of a broker
-    for clients: they have the brokers' APIs, and open once the broker is unfenced. Raises `ConfigError` for bad stores.
+    for clients: they have the brokers' APIs, and open once the broker is unfenced. `make` makes the transport, for one
+    that does more than the default. Raises `ConfigError` for bad stores.
     """
     options = WireOptions(
         sasl=(NodeUsers(config) if users is None else users).sasl,
@@ -177,4 +179,4 @@ def tcp_transport(
             opens_later=True,
             for_clients=config.client_listeners,
         )
-    return TcpTransport(patience_ms=patience_ms, **options)
+    return make(patience_ms=patience_ms, **options)

@@ -1,4 +1,7 @@
-"""A cluster of real nodes inside one test: memory network, memory disks, virtual time (Kafka: `RaftClientTestContext`).
+"""Real nodes inside one test: in virtual time (`Cluster`, below), or for any client over TCP (`Kafka`).
+
+`Cluster` has a memory network and memory disks (Kafka: `RaftClientTestContext`). `Kafka` is what the pytest fixtures
+`kafka` and `kafka_cluster` give.
 
 Run a test under Trio's `MockClock` with autojump: a minute of elections then takes a moment. With `brokers`, the
 cluster has broker agents. They register, lead, follow and shut down gracefully like Kafka's brokers, but hold no data.
@@ -24,7 +27,21 @@ With `data=True` the brokers hold records.
         assert [one.value for one in await cluster.consume("orders")] == [b"three apples"]
 """
 
-from kraft.testing.broker import Broker
-from kraft.testing.cluster import Cluster
+from typing import TYPE_CHECKING
 
-__all__ = ["Broker", "Cluster"]
+from metadata_log.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from kraft.testing.broker import Broker
+    from kraft.testing.cluster import Cluster
+    from kraft.testing.kafka import Kafka
+else:
+    # Loaded when first asked for: pytest imports this package for its plugin in each session.
+    _HOMES = {
+        "Broker": "kraft.testing.broker",
+        "Cluster": "kraft.testing.cluster",
+        "Kafka": "kraft.testing.kafka",
+    }
+    __getattr__ = lazy_names(__name__, _HOMES)
+
+__all__ = ["Broker", "Cluster", "Kafka"]

@@ -34,7 +34,7 @@ def test_an_api_of_the_table_is_decoded_within_limits_advertised_and_attacked(ke
     assert key in AT_BROKERS
     assert broker_request_limit(key).size > 0
     assert advertised(key).highest == AT_BROKERS[key].versions.highest
-    api = REQUESTS._apis[key]
+    api = REQUESTS.table[key]
     assert (api.is_complete is None) == (api.end is None)
     assert (api.refuse is None) == (key in CHANGING)
 

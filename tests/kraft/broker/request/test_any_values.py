@@ -17,7 +17,7 @@ from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import encode_response
 
 KEY = topic_id(1), 0
-DATA_APIS = [ApiKey(key) for key, api in Brokers([]).requests[101]._apis.items() if api.pauses and key not in FORWARDED]
+DATA_APIS = [ApiKey(key) for key, api in Brokers([]).requests[101].table.items() if api.pauses and key not in FORWARDED]
 
 
 @pytest.mark.parametrize("key", DATA_APIS, ids=lambda key: key.name)

@@ -234,7 +234,7 @@ def test_a_partition_that_is_named_often_begins_once_at_the_last_offset() -> Non
 def test_a_fetch_misses_nothing_that_comes_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first partitions were read before the step, and the last one behind it."""
     brokers = Brokers([NewTopic("t", topic_id(1), ((101,),) * 64)])
-    apis = brokers.requests[101]._apis
+    apis = brokers.requests[101].table
     apis[ApiKey.FETCH] = replace(apis[ApiKey.FETCH], steps=1)
     wanted_parts = [((topic_id(1), number), 0) for number in range(64)]
     # Two requests: what one waits for is told in the turn of the other.

@@ -1,0 +1,422 @@
+"""A cluster that serves any client over TCP: all its nodes in one Trio loop, with their disks in memory.
+
+The nodes are those of production, with real elections, fencing and replicas in sync. Only their disks are in memory, so
+that nothing waits for an fsync and nothing stays behind. `kraft.testing.kafka` runs such a cluster in a thread, for
+tests that know nothing of Trio.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from random import Random
+from typing import Final
+
+import javaproperties
+import trio
+from msgspec import Struct
+
+from kraft.broker.server import BrokerServer
+from kraft.config import Config
+from kraft.controller.topics.partition_updates import is_active
+from kraft.node.embed import tcp_transport
+from kraft.node.node import Node
+from kraft.node.run import run_node
+from kraft.node.users import NodeUsers
+from kraft.process.parts.broker import broker_of
+from kraft.process.parts.combined import controller_of
+from kraft.security.contexts import LoadedTls
+from kraft.testing.faults import Faults, FaultyTransport, JumpingClock, Wires
+from kraft.testing.identities import HOST, MECHANISMS, Accounts, Authority, TlsWhenNeeded
+from metadata_log.image import MetadataImage
+from metadata_log.log.log_dir import format_directory
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.types import random_uuid
+from transport.faults import FaultPlan
+from transport.interface import Endpoint
+from transport.tls import Tls
+
+LOGGER: Final = logging.getLogger("kraft.node")
+DIRECTORY: Final = "/kafka"
+"""The log directory of each node."""
+FIRST_BROKER: Final = 101
+CONTROLLER: Final = "CONTROLLER"
+INTERNAL: Final = "INTERNAL"
+"""The listener of brokers for each other."""
+SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""The listeners of clients, by their protocols."""
+_LATEST: Final[Mapping[str, str]] = {
+    # Failures are noticed soon. Kafka's defaults make a test of a fail-over wait for ten seconds and more.
+    "controller.quorum.election.timeout.ms": "150",
+    "controller.quorum.fetch.timeout.ms": "750",
+    "controller.quorum.request.timeout.ms": "750",
+    "controller.quorum.append.linger.ms": "0",
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "150",
+    # As in the files that come with Kafka: nobody waits for further members of a group.
+    "group.initial.rebalance.delay.ms": "0",
+    # Everybody may do everything until a test creates ACLs; a client without login is always an administrator.
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "allow.everyone.if.no.acl.found": "true",
+}
+_MOST_REPLICAS: Final = 3
+
+
+class Layout(Struct, frozen=True, kw_only=True):
+    """What a cluster consists of.
+
+    Args:
+        brokers: The number of brokers.
+        controllers: The number of controllers; 0 for one node with both roles.
+        settings: Kafka properties for each node.
+        auto_create: Whether a client that names a topic creates it.
+        seed: The seed of everything that is random: elections, ids, faults.
+        ports: The ports of clients' listeners by protocol, for the first broker; others come from the system.
+    """
+
+    brokers: int = 1
+    controllers: int = 0
+    settings: Mapping[str, str] = {}
+    auto_create: bool = True
+    seed: int = 0
+    ports: Mapping[str, int] = {}
+
+    @property
+    def controller_ids(self) -> tuple[int, ...]:
+        """The ids of the controllers."""
+        return tuple(range(1, max(self.controllers, 1) + 1))
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """The ids of the brokers."""
+        return tuple(range(FIRST_BROKER, FIRST_BROKER + self.brokers)) if self.controllers else (1,)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids of all nodes."""
+        return tuple(dict.fromkeys((*self.controller_ids, *self.broker_ids)))
+
+
+class NodeDown(Exception):
+    """A node that does not run was asked for something."""
+
+
+class _Life:
+    """One run of one node."""
+
+    def __init__(self, transport: FaultyTransport) -> None:
+        self.transport = transport
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+        self.node: Node | None = None
+
+
+class LiveCluster:
+    """The nodes of a `Layout`. Use `open_cluster`.
+
+    Args:
+        layout: What the cluster consists of.
+        accounts: The users that log in with SASL.
+        authority: What has signed the certificates of the brokers.
+    """
+
+    def __init__(self, layout: Layout, accounts: Accounts, authority: Authority) -> None:
+        if layout.brokers < 1 or layout.controllers < 0 or (not layout.controllers and layout.brokers > 1):
+            raise ValueError("a cluster has a broker, and several brokers have at least one controller")
+        self.layout = layout
+        self.rng = Random(f"live cluster {layout.seed}")
+        self.wires = Wires(FaultPlan(Random(f"wires {layout.seed}")), (CONTROLLER, INTERNAL))
+        self.faults = {node_id: Faults() for node_id in layout.ids}
+        self.failures: dict[int, Exception] = {}
+        """What ended nodes, by id."""
+        self.disks: dict[int, MemoryDisk] = {}
+        self.cluster_id = str(random_uuid(self.rng))
+        self._accounts = accounts
+        self._tls = TlsWhenNeeded([one for one in SECURITY if one.endswith("SSL")], authority.server)
+        self._lives: dict[int, _Life] = {}
+        self._ports: dict[tuple[int, str], int] = {}
+        self._configs: dict[int, Config] = {}
+        self._changed = trio.Event()
+        self._nursery: trio.Nursery | None = None
+
+    # Lifecycle
+
+    async def run_in(self, nursery: trio.Nursery) -> None:
+        """Start all nodes as tasks of this nursery; returns once every broker serves."""
+        self._nursery = nursery
+        self.clock = JumpingClock()
+        await self._begin()
+
+    async def _begin(self) -> None:
+        for node_id in self.layout.ids:
+            disk = self.disks[node_id] = MemoryDisk()
+            format_directory(
+                disk,
+                DIRECTORY,
+                node_id=node_id,
+                cluster_id=self.cluster_id,
+                rng=self.rng,
+                now_ms=self.clock.now_ms(),
+                is_controller=node_id in self.layout.controller_ids,
+            )
+        async with trio.open_nursery() as nursery:
+            for node_id in self.layout.ids:
+                nursery.start_soon(self.start, node_id)
+        await self.wait_until_serving()
+
+    async def reset(self) -> None:
+        """Begin anew with empty disks, on the same ports: no topic, group, ACL or transaction is left, and no fault."""
+        for node_id in list(self._lives):
+            self._lives[node_id].scope.cancel()
+        while self._lives:
+            await self._changed.wait()
+        self.failures.clear()
+        self.wires.plan.heal()
+        for faults in self.faults.values():
+            faults.failures.clear()
+            faults.heal()
+        await self._begin()
+
+    async def start(self, node_id: int) -> None:
+        """Start a node with the contents of its disk."""
+        if node_id in self._lives:
+            raise ValueError(f"node {node_id} is running")
+        assert self._nursery is not None, "the cluster is not open"
+        self.failures.pop(node_id, None)
+        await self._nursery.start(self._live, node_id)
+
+    async def _live(self, node_id: int, task_status: trio.TaskStatus[None]) -> None:
+        config = self._configs.get(node_id)
+        if config is None:
+            config = self._configs[node_id] = Config.parse(self._properties(node_id), source=f"node {node_id}")
+        users = NodeUsers(config)
+        users.sasl = self._accounts.added_to(users.sasl)
+        transport = tcp_transport(
+            config,
+            tls=LoadedTls(Tls(listeners=self._tls)),
+            users=users,
+            serves_clients=config.is_broker,
+            make=partial(FaultyTransport, node_id=node_id, wires=self.wires, faults=self.faults[node_id]),
+        )
+        assert isinstance(transport, FaultyTransport)
+        run = partial(
+            run_node,
+            config,
+            transport=transport,
+            users=users,
+            disk=self.disks[node_id],
+            rng=Random(self.rng.getrandbits(64)),
+            clock=self.clock,
+            inline_flush=True,
+        )
+        life = _Life(transport)
+        self._lives[node_id] = life
+        try:
+            with life.scope:
+                async with trio.open_nursery() as nursery:
+                    node = life.node = await nursery.start(run)
+                    transport.broker = lambda: broker_of(node.application)
+                    task_status.started()
+        except Exception as failed:
+            # As the end of a process: the other nodes go on.
+            if life.node is None:
+                raise
+            self.failures[node_id] = failed
+            LOGGER.error("node %s ended: %r", node_id, failed)
+        finally:
+            del self._lives[node_id]
+            life.ended.set()
+            self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def kill(self, node_id: int, *, loses_power: bool = False) -> None:
+        """End a node like `kill -9`, or like a power failure, which loses what was not flushed."""
+        life = self.life(node_id)
+        # The dying node keeps its old disk, so that its last writes do not reach the remaining one.
+        disk = self.disks[node_id] = self.disks[node_id].fork()
+        if loses_power:
+            disk.crash(self.rng)
+        else:
+            disk.kill()
+        life.scope.cancel()
+        await life.ended.wait()
+
+    async def stop(self, node_id: int) -> None:
+        """Shut a node down gracefully."""
+        life = self.life(node_id)
+        assert life.node is not None
+        await life.node.shutdown()
+        await life.ended.wait()
+
+    # What runs
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """The nodes that run."""
+        return tuple(self._lives)
+
+    def life(self, node_id: int) -> _Life:
+        """The run of a node; raises `NodeDown`."""
+        if node_id not in self.layout.ids:
+            raise NodeDown(f"there is no node {node_id}; there are {', '.join(map(str, self.layout.ids))}")
+        if node_id not in self._lives:
+            why = f": {self.failures[node_id]!r}" if node_id in self.failures else ""
+            raise NodeDown(f"node {node_id} does not run{why}")
+        return self._lives[node_id]
+
+    def node(self, node_id: int) -> Node:
+        """A node that runs."""
+        node = self.life(node_id).node
+        if node is None:
+            raise NodeDown(f"node {node_id} is starting")
+        return node
+
+    def broker(self, node_id: int) -> BrokerServer:
+        """The broker of a node that runs."""
+        broker = broker_of(self.node(node_id).application)
+        if broker is None:
+            raise ValueError(f"node {node_id} is no broker")
+        return broker
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest committed metadata of a controller that runs."""
+        images = []
+        for node_id in self.layout.controller_ids:
+            life = self._lives.get(node_id)
+            host = None if life is None or life.node is None else controller_of(life.node.application)
+            if host is not None:
+                images.append(host.controller.history.committed.stable)
+        return max(images, key=lambda image: image.end.offset, default=MetadataImage())
+
+    @property
+    def active_controller(self) -> int | None:
+        """The controller that decides; None during an election."""
+        active = [one for one, life in self._lives.items() if life.node is not None and life.node.is_active]
+        return active[0] if len(active) == 1 else None
+
+    async def wait_until_serving(self, *node_ids: int) -> None:
+        """Wait until these brokers, or all that run, are unfenced and accept connections."""
+        for node_id in node_ids or [one for one in self.layout.broker_ids if one in self._lives]:
+            life = self.life(node_id)
+            await self._until_opened(life)
+            self.life(node_id)
+
+    async def _until_opened(self, life: _Life) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def ended() -> None:
+                await life.ended.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(ended)
+            await life.transport.has_opened.wait()
+            nursery.cancel_scope.cancel()
+
+    def is_fenced(self, broker_id: int) -> bool:
+        """Whether the controllers count a broker as dead."""
+        return not is_active(self.image, broker_id)
+
+    # Addresses
+
+    def endpoints(self, security: str) -> tuple[Endpoint, ...]:
+        """The addresses of the brokers for clients with this protocol."""
+        if security not in SECURITY:
+            raise ValueError(f"there is no security protocol {security!r}; there are {', '.join(SECURITY)}")
+        return tuple(Endpoint(HOST, self._ports[one, security]) for one in self.layout.broker_ids)
+
+    @property
+    def controllers(self) -> tuple[Endpoint, ...]:
+        """The addresses of the controllers."""
+        return tuple(Endpoint(HOST, self._ports[one, CONTROLLER]) for one in self.layout.controller_ids)
+
+    @contextmanager
+    def reserved_ports(self) -> Iterator[None]:
+        """Choose a port for each listener, and keep it for this cluster, also while its node does not run.
+
+        On Linux a socket that is bound and does not listen keeps others away from its port, and lets a node listen
+        there. Elsewhere somebody else may get the port of a node that does not run.
+        """
+        with ExitStack() as held:
+            sockets = []
+            for node_id in self.layout.ids:
+                for name in self._listeners(node_id):
+                    wanted = self.layout.ports.get(name, 0) if node_id == self.layout.broker_ids[0] else 0
+                    one = held.enter_context(socket.socket())
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    one.bind((HOST, wanted))
+                    sockets.append(one)
+                    port = self._ports[node_id, name] = int(one.getsockname()[1])
+                    if name in self.wires.for_nodes:
+                        self.wires.nodes[port] = node_id
+            if sys.platform != "linux":
+                held.close()
+            yield
+
+    def _listeners(self, node_id: int) -> tuple[str, ...]:
+        roles = [CONTROLLER] if node_id in self.layout.controller_ids else []
+        return (*roles, INTERNAL, *SECURITY) if node_id in self.layout.broker_ids else tuple(roles)
+
+    def _properties(self, node_id: int) -> str:
+        layout = self.layout
+        names = self._listeners(node_id)
+        replicas = str(min(_MOST_REPLICAS, layout.brokers))
+        settings = {
+            "process.roles": ",".join(
+                role
+                for role, ids in (("broker", layout.broker_ids), ("controller", layout.controller_ids))
+                if node_id in ids
+            ),
+            "node.id": str(node_id),
+            "controller.quorum.voters": ",".join(
+                f"{one}@{HOST}:{self._ports[one, CONTROLLER]}" for one in layout.controller_ids
+            ),
+            "controller.listener.names": CONTROLLER,
+            "listeners": ",".join(f"{name}://{HOST}:{self._ports[node_id, name]}" for name in names),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{name if name in SECURITY else 'PLAINTEXT'}" for name in (CONTROLLER, INTERNAL, *SECURITY)
+            ),
+            "log.dirs": DIRECTORY,
+            **_LATEST,
+        }
+        if node_id in layout.broker_ids:
+            settings |= {
+                "inter.broker.listener.name": INTERNAL,
+                "auto.create.topics.enable": str(layout.auto_create).lower(),
+                "offsets.topic.replication.factor": replicas,
+                "offsets.topic.num.partitions": str(layout.brokers),
+                "transaction.state.log.replication.factor": replicas,
+                "transaction.state.log.min.isr": str(min(2, layout.brokers)),
+                "transaction.state.log.num.partitions": str(layout.brokers),
+                # The certificate is made when a client needs it; nothing reads this file.
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": "made-when-needed.pem",
+                "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            }
+            for name in SECURITY:
+                for mechanism in MECHANISMS if name.startswith("SASL") else ():
+                    kind = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+                    settings[f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config"] = (
+                        f"org.apache.kafka.common.security.{kind}LoginModule required;"
+                    )
+        settings |= layout.settings
+        return "".join(javaproperties.join_key_value(key, value) + "\n" for key, value in settings.items())
+
+
+@asynccontextmanager
+async def open_cluster(layout: Layout, accounts: Accounts, authority: Authority) -> AsyncIterator[LiveCluster]:
+    """A cluster for the duration of the block, which begins once every broker serves."""
+    cluster = LiveCluster(layout, accounts, authority)
+    with cluster.reserved_ports():
+        async with trio.open_nursery() as nursery:
+            await cluster.run_in(nursery)
+            yield cluster
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,419 @@
+"""`kraft.testing.Kafka`: a cluster for any client, its assertions, and its faults."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType
+from confluent_kafka.admin import ResourceType as AdminResource
+
+from kraft.testing import Kafka
+from kraft.testing.live import NodeDown
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Kafka]:
+    with Kafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def kafka(one: Kafka) -> Kafka:
+    one.reset()
+    return one
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[Kafka]:
+    with Kafka(brokers=3, controllers=3, seed=7) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(many: Kafka) -> Kafka:
+    many.reset()
+    return many
+
+
+def producer(kafka: Kafka, **settings: Any) -> Producer:
+    return Producer({**kafka.client_config("confluent-kafka"), "message.timeout.ms": 10_000, **settings})
+
+
+def sent(kafka: Kafka, topic: str, value: str, **settings: Any) -> KafkaError | None:
+    """The outcome of one record of librdkafka."""
+    outcomes: list[KafkaError | None] = []
+    writing = producer(kafka, **settings)
+    writing.produce(topic, value, on_delivery=lambda error, _: outcomes.append(error))
+    writing.flush(15)
+    [outcome] = outcomes
+    return outcome
+
+
+def consumer(kafka: Kafka, group: str, topic: str, **settings: Any) -> Consumer:
+    config = {"group.id": group, "auto.offset.reset": "earliest", "session.timeout.ms": 6000}
+    reading = Consumer({**kafka.client_config("confluent-kafka"), **config, **settings})
+    reading.subscribe([topic])
+    return reading
+
+
+def values_of(reading: Consumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    until = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < until:
+        message = reading.poll(0.1)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+    return found
+
+
+def allow(admin: AdminClient, user: str) -> None:
+    """Let a user do everything with the topic orders, and nobody else."""
+    what = AdminResource.TOPIC, "orders", ResourcePatternType.LITERAL
+    acl = AclBinding(*what, f"User:{user}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+    for done in admin.create_acls([acl]).values():
+        done.result(10)
+
+
+# One node
+
+
+def test_records_are_written_and_read(kafka: Kafka) -> None:
+    kafka.create_topic("orders", partitions=3, config={"retention.ms": "1000000"})
+    kafka.produce("orders", ["one", b"two", ("key", "three"), ("key", None)], headers={"h": b"1"})
+    found = kafka.consume("orders")
+    assert sorted((one.value or b"") for one in found) == [b"", b"one", b"three", b"two"]
+    assert {one.partition for one in found if one.key == b"key"} == {1}
+    assert all(one.headers[0].key == "h" for one in found)
+    assert len(kafka.consume("orders", count=4)) == 4
+    assert len(kafka.consume("orders", count=9, seconds=0.1)) == 4
+
+
+def test_a_reset_leaves_nothing_and_keeps_the_address(kafka: Kafka) -> None:
+    before = kafka.bootstrap_servers
+    kafka.create_topic("orders")
+    assert sent(kafka, "orders", "one") is None
+    reading = consumer(kafka, "group", "orders")
+    assert values_of(reading, 1) == [b"one"]
+    reading.close()
+    admin = AdminClient(kafka.client_config("confluent-kafka"))
+    allow(admin, "alice")
+    assert kafka.image.acls.by_id
+    kafka.reset()
+    assert (list(kafka.image.topics.by_name), dict(kafka.image.acls.by_id)) == ([], {})
+    assert kafka.bootstrap_servers == before
+    assert admin.list_consumer_groups().result(10).valid == []
+    kafka.create_topic("orders")
+    assert kafka.consume("orders") == []
+
+
+def test_an_unexpected_record_is_shown_as_a_difference(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    kafka.produce("orders", ["earlier"])
+    with kafka.assert_produces("orders", ["one", "two"]) as found:
+        kafka.produce("orders", ["one", "two"])
+    assert [one.offset for one in found] == [1, 2]
+    with kafka.assert_produces("orders", count=0, seconds=0):
+        pass
+    with kafka.assert_produces("new", [("k", "v")]):
+        kafka.create_topic("new")
+        kafka.produce("new", [("k", "v")])
+    with pytest.raises(AssertionError) as failure, kafka.assert_produces("orders", ["one", "two"], seconds=0):
+        kafka.produce("orders", ["one", "three"])
+    assert str(failure.value).splitlines()[1:] == ["  b'one'", "- b'two'", "+ b'three'"]
+    with pytest.raises(ValueError, match="either"), kafka.assert_produces("orders"):
+        pass
+
+
+def test_a_group_that_is_behind_is_shown_by_partition(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    kafka.produce("orders", ["one", "two"])
+    behind = pytest.raises(AssertionError, match="orders-0: committed nothing of 2, 2 behind")
+    with behind, kafka.assert_consumed("group", "orders", seconds=0):
+        pass
+    with kafka.assert_consumed("group", "orders"):
+        reading = consumer(kafka, "group", "orders")
+        assert values_of(reading, 2) == [b"one", b"two"]
+        reading.close()
+
+
+def test_every_listener_is_there_from_the_start(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    for security in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        config = kafka.client_config("confluent-kafka", security=security, user="alice")
+        assert list(AdminClient(config).list_topics(timeout=10).topics) == ["orders"], security
+    scram = kafka.client_config("confluent-kafka", security="SASL_SSL", user="bob", mechanism="SCRAM-SHA-512")
+    assert list(AdminClient(scram).list_topics(timeout=10).topics) == ["orders"]
+    certified = kafka.client_config("confluent-kafka", security="SSL", certificate="carol")
+    assert list(AdminClient(certified).list_topics(timeout=10).topics) == ["orders"]
+    wrong = {**scram, "sasl.password": "wrong"}
+    with pytest.raises(KafkaException):
+        AdminClient(wrong).list_topics(timeout=1)
+
+
+def test_a_right_is_granted_to_a_user_who_logs_in(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    admin = AdminClient(kafka.client_config("confluent-kafka"))
+    allow(admin, "alice")
+    alice = kafka.client_config("confluent-kafka", security="SASL_PLAINTEXT", user="alice")
+    bob = kafka.client_config("confluent-kafka", security="SASL_PLAINTEXT", user="bob")
+    assert sent(kafka, "orders", "one", **alice) is None
+    refused = sent(kafka, "orders", "two", **bob)
+    assert refused is not None
+    assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_misspelt_name_is_told_with_what_there_is(kafka: Kafka) -> None:
+    with pytest.raises(ValueError, match="kafka-python"):
+        kafka.client_config("kafka")
+    with pytest.raises(ValueError, match="SASL_SSL"):
+        kafka.get_bootstrap_server("TLS")
+    with pytest.raises(ValueError, match="produce"):
+        kafka.fail_next("Prodce", "UNKNOWN_SERVER_ERROR")
+    with pytest.raises(ValueError, match="no error"):
+        kafka.fail_next("Produce", "NOPE")
+    with pytest.raises(NodeDown, match="there are 1"):
+        kafka.kill(7)
+    with pytest.raises(ValueError, match="a cluster has a broker"):
+        Kafka(brokers=3)
+
+
+def test_calls_come_from_threads_and_from_any_event_loop(kafka: Kafka) -> None:
+    def use(name: str) -> None:
+        kafka.create_topic(name)
+        kafka.produce(name, [name])
+        assert [one.value for one in kafka.consume(name)] == [name.encode()]
+
+    async def in_a_loop(name: str) -> None:
+        use(name)
+
+    threads = [threading.Thread(target=use, args=(f"thread-{number}",)) for number in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    asyncio.run(in_a_loop("asyncio"))
+    trio.run(in_a_loop, "trio")
+    assert len(kafka.image.topics.by_name) == 6
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Kafka() as warm:
+        warm.tls.certificate("warm")
+    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    with Kafka() as kafka:
+        assert Path(kafka.tls.ca_file).is_relative_to(tmp_path)
+        kafka.create_topic("orders")
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, descriptors)
+    assert list(tmp_path.iterdir()) == []
+    kafka.close()
+    with pytest.raises(Exception, match="ended"):
+        kafka.create_topic("late")
+
+
+def resets(kafka: Kafka, count: int) -> None:
+    for number in range(count):
+        kafka.reset()
+        if not number % 10:
+            kafka.create_topic("orders")
+            kafka.produce("orders", [b"x" * 1000])
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.soak)])
+def test_memory_is_flat_after_many_resets(one: Kafka, count: int) -> None:
+    resets(one, 20)
+    tracemalloc.start()
+    try:
+        resets(one, 10)
+        before, _ = tracemalloc.get_traced_memory()
+        descriptors = len(os.listdir("/proc/self/fd"))
+        resets(one, count)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
+    assert after - before < 400_000, "a life of the node is kept"
+
+
+# Faults
+
+
+def test_requests_fail_as_often_as_told(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    kafka.create_topic("other")
+    kafka.fail_next("Produce", "TOPIC_AUTHORIZATION_FAILED", topic="orders")
+    assert sent(kafka, "other", "one") is None
+    failed = sent(kafka, "orders", "one")
+    assert failed is not None
+    assert failed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    kafka.fail_next("Produce", "NOT_ENOUGH_REPLICAS", 2)
+    with kafka.assert_produces("orders", ["two"]):
+        assert sent(kafka, "orders", "two", **{"retry.backoff.ms": 1}) is None
+    kafka.fail_next("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED")
+    transactional = producer(kafka, **{"transactional.id": "t"})
+    with pytest.raises(KafkaException, match="authorization"):
+        transactional.init_transactions(5)
+
+
+def test_a_broken_connection_is_made_again(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    writing = producer(kafka)
+    writing.produce("orders", "one")
+    assert writing.flush(10) == 0
+    kafka.break_connection(after_bytes=10)
+    writing.produce("orders", "two")
+    assert writing.flush(10) == 0
+    # librdkafka without idempotence sends the second one again, as it has no answer.
+    assert {one.value for one in kafka.consume("orders")} == {b"one", b"two"}
+
+
+def test_a_client_is_throttled_and_delayed(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    assert sent(kafka, "orders", "one") is None
+    kafka.delay(1, 150)
+    began = time.monotonic()
+    assert sent(kafka, "orders", "two") is None
+    assert time.monotonic() - began > 0.3, "connecting and writing are at least two requests"
+    kafka.heal()
+    throttled: list[float] = []
+    kafka.throttle(100)
+    writing = producer(kafka, **{"throttle_cb": lambda event: throttled.append(event.throttle_time)})
+    writing.produce("orders", "three")
+    writing.flush(10)
+    writing.poll(0.1)
+    assert 0.1 in throttled
+
+
+def test_a_node_without_a_disk_ends_and_starts_again(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    kafka.produce("orders", ["one"])
+    kafka.full_disk(1)
+    assert sent(kafka, "orders", "two", **{"message.timeout.ms": 500}) is not None
+    kafka.wait_until(lambda kafka: kafka.running == ())
+    with pytest.raises(NodeDown, match="does not run"):
+        kafka.kill(1)
+    kafka.heal()
+    kafka.restart(1)
+    assert [one.value for one in kafka.consume("orders")][:1] == [b"one"]
+
+
+def test_a_session_ends_when_the_clock_jumps(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    reading = consumer(kafka, "group", "orders", **{"session.timeout.ms": 45_000})
+    kafka.produce("orders", ["one"])
+    assert values_of(reading, 1) == [b"one"]
+    admin = AdminClient(kafka.client_config("confluent-kafka"))
+    kafka.pause(1)
+    kafka.clock.jump(46)
+    kafka.resume(1)
+
+    def members(_: Kafka) -> bool:
+        return not admin.describe_consumer_groups(["group"])["group"].result(10).members
+
+    kafka.wait_until(members)
+    reading.close()
+
+
+# Three brokers and three controllers
+
+
+def test_a_broker_that_dies_is_fenced_and_another_one_leads(cluster: Kafka) -> None:
+    cluster.create_topic("orders", partitions=1)
+    cluster.produce("orders", ["one"])
+    first = cluster.leader("orders")
+    cluster.kill(first)
+    cluster.wait_until(lambda kafka: kafka.is_fenced(first) and kafka.leader("orders") not in (first, -1))
+    assert sent(cluster, "orders", "two") is None
+    assert first not in cluster.isr("orders")
+    cluster.restart(first)
+    cluster.wait_until(lambda kafka: len(kafka.isr("orders")) == 3)
+    assert [one.value for one in cluster.consume("orders")] == [b"one", b"two"]
+
+
+def test_a_broker_that_is_cut_off_leaves_the_isr_and_comes_back(cluster: Kafka) -> None:
+    cluster.create_topic("orders", config={"min.insync.replicas": "2"})
+    leader = cluster.leader("orders")
+    follower = next(one for one in cluster.isr("orders") if one != leader)
+    cluster.partition([follower])
+    cluster.wait_until(lambda kafka: follower not in kafka.isr("orders"))
+    assert sent(cluster, "orders", "one") is None
+    cluster.heal()
+    cluster.wait_until(lambda kafka: follower in kafka.isr("orders"))
+
+
+def test_the_controllers_elect_another_one(cluster: Kafka) -> None:
+    first = cluster.active_controller
+    assert first is not None
+    cluster.kill(first)
+    cluster.wait_until(lambda kafka: kafka.active_controller not in (first, None))
+    cluster.create_topic("later")
+    cluster.restart(first)
+
+
+def test_leaders_and_coordinators_move(cluster: Kafka) -> None:
+    cluster.create_topic("orders")
+    before = cluster.leader("orders")
+    after = cluster.move_leader("orders")
+    assert cluster.leader("orders") == after != before
+    with pytest.raises(ValueError, match="in sync"):
+        cluster.move_leader("orders", to=999)
+    with pytest.raises(ValueError, match="no group"):
+        cluster.move_coordinator("group")
+    reading = consumer(cluster, "group", "orders")
+    cluster.produce("orders", ["one"])
+    assert values_of(reading, 1) == [b"one"]
+    before = cluster.coordinator("group")
+    assert cluster.move_coordinator("group") == cluster.coordinator("group") != before
+    cluster.produce("orders", ["two"])
+    assert values_of(reading, 1) == [b"two"]
+    with cluster.assert_consumed("group", "orders"):
+        reading.close()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_rebalances_when_told(kafka: Kafka, protocol: str) -> None:
+    kafka.create_topic("orders")
+    given: list[int] = []
+    config: dict[str, Any] = {"group.id": "group", "auto.offset.reset": "earliest", "group.protocol": protocol}
+    if protocol == "classic":
+        config |= {"heartbeat.interval.ms": 100, "session.timeout.ms": 6000}
+    reading = Consumer({**kafka.client_config("confluent-kafka"), **config})
+    reading.subscribe(["orders"], on_assign=lambda _, parts: given.append(len(parts)))
+    with pytest.raises(Exception, match=r"no members|group"):
+        kafka.rebalance("group")
+    kafka.produce("orders", ["one"])
+    assert values_of(reading, 1) == [b"one"]
+    assert given == [1]
+    kafka.rebalance("group")
+
+    def again(_: Kafka) -> bool:
+        reading.poll(0.05)
+        return len(given) > 1
+
+    kafka.wait_until(again, seconds=20)
+    reading.close()
+
+
+def test_a_slow_disk_makes_a_follower_fall_behind(cluster: Kafka) -> None:
+    cluster.create_topic("orders")
+    leader = cluster.leader("orders")
+    cluster.slow_disk(leader, 200)
+    began = time.monotonic()
+    assert sent(cluster, "orders", "one") is None
+    assert time.monotonic() - began >= 0.2
+    cluster.heal()
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    with Kafka(seed=11) as one, Kafka(seed=11) as other, Kafka(seed=12) as third:
+        assert one.cluster_id == other.cluster_id != third.cluster_id

@@ -1,0 +1,117 @@
+"""The pytest plugin: fixtures and their scopes, the marker, ini keys, reports of failures, workers, what it leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = "pytester"
+PLUGIN = ("-p", "kraft.testing.plugin", "-p", "no:cacheprovider")
+
+
+def test_the_plugin_loads_nothing_before_a_test_needs_it() -> None:
+    program = "import sys, kraft.testing.plugin; print({'trio', 'kraft.node', 'ssl'} & sys.modules.keys())"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+
+
+def test_fixtures_have_their_scopes_and_the_marker_and_ini_keys_decide(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nkafka_brokers = 1\nkafka_controllers = 0\nkafka_settings =\n  num.partitions=5\n")
+    pytester.makepyfile(
+        test_one="""
+        import pytest
+        seen = []
+
+        def test_the_session_has_one(kafka, kafka_broker):
+            assert kafka is kafka_broker
+            kafka.create_topic("kept")
+            seen.append(kafka)
+
+        @pytest.mark.parametrize("_", range(2))
+        def test_and_keeps_it(kafka, _):
+            assert kafka is seen[0] and "kept" in kafka.image.topics
+
+        def test_a_function_has_its_own(kafka_cluster, kafka):
+            assert kafka_cluster is not kafka and kafka_cluster.layout.brokers == 1
+            assert kafka_cluster.layout.settings == {"num.partitions": "5"}
+
+        @pytest.mark.kafka(seed=5, security="SASL_SSL", auto_create=False, settings={"num.partitions": 2})
+        def test_the_marker_decides(kafka_cluster):
+            assert kafka_cluster.seed == 5 and not kafka_cluster.layout.auto_create
+            assert kafka_cluster.layout.settings == {"num.partitions": "2"}
+            assert kafka_cluster.client_config("librdkafka")["security.protocol"] == "SASL_SSL"
+
+        @pytest.mark.kafka(scope="module", seed=6)
+        class TestModule:
+            def test_first(self, kafka_cluster):
+                kafka_cluster.create_topic("shared")
+
+            def test_second(self, kafka_cluster):
+                assert "shared" in kafka_cluster.image.topics
+
+        @pytest.mark.kafka(broker=3)
+        def test_a_misspelt_marker(kafka_cluster):
+            pass
+        """,
+        test_two="""
+        def test_the_session_goes_on(kafka):
+            assert "kept" in kafka.image.topics
+        """,
+    )
+    result = pytester.runpytest_subprocess(*PLUGIN, "-q")
+    result.assert_outcomes(passed=8, errors=1)
+    result.stdout.fnmatch_lines(["*the marker kafka takes auto_create, brokers*"])
+
+
+def test_a_failure_shows_the_seed_the_state_and_the_log(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(kafka):
+            kafka.create_topic("orders")
+            assert not kafka.leader("orders")
+        """
+    )
+    result = pytester.runpytest_subprocess(*PLUGIN, "-o", "kafka_seed=3")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*seed 3, cluster *", "node 1 runs", "topic orders: 0: leader 1 ISR [[]1]", "*log of kafka*"]
+    )
+
+
+def test_each_worker_has_its_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_it(kafka, number):
+            with kafka.assert_produces(f"topic-{number}", ["one"]):
+                kafka.produce(f"topic-{number}", ["one"])
+        """
+    )
+    pytester.runpytest_subprocess(*PLUGIN, "-n", "2").assert_outcomes(passed=4)
+
+
+def test_an_interrupted_session_ends_cleanly(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(kafka):
+            kafka.tls.ca_file
+            raise KeyboardInterrupt
+        """
+    )
+    pytester.makeconftest(
+        f"""
+        import tempfile, threading
+        tempfile.tempdir = {str(pytester.path)!r}
+
+        def pytest_unconfigure():
+            import glob
+            print("left:", threading.active_count(), glob.glob({str(pytester.path)!r} + "/trio-kraft-*"))
+        """
+    )
+    result = pytester.runpytest_subprocess(*PLUGIN, "-s")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["left: 1 [[]]"])
