@@ -65,45 +65,6 @@ FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 
-_COMMANDS: Final = {
-    "acls": "kraft.cli.cluster.acls:acls_command",
-    "archive": "kraft.cli.files.archive:archive_command",
-    "brokers": "kraft.cli.cluster.brokers:brokers_command",
-    "check": "kraft.cli.files.check:check_command",
-    "completion": "kraft.cli.run.completion:completion_command",
-    "configs": "kraft.cli.cluster.configs:configs_command",
-    "consume": "kraft.cli.cluster.consume:consume_command",
-    "decode": "kraft.cli.files.decode:decode_command",
-    "diff": "kraft.cli.files.diff:diff_command",
-    "doctor": "kraft.cli.doctor.command:doctor_command",
-    "dump": "kraft.cli.files.dump:dump_command",
-    "elect": "kraft.cli.cluster.elect:elect_command",
-    "environment": "kraft.cli.run.environment:environment_command",
-    "features": "kraft.cli.cluster.features:features_command",
-    "fleet": "kraft.cli.files.fleet:fleet_command",
-    "format": "kraft.cli.run.format:format_command",
-    "groups": "kraft.cli.cluster.groups:groups_command",
-    "history": "kraft.cli.files.history:history_command",
-    "man": "kraft.cli.man_pages:man_command",
-    "mock": "kraft.cli.run.mock:mock_command",
-    "produce": "kraft.cli.cluster.produce:produce_command",
-    "quickstart": "kraft.cli.run.quickstart:quickstart_command",
-    "quorum": "kraft.cli.cluster.quorum:quorum_command",
-    "random-uuid": "kraft.cli.run.format:random_uuid_command",
-    "reassign": "kraft.cli.cluster.reassign:reassign_command",
-    "recover": "kraft.cli.recover.command:recover_command",
-    "replay": "kraft.cli.files.replay:replay_command",
-    "serve": "kraft.cli.run.serve:serve_command",
-    "shell": "kraft.cli.files.shell:shell_command",
-    "sim": "kraft.cli.run.sim:sim_command",
-    "top": "kraft.cli.cluster.top:top_command",
-    "topics": "kraft.cli.cluster.topics:topics_command",
-    "transactions": "kraft.cli.cluster.transactions:transactions_command",
-    "users": "kraft.cli.cluster.users:users_command",
-    "watch": "kraft.cli.cluster.watch:watch_command",
-    "whatif": "kraft.cli.files.whatif:whatif_command",
-}
-
 
 class _Commands(click.Group):
     """Subcommands, each imported on demand: `kraft --help` does not import a node."""

@@ -18,6 +18,7 @@ from kraft.node.clock import NodeClock
 from kraft.testing.refusals import refusal_of
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
+from metadata_log.serde.fields import OPEN_END
 from transport.channels import Channel, Socket
 from transport.faults import FaultPlan, Kind
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
@@ -247,17 +248,26 @@ class FaultyTransport(TcpTransport):
 
     # What leaves
 
-    def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
+    def request(
+        self,
+        endpoint: Endpoint,
+        token: int,
+        message: Message,
+        *,
+        timeout_ms: int,
+        client_id: str,
+        lane: int = 0,
+        highest: int = OPEN_END,
+    ) -> None:
         """Send a request, if the network lets it through; see `Transport.request`."""
-        send = partial(super().request, endpoint, token, message, timeout_ms=timeout_ms, client_id=client_id)
+        given: dict[str, Any] = {"timeout_ms": timeout_ms, "client_id": client_id, "lane": lane, "highest": highest}
+        send: Callable[[], None] = partial(super().request, endpoint, token, message, **given)
         peer = self._wires.nodes.get(endpoint.port)
         if peer is None:
             send()
             return
         if self._faults.is_paused:
-            self._held.append(
-                partial(self.request, endpoint, token, message, timeout_ms=timeout_ms, client_id=client_id)
-            )
+            self._held.append(partial(self.request, endpoint, token, message, **given))
             return
         arrivals = self._wires.plan.decide(self._node_id, peer, Kind.REQUEST)
         if not arrivals:

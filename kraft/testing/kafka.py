@@ -623,14 +623,14 @@ class Kafka:
             topic: Only requests that name this topic.
             node_id: Only at this broker.
         """
-        rule = {"api": api_key(api), "error": error_of(error), "times": times, "topic": topic}
+        key, code = api_key(api), error_of(error)
 
         async def fail() -> None:
             for one in self._brokers(node_id):
                 requests = self._cluster.broker(one).requests
-                if requests is None or not can_be_refused(requests.table, rule["api"]):  # type: ignore[arg-type]
+                if requests is None or not can_be_refused(requests.table, key):
                     raise ValueError(f"requests of {api} cannot fail as a whole")
-                self._faults(one).failures.append(FailNext(**rule))  # type: ignore[arg-type]
+                self._faults(one).failures.append(FailNext(api=key, error=code, times=times, topic=topic))
 
         self._call(fail)
 

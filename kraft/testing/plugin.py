@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
@@ -23,7 +23,7 @@ MARKER: Final = (
 )
 _SCOPES: Final = ("function", "module")
 _ALLOWED: Final = frozenset({"brokers", "controllers", "settings", "security", "auto_create", "seed", "scope"})
-_INI: Final = {
+_INI: Final[dict[str, tuple[Literal["string", "linelist", "bool"], object, str]]] = {
     "kafka_brokers": ("string", "3", "the brokers of kafka_cluster"),
     "kafka_controllers": ("string", "3", "the controllers of kafka_cluster; 0 for one node with both roles"),
     "kafka_settings": ("linelist", [], "properties of each node, one key=value a line"),
@@ -38,7 +38,7 @@ _MOST_LINES: Final = 200
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The ini keys."""
     for key, (kind, default, text) in _INI.items():
-        parser.addini(key, text, type=kind, default=default)  # type: ignore[arg-type]
+        parser.addini(key, text, type=kind, default=default)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -120,9 +120,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the seed and the log of each cluster to the report of a test that has failed."""
-    report: pytest.TestReport = yield  # type: ignore[assignment]
+    report = yield
     if report.failed and report.when != "teardown" and "kraft.testing.kafka" in sys.modules:
         from kraft.testing.kafka import Kafka
 
@@ -132,4 +132,4 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
             lines = one.log.since(item.stash.get(_STARTED, 0.0))
             cut = [f"… {len(lines) - _MOST_LINES} lines before"] if len(lines) > _MOST_LINES else []
             report.sections.append(("log of kafka", "\n".join([*cut, *lines[-_MOST_LINES:]])))
-    return report  # type: ignore[return-value]
+    return report
