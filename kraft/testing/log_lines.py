@@ -1,4 +1,8 @@
-"""The last lines of the nodes' logs, in the format of Kafka's `server.log`, for the report of a test that fails."""
+"""The last lines of the nodes' logs, in the format of Kafka's `server.log`, for the report of a test that fails.
+
+Nothing else gets these lines meanwhile: not the log of the test, not `caplog`, not a terminal. pytest puts handlers of
+its own even on loggers that do not propagate, so that a filter at each logger keeps the lines from all handlers.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +11,20 @@ from collections import deque
 from datetime import datetime
 from typing import Final
 
-_LOGGERS: Final = ("kraft.node", "transport")
+_LOGGERS: Final = tuple(logging.getLogger(name) for name in ("kraft.node", "transport"))
 _MOST: Final = 1000
 
 
-class LogLines(logging.Handler):
-    """Keeps the last lines while it is open. Nothing else shows them then: the test's own log stays free of them."""
+class LogLines:
+    """Keeps the last lines of all nodes in this process, until it is closed."""
 
     def __init__(self) -> None:
-        super().__init__(logging.INFO)
         self._lines: deque[tuple[float, str]] = deque(maxlen=_MOST)
-        self._loggers = [logging.getLogger(name) for name in _LOGGERS]
-        self._before = [(one.level, one.propagate) for one in self._loggers]
-        for one in self._loggers:
-            one.addHandler(self)
-            one.setLevel(logging.INFO)
-            one.propagate = False
+        _DIVERTED.open(self)
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def add(self, record: logging.LogRecord) -> None:
         """Keep one line."""
-        moment = datetime.fromtimestamp(record.created)
-        stamp = f"{moment:%Y-%m-%d %H:%M:%S},{int(record.msecs):03}"
+        stamp = f"{datetime.fromtimestamp(record.created):%Y-%m-%d %H:%M:%S},{int(record.msecs):03}"
         facts = getattr(record, "facts", None)
         where = "" if not facts or "node" not in facts else f"[node {facts['node']}] "
         text = f"[{stamp}] {record.levelname} {where}{record.getMessage()} ({record.name})"
@@ -38,11 +35,39 @@ class LogLines(logging.Handler):
         return [text for created, text in list(self._lines) if created >= at]
 
     def close(self) -> None:
-        """Keep no more lines, and let others see them again."""
-        for one, (level, propagates) in zip(self._loggers, self._before, strict=True):
-            if self in one.handlers:
-                one.removeHandler(self)
-                if not any(isinstance(each, LogLines) for each in one.handlers):
-                    one.setLevel(level)
-                    one.propagate = propagates
-        super().close()
+        """Keep no more lines; after the last one others see them again. A second call does nothing."""
+        _DIVERTED.close(self)
+
+
+class _Diverted(logging.Filter):
+    """Gives each record to all that are open, and to no handler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: list[LogLines] = []
+        self._levels: list[int] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        for one in self._open:
+            one.add(record)
+        return False
+
+    def open(self, lines: LogLines) -> None:
+        if not self._open:
+            self._levels = [one.level for one in _LOGGERS]
+            for one in _LOGGERS:
+                one.setLevel(logging.INFO)
+                one.addFilter(self)
+        self._open.append(lines)
+
+    def close(self, lines: LogLines) -> None:
+        if lines not in self._open:
+            return
+        self._open.remove(lines)
+        if not self._open:
+            for one, level in zip(_LOGGERS, self._levels, strict=True):
+                one.removeFilter(self)
+                one.setLevel(level)
+
+
+_DIVERTED: Final = _Diverted()
