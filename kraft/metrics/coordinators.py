@@ -97,7 +97,7 @@ def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -
         yield Reading(kafka.CONSUMER_GROUPS, counts.consumer[state], (("state", state.value),))
     yield Reading(kafka.CONSUMER_GROUPS, 0, (("state", GroupState.DEAD.value),))
     statuses = Counter(one.status for one in _partitions(requests.groups))
-    for status in Status:
+    for status in (Status.LOADING, Status.ACTIVE, Status.FAILED):
         yield Reading(kafka.GROUP_PARTITIONS, statuses[status], (("state", status.value),))
     for runtime, average, longest in (
         (requests.groups, kafka.GROUP_LOAD_AVG, kafka.GROUP_LOAD_MAX),
