@@ -84,7 +84,7 @@ def test_files_and_tests_of_the_page_exist() -> None:
         r"`(kraft/\S+\.py)`\) and name it there in\n? *`([A-Z_]+)`|`([A-Z_]+)` of `(kraft/\S+\.py)`", PAGE
     )
     tables = [(first or last, name or table) for first, name, table, last in named]
-    assert [name for _, name in tables] == ["STRIKES", "_COMMANDS"]
+    assert [name for _, name in tables] == ["STRIKES", "COMMANDS"]
     for path, name in tables:
         assert re.search(rf"^{name}: ", (ROOT / path).read_text(), re.MULTILINE)
 
