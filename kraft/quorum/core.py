@@ -400,11 +400,7 @@ class RaftCore:
         else:
             # A follower that waits for its disk sends no Fetch.
             log = quorum.log
-            is_at_rest = (
-                log.flushed_offset != log.end_offset
-                and type(state) is FollowerState
-                and now_ms < state.fetch_deadline_ms
-            )
+            is_at_rest = not log.is_flushed and type(state) is FollowerState and now_ms < state.fetch_deadline_ms
         if not is_at_rest:
             before: EpochState | None = None
             while quorum.state is not before:

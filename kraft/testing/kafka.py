@@ -44,7 +44,7 @@ from kraft.testing.faults import CLIENTS as ALL_CLIENTS
 from kraft.testing.faults import FailNext, Faults, api_key, error_of
 from kraft.testing.identities import MECHANISMS, Account, Accounts, Authority
 from kraft.testing.live import SECURITY, Layout, LiveCluster, open_cluster
-from kraft.testing.log_lines import LogLines
+from kraft.testing.log_lines import THREAD, LogLines
 from kraft.testing.refusals import can_be_refused
 from metadata_log.image import MetadataImage
 from metadata_log.records.record import Header
@@ -104,7 +104,11 @@ class Kafka:
         self.schema_registry_url: str | None = None
         """The address of a schema registry; None without one."""
         self._files: Path | None = None
-        self._thread = TrioThread(open_cluster(self.layout, self.accounts, self.tls), "kafka of a test")
+        try:
+            self._thread = TrioThread(open_cluster(self.layout, self.accounts, self.tls), THREAD)
+        except BaseException:
+            self.log.close()
+            raise
         self._cluster: LiveCluster = self._thread.value
 
     @property

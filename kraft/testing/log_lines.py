@@ -13,6 +13,8 @@ from typing import Final
 
 _LOGGERS: Final = tuple(logging.getLogger(name) for name in ("kraft.node", "transport"))
 _MOST: Final = 1000
+THREAD: Final = "kafka of a test"
+"""The name of the threads in which such nodes run: what other threads say is not about them."""
 
 
 class LogLines:
@@ -40,7 +42,7 @@ class LogLines:
 
 
 class _Diverted(logging.Filter):
-    """Gives each record to all that are open, and to no handler."""
+    """Gives each record of such a node to all that are open, and to no handler."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,6 +50,8 @@ class _Diverted(logging.Filter):
         self._levels: list[int] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.threadName != THREAD:
+            return True
         for one in self._open:
             one.add(record)
         return False
