@@ -43,7 +43,7 @@ from data_brokers.conversations import (
     finding,
     repeating,
 )
-from data_brokers.report import NAME_WIDTH, Figure, check_names, names, report, shared_options
+from data_brokers.report import NAME_WIDTH, Figure, parse_options, report
 from data_brokers.wire import WireClient
 from quorums import KAFKA_VERSION
 
@@ -216,15 +216,10 @@ def measure(options: argparse.Namespace, root: Path, out: Callable[[str], None])
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shared_options(parser, (OURS, "kafka"))
-    parser.add_argument("--what", type=names, default=list(WHAT), help=f"of {', '.join(WHAT)}")
     parser.add_argument("--heat", type=int, default=2, help="how often everything is done before the first figure")
     parser.add_argument("--requests", type=int, default=4000, help="requests of each figure")
     parser.add_argument("--members", type=int, default=100, help="members of the group that rebalances")
-    options = parser.parse_args()
-    check_names(parser, "--what", options.what, WHAT)
-    check_names(parser, "--targets", options.targets, (OURS, "kafka"))
-    return options
+    return parse_options(parser, (OURS, "kafka"), WHAT)
 
 
 def main() -> None:

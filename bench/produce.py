@@ -31,7 +31,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from data_brokers.report import NAME_WIDTH, Figure, check_names, names, report, shared_options
+from data_brokers.report import NAME_WIDTH, Figure, parse_options, report
 from data_brokers.wire import ACKS_ALL, WireClient, batch_of, fetch_frame, produce_frame
 from quorums import KAFKA_VERSION
 
@@ -197,9 +197,7 @@ def measure(options: argparse.Namespace, root: Path, out: Callable[[str], None])
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     numbers = lambda text: [int(each) for each in text.split(",")]  # noqa: E731
-    shared_options(parser, (OURS, "kafka"))
     parser.add_argument("--brokers", type=numbers, default=[1, 3], help="how many brokers each target has")
-    parser.add_argument("--what", type=names, default=list(WHAT), help=f"of {', '.join(WHAT)}")
     parser.add_argument(
         "--client", choices=("java", "confluent", "franz"), default="java", help="what produces at full load"
     )
@@ -207,10 +205,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--heat", type=float, default=256.0, help="MiB of records for each target at first")
     parser.add_argument("--requests", type=int, default=2000, help="requests of each figure of one request")
     parser.add_argument("--partitions", type=int, default=1000, help="the largest number of partitions")
-    options = parser.parse_args()
-    check_names(parser, "--what", options.what, WHAT)
-    check_names(parser, "--targets", options.targets, (OURS, "kafka"))
-    return options
+    return parse_options(parser, (OURS, "kafka"), WHAT)
 
 
 def main() -> None:

@@ -66,22 +66,27 @@ def use_compiled_modules(root: Path) -> None:
         os.environ.setdefault("PYTHONPYCACHEPREFIX", str(root / "bytecode"))
 
 
-def shared_options(parser: argparse.ArgumentParser, targets: Sequence[str]) -> None:
-    """The options that every bench of brokers has."""
-    parser.add_argument("--targets", type=names, default=list(targets), help="the first one is compared")
+def parse_options(parser: argparse.ArgumentParser, targets: Sequence[str], what: Sequence[str]) -> argparse.Namespace:
+    """Parse the options of a bench, with those that every bench of brokers has."""
+    parser.add_argument("--targets", type=_names, default=list(targets), help="the first one is compared")
+    parser.add_argument("--what", type=_names, default=list(what), help=f"of {', '.join(what)}")
     parser.add_argument("--reps", type=int, default=3)
     parser.add_argument("--heap", default="1g", help="the largest heap of each JVM")
     parser.add_argument("--session", type=float, default=9.0, help="seconds of broker.session.timeout.ms")
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the brokers keep files")
     parser.add_argument("--json", action="store_true", help="print one object in place of the tables")
+    options = parser.parse_args()
+    _check_names(parser, "--what", options.what, what)
+    _check_names(parser, "--targets", options.targets, targets)
+    return options
 
 
-def names(text: str) -> list[str]:
+def _names(text: str) -> list[str]:
     """The values of an option, between commas."""
     return text.split(",")
 
 
-def check_names(parser: argparse.ArgumentParser, option: str, given: Sequence[str], known: Sequence[str]) -> None:
+def _check_names(parser: argparse.ArgumentParser, option: str, given: Sequence[str], known: Sequence[str]) -> None:
     """End with an error, if a value of an option is unknown."""
     if unknown := set(given) - set(known):
         parser.error(f"{option}: there is no {', '.join(sorted(unknown))}")
