@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from heapq import heappop, heappush
 from itertools import count
@@ -138,6 +138,39 @@ class Delivery:
         return self.outcome
 
 
+class _Deliveries:
+    """The records on their way, by their topics and their numbers there."""
+
+    def __init__(
+        self, driver: Driver, take_results: Callable[[], Iterable[tuple[str, Delivered | Undelivered]]]
+    ) -> None:
+        self._driver = driver
+        self._take_results = take_results
+        self._waiting: dict[tuple[str, int], Delivery] = {}
+
+    def add(self, topic: str, number: int) -> Delivery:
+        """The delivery of a record that the engine has taken."""
+        delivery = self._waiting[topic, number] = Delivery()
+        self._driver.wake()
+        return delivery
+
+    def collect(self) -> None:
+        """Pass the outcomes on to the deliveries."""
+        for topic, result in self._take_results():
+            self._waiting.pop((topic, result.number)).finish(result)
+
+    async def keep_collecting(self) -> None:
+        """Pass outcomes on until cancelled; after the error that ends the work, each delivery has that error."""
+        try:
+            while True:
+                await self._driver.wait_for_change()
+                self.collect()
+        except ClientError as failure:
+            self.collect()
+            for topic, number in list(self._waiting):
+                self._waiting.pop((topic, number)).finish(Undelivered(number, failure))
+
+
 class Producer:
     """Writes records to one topic, made by `Client.producer` (Kafka: `KafkaProducer`).
 
@@ -148,7 +181,7 @@ class Producer:
         self._client = client
         self._state = state
         self._driver = driver
-        self._deliveries: dict[int, Delivery] = {}
+        self._deliveries = _Deliveries(driver, lambda: ((state.view.topic, one) for one in state.take_results()))
 
     async def send(
         self,
@@ -177,17 +210,9 @@ class Producer:
         record = NewRecord(value=value, key=key, headers=tuple(headers), partition=partition, timestamp_ms=timestamp_ms)
         while self._state.waiting_bytes >= MAX_WAITING_BYTES:
             await self._driver.wait_for_change()
-            self.collect()
+            self._deliveries.collect()
         self._driver.check()
-        delivery = Delivery()
-        self._deliveries[self._state.add(record, self._client.now_ms())] = delivery
-        self._driver.wake()
-        return delivery
-
-    def collect(self) -> None:
-        """Pass the outcomes on to the deliveries."""
-        for result in self._state.take_results():
-            self._deliveries.pop(result.number).finish(result)
+        return self._deliveries.add(self._state.view.topic, self._state.add(record, self._client.now_ms()))
 
     async def flush(self) -> None:
         """Wait until each record has its outcome.
@@ -199,20 +224,13 @@ class Producer:
         """
         while not self._state.is_idle:
             await self._driver.wait_for_change()
-            self.collect()
-        self.collect()
+            self._deliveries.collect()
+        self._deliveries.collect()
         self._driver.check()
 
     async def keep_collecting(self) -> None:
-        """Pass outcomes on until cancelled; after the error that ends the work, each delivery has that error."""
-        try:
-            while True:
-                await self._driver.wait_for_change()
-                self.collect()
-        except ClientError as failure:
-            self.collect()
-            for number in list(self._deliveries):
-                self._deliveries.pop(number).finish(Undelivered(number, failure))
+        """Pass outcomes on until cancelled."""
+        await self._deliveries.keep_collecting()
 
     async def wait_for_failure(self) -> None:
         """Wait for the error that ends the work, without a record that needs it.
@@ -287,7 +305,7 @@ class TransactionalProducer:
         self._client = client
         self._state = state
         self._driver = driver
-        self._deliveries: dict[tuple[str, int], Delivery] = {}
+        self._deliveries = _Deliveries(driver, state.take_results)
         self._members: list[tuple[GroupConsumer, MemberOffsets]] = []
 
     async def wait_until_ready(self) -> None:
@@ -330,10 +348,7 @@ class TransactionalProducer:
         while self._state.waiting_bytes >= MAX_WAITING_BYTES:
             await self._driver.wait_for_change()
             self._check(transaction)
-        delivery = Delivery()
-        self._deliveries[topic, self._state.add(topic, record, self._client.now_ms())] = delivery
-        self._driver.wake()
-        return delivery
+        return self._deliveries.add(topic, self._state.add(topic, record, self._client.now_ms()))
 
     async def add_offsets(
         self, transaction: Transaction, member: GroupConsumer, records: Iterable[ConsumedRecord]
@@ -361,7 +376,7 @@ class TransactionalProducer:
                 raise self._state.failure.copy()
             await self._driver.wait_for_change()
         transaction.is_over = True
-        self._collect()
+        self._deliveries.collect()
         if commits:
             for member, offsets in self._members:
                 member.on_committed(offsets)
@@ -374,20 +389,9 @@ class TransactionalProducer:
         if self._state.failure is not None:
             raise self._state.failure.copy()
 
-    def _collect(self) -> None:
-        for topic, result in self._state.take_results():
-            self._deliveries.pop((topic, result.number)).finish(result)
-
     async def keep_collecting(self) -> None:
-        """Pass outcomes on until cancelled; after the error that ends the work, each delivery has that error."""
-        try:
-            while True:
-                await self._driver.wait_for_change()
-                self._collect()
-        except ClientError as failure:
-            self._collect()
-            for named in list(self._deliveries):
-                self._deliveries.pop(named).finish(Undelivered(named[1], failure))
+        """Pass outcomes on until cancelled."""
+        await self._deliveries.keep_collecting()
 
 
 class Consumer:
