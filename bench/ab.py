@@ -1,6 +1,7 @@
 """Two commits side by side, in one go and in turn: is the later one quicker?
 
-    python bench/ab.py [OLD [NEW]] [--what commit,produce,fetch] [--clients 1,16,128] [--reps 3] [--seconds 1]
+    python bench/ab.py [OLD [NEW]] [--what commit,produce,fetch,log] [--clients 1,16,128] [--reps 3] [--seconds 1]
+                           [--outstanding 1,128,1024]
 
 OLD and NEW are revisions of git; NEW is the working tree unless it is given, and OLD the last release (a tag `v…`), or
 the commit `BASE` where there is no release yet. Each is unpacked into a directory of its own, and runs with this
@@ -9,6 +10,8 @@ interpreter and its packages, under the same load by the generator of this tree:
 - commit: three controllers, and clients that write as in `commit.py`
 - produce: one controller and three brokers; each client produces a batch of one record after the other, with acks=all
 - fetch: the same brokers; each client fetches one batch after the other from the leader
+- log: three nodes of a raw log in one process (`log_nodes.py`), where one program keeps --outstanding appends of one
+  record under way by `append_soon`, or by as many tasks where a version has no handles; log, tasks: by tasks in both
 
 Both versions run at the same time, and one of them is loaded, in turn, for --seconds. For each number of clients the
 bench prints the medians of the rounds, and the ratios NEW / OLD of the rows of the same round: median (least-most).
@@ -29,20 +32,25 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from data_brokers.wire import ACKS_ALL, WireClient, batch_of, fetch_frame, produce_frame
 from load import Address, LoopClient, Refused, Row, close, connect, drive, find_leader, parse_addresses, timed, writers
+from log_nodes import Asked
+from log_nodes import Loaded as EmbeddedRow
 from msgspec import Struct
 from quorums import AT_ONCE, CLUSTER_ID, QuorumLayout, free_ports
 from spread import spread
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from data_brokers.cluster import DataCluster, cpu_seconds, format_directory
-from our_nodes import our_controller
-from real_kafka import running
+
+from support.interop.our_nodes import our_controller
+from support.interop.real_kafka import running
 
 ROOT: Final = Path(__file__).parent.parent
 BASE: Final = "58227d3ec22f23de60ba1776ae064d96150a81b8"
@@ -69,17 +77,14 @@ class Side(Struct):
     tree: Path
 
     @property
+    def python(self) -> list[str]:
+        """Python with the packages of this version."""
+        return ["env", f"PYTHONPATH={self.tree}", "PYTHONSAFEPATH=1", sys.executable]
+
+    @property
     def kraft(self) -> list[str]:
         """The command of this version, without arguments."""
-        return ["env", f"PYTHONPATH={self.tree}", "PYTHONSAFEPATH=1", sys.executable, "-m", "kraft"]
-
-
-class Loaded(Struct):
-    """Nodes of one side: what loads them, and their processor time so far."""
-
-    side: Side
-    clients: Callable[[int], Sequence[LoopClient]]
-    cpu_seconds: Callable[[], float]
+        return [*self.python, "-m", "kraft"]
 
 
 class Measured(Struct, frozen=True):
@@ -88,6 +93,10 @@ class Measured(Struct, frozen=True):
     per_second: float
     p50_ms: float
     cpu_us: float
+
+
+Loaded = Callable[[int, float], Measured]
+"""Loads the nodes of one side with so many clients, for so many seconds."""
 
 
 class WireLoop:
@@ -163,8 +172,8 @@ def controllers(side: Side, root: Path, stack: ExitStack) -> Loaded:
         format_directory(layout.properties(node), side.kraft)
     nodes = stack.enter_context(running(layout, our_controller(layout, side.kraft), name=side.name))
     leader = find_leader(parse_addresses(layout.bootstrap))
-    return Loaded(
-        side,
+    return partial(
+        measure,
         lambda clients: writers(leader, clients, VALUE_BYTES),
         lambda: sum(cpu_seconds(one.popen.pid) for one in nodes.processes.values()),
     )
@@ -189,26 +198,70 @@ def brokers(side: Side, root: Path, stack: ExitStack) -> tuple[Loaded, Loaded]:
         return [WireLoop(address, fetch, fetched, 4 + len(fetched)) for _ in range(clients)]
 
     return (
-        Loaded(
-            side,
+        partial(
+            measure,
             lambda clients: [WireLoop(address, produce, produced, BEFORE_BASE_OFFSET) for _ in range(clients)],
             cluster.cpu_seconds,
         ),
-        Loaded(side, fetchers, cluster.cpu_seconds),
+        partial(measure, fetchers, cluster.cpu_seconds),
     )
 
 
-def measure(loaded: Loaded, clients: int, seconds: float) -> Measured:
+def measure(
+    clients_of: Callable[[int], Sequence[LoopClient]],
+    cpu_seconds_of: Callable[[], float],
+    clients: int,
+    seconds: float,
+) -> Measured:
     """Load one side."""
-    loop = loaded.clients(clients)
+    loop = clients_of(clients)
     try:
         drive(loop, WARM_UP_SECONDS)
-        before = loaded.cpu_seconds()
+        before = cpu_seconds_of()
         row: Row = timed(loop, seconds)
-        cpu = loaded.cpu_seconds() - before
+        cpu = cpu_seconds_of() - before
     finally:
         close(loop)
     return Measured(row.per_second, row.p50_ms, 1e6 * cpu / row.commits)
+
+
+class Embedded:
+    """Three nodes of one version in one process, and the program that appends to their log."""
+
+    def __init__(self, side: Side, root: Path, stack: ExitStack) -> None:
+        root.mkdir(parents=True)
+        self.longest_turn_ms = 0.0
+        self._process = stack.enter_context(
+            subprocess.Popen(
+                [*side.python, str(Path(__file__).parent / "log_nodes.py"), str(root)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        stack.callback(self._process.communicate)
+
+    def load(self, outstanding: int, seconds: float, *, by_tasks: bool) -> Measured:
+        """Measure one row."""
+        to, of = self._process.stdin, self._process.stdout
+        assert to is not None
+        assert of is not None
+        to.write(msgspec.json.encode(Asked(outstanding, seconds, by_tasks)).decode() + "\n")
+        to.flush()
+        row = msgspec.json.decode(of.readline(), type=EmbeddedRow)
+        self.longest_turn_ms = max(self.longest_turn_ms, row.turn_ms)
+        return Measured(row.per_second, row.p50_ms, row.cpu_us)
+
+
+def compare_logs(sides: tuple[Side, Side], root: Path, options: argparse.Namespace) -> None:
+    """Load the raw logs of both."""
+    with ExitStack() as stack:
+        old, new = (Embedded(side, root / f"log-{number}", stack) for number, side in enumerate(sides))
+        for what, by_tasks in (("log", False), ("log, tasks", True)):
+            new.longest_turn_ms = 0.0
+            before, after = partial(old.load, by_tasks=by_tasks), partial(new.load, by_tasks=by_tasks)
+            compare(what, before, after, options.outstanding, options)
+            print(f"{what}: the longest turn of the new leader took {new.longest_turn_ms:.1f} ms", flush=True)
 
 
 def compare(what: str, old: Loaded, new: Loaded, counts: Sequence[int], options: argparse.Namespace) -> None:
@@ -217,7 +270,7 @@ def compare(what: str, old: Loaded, new: Loaded, counts: Sequence[int], options:
     for rep in range(options.reps):
         for clients in counts:
             first, second = (old, new) if rep % 2 == 0 else (new, old)
-            found = [measure(one, clients, options.seconds) for one in (first, second)]
+            found = [one(clients, options.seconds) for one in (first, second)]
             rows.setdefault(clients, []).append((found[0], found[1]) if rep % 2 == 0 else (found[1], found[0]))
     for clients, pairs in rows.items():
         cells = []
@@ -226,7 +279,7 @@ def compare(what: str, old: Loaded, new: Loaded, counts: Sequence[int], options:
             # A short row on a coarse clock may have taken no processor time at all.
             ratios = [new / old if old else 1.0 for old, new in zip(before, after, strict=True)]
             cells.append(f"{spread(before).median:>10,.4g}{spread(after).median:>10,.4g}  {spread(ratios)!s:<19}")
-        print(f"{what:8}{clients:8}  {''.join(cells)}", flush=True)
+        print(f"{what:10}{clients:6}  {''.join(cells)}", flush=True)
 
 
 def run(options: argparse.Namespace, sides: tuple[Side, Side], root: Path) -> None:
@@ -239,6 +292,8 @@ def run(options: argparse.Namespace, sides: tuple[Side, Side], root: Path) -> No
         with ExitStack() as stack:
             pair = [controllers(side, root / f"commit-{number}", stack) for number, side in enumerate(sides)]
             compare("commit", pair[0], pair[1], options.clients, options)
+    if "log" in options.what:
+        compare_logs(sides, root, options)
     if not {"produce", "fetch"} & set(options.what):
         return
     for side in sides:
@@ -274,6 +329,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("new", nargs="?", default=".", metavar="NEW")
     parser.add_argument("--what", type=words, default=["commit", "produce", "fetch"])
     parser.add_argument("--clients", type=numbers, default=[1, 16, 128])
+    parser.add_argument("--outstanding", type=numbers, default=[1, 128, 1024])
     parser.add_argument("--reps", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument(

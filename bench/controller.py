@@ -41,16 +41,14 @@ from quorums import commands, jvm_flags, start_quorum
 from spread import spread
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
-
-from loopback import free_ports
-from our_nodes import our_format
-from real_kafka import Nodes, QuorumLayout
 
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataImage, memberships
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.reading.replay_log import replay
+from support.interop.our_nodes import our_format
+from support.interop.real_kafka import Nodes, QuorumLayout
+from support.loopback import free_ports
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response

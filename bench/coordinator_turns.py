@@ -19,15 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "kraft" / "broker" / "groups"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "kraft" / "broker" / "request"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "kraft" / "broker" / "partitions"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from group_clients import GROUPS, GROUPS_KEY, GroupBrokers, joining
 from msgspec import structs
-from request_brokers import NewTopic, topic_id, wire_request
 
-from kraft.limits import OFFSETS_PER_TRANSACTION
+from kraft.limits import OFFSETS_PER_TRANSACTION, SUBSCRIBED_TOPICS
 from kraft.node.gc_freeze import THRESHOLDS
 from kraft.wire import Answer
 from metadata_log.records.batch_builder import write_batch
@@ -43,6 +39,8 @@ from metadata_log.records.metadata import FeatureLevelRecord, PartitionChangeRec
 from metadata_log.records.record import Record
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
+from support.broker.group_clients import GROUPS, GROUPS_KEY, GroupBrokers, joining
+from support.broker.request_brokers import NewTopic, topic_id, wire_request
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from transport.protocol.messages.delete_groups import DeleteGroupsRequest
 from transport.protocol.messages.join_group import JoinGroupRequest
@@ -226,7 +224,7 @@ def many_groups(count: int, _offsets: int, _members: int) -> None:
 
 
 def collect_all() -> None:
-    """What `kraft.node.gc_freeze` does when the objects of a node have become many more."""
+    """Collect and freeze, as `kraft.node.gc_freeze` does when the objects of a node have become many more."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -266,7 +264,7 @@ def transaction(_groups: int, _count: int, _members: int) -> None:
     """A transaction with as many offsets as it may have."""
     count = OFFSETS_PER_TRANSACTION
     bench = Bench(NewTopic("orders", topic_id(2), ((200,),) * count))
-    bench.requests.rooms.transaction_offsets._settings = _without_verification(bench)
+    bench.requests.load_coordinators().transaction_offsets._settings = _without_verification(bench)
     parts = [TxnOffsetCommitRequestPartition(at, at) for at in range(count)]
     with bench.phase(f"TxnOffsetCommit of {count:,} partitions"):
         for begin in range(0, count, 20_000):
@@ -288,7 +286,8 @@ def transaction(_groups: int, _count: int, _members: int) -> None:
 
 
 def _without_verification(bench: Bench) -> Any:
-    return structs.replace(bench.requests.rooms.transaction_offsets._settings, verifies_transactions=False)
+    room = bench.requests.load_coordinators().transaction_offsets
+    return structs.replace(room._settings, verifies_transactions=False)
 
 
 def large_group(_groups: int, _offsets: int, count: int) -> None:
@@ -384,6 +383,47 @@ def large_topic(_groups: int, _offsets: int, _count: int) -> None:
     assert answer.error_code == 0, answer
 
 
+def many_names(_groups: int, _offsets: int, _count: int) -> None:
+    """A consumer names as many topics as it may, which exist, and then as many others."""
+    topics = [
+        NewTopic(f"t{at}", Uuid(at.to_bytes(16, "big")), ((200,),)) for at in range(100, 100 + 2 * SUBSCRIBED_TOPICS)
+    ]
+    bench = Bench(*topics)
+    bench.brokers.change(FeatureLevelRecord(name="group.version", feature_level=1))
+    bench.settle()
+    names = [one.name for one in topics]
+    member_id, epoch = str(Uuid(b"m" * 16)), 0
+    for what, some in (("names", names[:SUBSCRIBED_TOPICS]), ("names others", names[SUBSCRIBED_TOPICS:])):
+        message = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            member_epoch=epoch,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=some,
+            topic_partitions=[],
+        )
+        with bench.phase(f"one consumer {what} of {SUBSCRIBED_TOPICS:,} topics"):
+            answer = bench.ask(message, 1)
+        assert answer.error_code == 0, answer
+        epoch = answer.member_epoch
+        bench.brokers.now_ms += 5000
+
+
+def many_deleted(groups: int, _offsets: int, _members: int) -> None:
+    """Very many topics are deleted at once, each with an offset of a tenth of the groups."""
+    count = min(10_000, groups // 10)
+    topics = [NewTopic(f"t{at}", Uuid(at.to_bytes(16, "big")), ((200,),)) for at in range(100, 100 + count)]
+    bench = Bench(*topics, retention_minutes=10**6, retention_check_ms=10**9)
+    now_ms = bench.brokers.now_ms
+    bench.append(
+        *(one for at in range(groups // 10) for one in of_group(f"g{at}", f"t{100 + at % count}", 1, 0, now_ms)),
+    )
+    bench.load(f"{groups // 10:,} groups")
+    with bench.phase(f"delete {count:,} topics"):
+        bench.brokers.change(*(RemoveTopicRecord(topic_id=one.id) for one in topics))
+        bench.settle()
+
+
 def waiting_commits(_groups: int, _offsets: int, _members: int) -> None:
     """Very many commits wait for the high watermark."""
     replicated = NewTopic(GROUPS.name, GROUPS.id, ((101, 102, 103),))
@@ -420,6 +460,8 @@ PHASES: Final = {
         large_group,
         consumer_group,
         large_topic,
+        many_names,
+        many_deleted,
         waiting_commits,
     )
 }

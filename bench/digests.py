@@ -55,7 +55,7 @@ OBJECTS_AT_ONCE: Final = 50_000
 
 
 class Digests(Struct, frozen=True):
-    """What one run did, in hexadecimal."""
+    """The digests of one run, in hexadecimal."""
 
     trace: str
     messages: str
@@ -115,7 +115,7 @@ class Observer:
 
 
 def content_of(message: object) -> bytes:
-    """What a message says: the bytes of a frame, or the values of a message between bare cores."""
+    """The content of a message: the bytes of a frame, or the values of a message between bare cores."""
     match message:
         case Frame(api_key=key, version=version, body=body):
             return f"{key} {version} ".encode() + (body if isinstance(body, bytes) else encoded(body, key, version))

@@ -23,12 +23,12 @@ from pathlib import Path
 from msgspec import Struct
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 
-from kafka_jars import KafkaUnavailable
-from real_data import unpack
-from real_kafka import DUMP_TOOL, KafkaInstallation
 from spread import spread
+
+from support.interop.real_kafka import DUMP_TOOL, KafkaInstallation
+from support.kafka_jars import KafkaUnavailable
+from support.real_data import unpack
 
 ROOT = Path(__file__).parent.parent
 RECORDS = 653_294

@@ -2,6 +2,8 @@
 
     python bench/fleet.py [--rounds 3] [--clusters 10] [--gib 0] [--dir DIR]
     python bench/fleet.py scale --help
+    python bench/fleet.py tables --help
+    python bench/fleet.py nights --help
 
 One session `local[2]` reads the log of 653,294 records, and a fleet of copies of it with other cluster ids. Both
 queries compute the same columns of each partition's history and discard the rows. A third query computes each column of
@@ -21,19 +23,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "spark")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
-from fleet_costs import scale  # noqa: E402
+from fleet_costs import nights, scale, tables  # noqa: E402
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession  # noqa: E402
-from real_data import unpack  # noqa: E402
 from spread import spread  # noqa: E402
-from windows import PARTITIONS, RAW  # noqa: E402
 
 from metadata_log import OsDisk, scan  # noqa: E402
 from metadata_log.log.segment import file_name  # noqa: E402
 from metadata_log.spark import prepare_environment, views  # noqa: E402
+from support.real_data import unpack  # noqa: E402
+from support.spark.windows import PARTITIONS, RAW  # noqa: E402
 
 RECORDS = 653_294
 CHANGES = 600_000
@@ -51,6 +53,12 @@ window told as (partition by cluster, topic_id, partition_id order by offset)
 def main() -> None:
     if sys.argv[1:2] == ["scale"]:
         scale.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["nights"]:
+        nights.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["tables"]:
+        tables.main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)

@@ -47,7 +47,7 @@ from data_brokers.report import NAME_WIDTH, Figure, parse_options, report
 from data_brokers.wire import WireClient
 from quorums import KAFKA_VERSION
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from data_brokers.cluster import OURS, DataCluster
 

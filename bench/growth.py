@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import trio
-from log import open_leader
+from log_nodes import open_leader
 from msgspec import Struct
 
 from kraft.node.node import Node

@@ -8,11 +8,16 @@ clients are in the same process, and what they do is not counted. With 1 in flig
 other; with 128 in flight so many clients ask at the same time, and the next time once all have their answers.
 
 - commit: three nodes keep a raw log (`kraft.open_node`), and callers of the leader's own program append values.
+- append_many: the same nodes; one caller appends 128 values one by one, each for itself, and this is one request.
 - write: three controllers, and clients that ask for IncrementalAlterConfigs over TCP, as in `commit.py`.
 - vote: one controller is asked again and again for its vote in a higher epoch.
 - produce: one controller and three brokers; a batch of one record for a partition, with acks=all for one with three
   replicas, and with acks=1 for one that has a single replica.
 - fetch: a client or a follower reads the next batch in a session; the follower is one of two replicas.
+- offset commit, heartbeat: the only member of a classic group commits one offset, or says that it lives; the groups of
+  128 members are in 50 partitions. The coordinator is the only replica.
+- transaction of offsets: TxnOffsetCommit for one offset and EndTxn, with the marker that follows. The coordinators of
+  the group and of the transaction are the same broker.
 
 For each the bench prints what one node does for one request, from one round of requests to the next:
 
@@ -27,9 +32,10 @@ Each figure is that of the median round, by the requests in flight. While the be
 stands still, so that no timer comes in between, and flushes run in place. The files are in memory unless --dir says
 otherwise. --top N lists the N functions that are called most.
 
-`--check` compares with the ceilings in `ceilings.json`, and ends with exit code 1 if a figure is above its ceiling.
+`--check` compares with the ceilings in `ceilings.json`, and ends with exit code 1 if a figure is above its ceiling
+in three counts.
 `--check --lower` also puts lower figures in the place of ceilings. To raise one, append it to its list in that file
-and say why in CHANGELOG.md, in a line with the name, and "calls 363 to 370" (a test asks for that line).
+and say why in a file of changelog.d, in a line with the name, and "calls 363 to 370" (a test asks for that line).
 
 Another commit is counted from its own working tree, as long as this script finds there what it imports; if not, run
 the script of that commit:
@@ -52,7 +58,7 @@ import statistics
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -62,14 +68,12 @@ from unittest import mock
 
 import msgspec
 import trio
+from data_brokers.conversations import GROUP, ClassicMember, Talk, TransactionalProducer, finding
 from load import frame_of
 from msgspec import Struct
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
-
-from loopback import free_ports
-from work_counted import ROOTS, Owners, count_opcodes, is_ours
 
 from kraft import Config
 from kraft.node.background import Flusher
@@ -84,6 +88,8 @@ from metadata_log.log.log_dir import format_directory
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde import Message
 from metadata_log.types import Uuid, random_uuid
+from support.loopback import free_ports
+from support.work_counted import ROOTS, Owners, count_opcodes, is_ours
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import decode_response, encode_request
@@ -123,6 +129,8 @@ TRIES, RETRY_S = 3000, 0.01
 """How often, and after which pause, to ask whether a broker is ready."""
 REPLICATED, ALONE, FOLLOWED = "replicated", "alone", "followed"
 """Topics with three replicas, with one, and with two."""
+OF_OFFSETS: Final = "transaction of offsets"
+STREAM: Final = f"append_many of {MANY}"
 TOPICS: Final = {REPLICATED: BROKERS, ALONE: (LEADER,), FOLLOWED: (LEADER, THIRD)}
 CONTROLLERS: Final = """\
 process.roles=controller
@@ -145,6 +153,10 @@ listeners=PLAINTEXT://127.0.0.1:{port}
 log.dirs={directory}
 auto.create.topics.enable=false
 replica.lag.time.max.ms=3600000
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
 """
 PATIENT: Final = "controller.quorum.election.timeout.ms=3600000\n"
 """A voter that never campaigns itself."""
@@ -157,7 +169,7 @@ Application = Callable[[Config], ApplicationFactory]
 
 
 class Walk(Struct, frozen=True, kw_only=True):
-    """What one node usually does for one request."""
+    """The usual work of one node for one request."""
 
     calls: float
     modules: int
@@ -169,7 +181,7 @@ class Walk(Struct, frozen=True, kw_only=True):
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """What is counted, and who counts it."""
+    """The request that is counted, and the nodes that count."""
 
     what: str
     roles: dict[str, int]
@@ -182,7 +194,7 @@ class Counted(Struct, frozen=True, kw_only=True):
 
 
 class Sample(Struct):
-    """What one node did between two marks."""
+    """The work of one node between two marks."""
 
     functions: Counter[CodeType]
     syncs: int = 0
@@ -445,7 +457,7 @@ def roles(leader_id: int) -> dict[str, int]:
 
 
 async def count_commits(guard: Guard, root: Path, counting: Counting) -> None:
-    """What the leader and a follower of a raw log do for one append of the leader's own program."""
+    """Count the work of the leader and a follower of a raw log for one append of the leader's own program."""
     quorum = Processes(root, counting, application=host_silent_raw_log)
     async with quorum.running(NODES) as nodes:
         leader_id = await active_leader(nodes)
@@ -456,11 +468,19 @@ async def count_commits(guard: Guard, root: Path, counting: Counting) -> None:
             await nodes[leader_id].append([value])
 
         for in_flight in (1, MANY):
-            await guard.count(counting, Counted(what="commit", roles=roles(leader_id), in_flight=in_flight), once)
+            if guard.wants("commit"):
+                await guard.count(counting, Counted(what="commit", roles=roles(leader_id), in_flight=in_flight), once)
+
+        async def stream(_: int) -> None:
+            async for _ in nodes[leader_id].append_many(itertools.repeat([value], MANY), outstanding=MANY):
+                pass
+
+        if guard.wants(STREAM):
+            await guard.count(counting, Counted(what=STREAM, roles=roles(leader_id)), stream)
 
 
 async def count_writes(guard: Guard, root: Path, counting: Counting) -> None:
-    """What the active controller and a standby do for one request."""
+    """Count the work of the active controller and a standby for one request."""
     quorum = Processes(root, counting)
     async with quorum.running(NODES) as nodes:
         leader_id = await active_leader(nodes)
@@ -481,7 +501,7 @@ async def count_writes(guard: Guard, root: Path, counting: Counting) -> None:
 
 
 async def count_votes(guard: Guard, root: Path, counting: Counting) -> None:
-    """What a voter does to give its vote in a higher epoch; the other two voters are deaf."""
+    """Count the work of a voter that gives its vote in a higher epoch; the other two voters are deaf."""
     quorum = Processes(root, counting, more=PATIENT)
     voter, candidate = NODES[0], NODES[1]
 
@@ -520,7 +540,7 @@ class Topics:
     def __init__(self) -> None:
         self.ids: dict[str, Uuid] = {}
 
-    async def create(self, exchange: Exchange) -> None:
+    async def create(self, exchange: Exchange, topics: Mapping[str, tuple[int, ...]] = TOPICS) -> None:
         """Make the topics, and wait until a broker leads each."""
         wanted = [
             create_topics.CreatableTopic(
@@ -529,7 +549,7 @@ class Topics:
                 replication_factor=-1,
                 assignments=[create_topics.CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))],
             )
-            for name, replicas in TOPICS.items()
+            for name, replicas in topics.items()
         ]
         request = create_topics.CreateTopicsRequest(topics=wanted, timeout_ms=HOURS_MS)
         answer = await exchange(framed(request, CREATE_VERSION))
@@ -539,7 +559,7 @@ class Topics:
             assert not topic.error_code, topic
             assert topic.name is not None
             self.ids[topic.name] = topic.topic_id
-        for name in TOPICS:
+        for name in topics:
             await self._until_led(name, exchange)
 
     async def _until_led(self, name: str, exchange: Exchange) -> None:
@@ -604,7 +624,7 @@ class Reader:
 
 
 async def count_brokers(guard: Guard, root: Path, counting: Counting) -> None:
-    """What brokers do for records that a client writes, and for readers of them."""
+    """Count the work of brokers for records that a client writes, and for readers of them."""
     cluster = Processes(root, counting, voters=(CONTROLLER,), brokers=BROKERS)
     async with cluster.running((CONTROLLER,)) as controllers, trio.open_nursery() as nursery:
         await active_leader(controllers)
@@ -629,7 +649,7 @@ async def count_brokers(guard: Guard, root: Path, counting: Counting) -> None:
 
 
 async def count_produce(guard: Guard, counting: Counting, topics: Topics, clients: list[Exchange]) -> None:
-    """What a leader and a follower do for a record."""
+    """Count the work of a leader and a follower for a record."""
     for what, topic, acks, parts in (
         ("produce acks=all", REPLICATED, ACKS_ALL, {"leader": LEADER, "follower": FOLLOWER}),
         ("produce acks=1", ALONE, 1, {"leader": LEADER}),
@@ -646,7 +666,7 @@ async def count_produce(guard: Guard, counting: Counting, topics: Topics, client
 
 
 async def count_fetches(guard: Guard, counting: Counting, topics: Topics, clients: list[Exchange], epoch: int) -> None:
-    """What a leader does for the next batch of a consumer, and of a follower."""
+    """Count the work of a leader for the next batch of a consumer, and of a follower."""
     batches = BATCHES_BETWEEN_ENTRIES + WARM_UP[1] + 2 * ROUNDS[1] + WARM_UP[MANY] + 2 * ROUNDS[MANY]
     for topic in (ALONE, FOLLOWED):
         for _ in range(batches):
@@ -670,11 +690,84 @@ async def count_fetches(guard: Guard, counting: Counting, topics: Topics, client
         await guard.count(counting, Counted(what="fetch of a follower", roles={"leader": LEADER}), follower.next)
 
 
+async def hold(exchange: Exchange, talk: Talk) -> None:
+    """Hold a conversation to its end."""
+    frame = next(talk)
+    while True:
+        answer = await exchange(frame)
+        try:
+            frame = talk.send(answer)
+        except StopIteration:
+            return
+
+
+async def count_coordinators(guard: Guard, root: Path, counting: Counting) -> None:
+    """Count the work of a broker as the coordinator of groups and of transactions."""
+    cluster = Processes(root, counting, voters=(CONTROLLER,), brokers=(LEADER,))
+    async with cluster.running((CONTROLLER,)) as controllers, trio.open_nursery() as nursery:
+        await active_leader(controllers)
+        await nursery.start(cluster.start, LEADER)
+        await cluster.until_open(LEADER)
+        async with cluster.clients(LEADER, MANY) as clients:
+            await Topics().create(clients[0], {ALONE: TOPICS[ALONE]})
+            members = [ClassicMember(f"group-{number}", ALONE) for number in range(MANY)]
+            for exchange, member in zip(clients, members, strict=True):
+                await hold(exchange, finding(member.group, GROUP))
+                await hold(exchange, member.joining())
+            await count_members(guard, counting, clients, members)
+            if guard.wants(OF_OFFSETS):
+                await count_transactions(guard, counting, clients, members)
+        nursery.cancel_scope.cancel()
+
+
+async def count_members(
+    guard: Guard, counting: Counting, clients: list[Exchange], members: list[ClassicMember]
+) -> None:
+    """Count the work of a coordinator for the requests that members repeat."""
+    for what, frames in (
+        ("offset commit", [member.commit() for member in members]),
+        ("heartbeat", [member.heartbeat() for member in members]),
+    ):
+        if not guard.wants(what):
+            continue
+        expected = [await exchange(frame) for exchange, frame in zip(clients, frames, strict=True)]
+        for in_flight in (1, MANY):
+
+            async def once(
+                number: int,
+                in_flight: int = in_flight,
+                frames: list[bytes] = frames,
+                expected: list[bytes] = expected,
+            ) -> None:
+                client = number % in_flight
+                answer = await clients[client](frames[client])
+                assert answer == expected[client], "the same request has another answer"
+
+            await guard.count(counting, Counted(what=what, roles={"leader": LEADER}, in_flight=in_flight), once)
+
+
+async def count_transactions(
+    guard: Guard, counting: Counting, clients: list[Exchange], members: list[ClassicMember]
+) -> None:
+    """Count the work of the coordinators for a transaction that has offsets alone."""
+    producers = [TransactionalProducer(f"id-{number}", ALONE, 0) for number in range(MANY)]
+    for exchange, producer in zip(clients, producers, strict=True):
+        await hold(exchange, producer.starting())
+    for in_flight in (1, MANY):
+
+        async def once(number: int, in_flight: int = in_flight) -> None:
+            client = number % in_flight
+            await hold(clients[client], producers[client].consuming(members[client]))
+
+        await guard.count(counting, Counted(what=OF_OFFSETS, roles={"leader": LEADER}, in_flight=in_flight), once)
+
+
 COUNTS: Final[dict[tuple[str, ...], Callable[[Guard, Path, Counting], Awaitable[None]]]] = {
-    ("commit",): count_commits,
+    ("commit", STREAM): count_commits,
     ("write",): count_writes,
     ("vote",): count_votes,
     ("produce acks=all", "produce acks=1", "fetch of a consumer", "fetch of a follower"): count_brokers,
+    ("offset commit", "heartbeat", OF_OFFSETS): count_coordinators,
 }
 """What each function counts."""
 
@@ -712,16 +805,30 @@ Ceilings = dict[str, dict[str, list[float]]]
 
 
 def above(walks: dict[str, Walk], ceilings: Ceilings) -> list[str]:
-    """What is above its ceiling, or has none."""
+    """List the figures that are above their ceilings, or have none, or counted nothing."""
     found = []
     for name, walk in walks.items():
         for figure in SLACK:
             value, history = getattr(walk, figure), ceilings.get(name, {}).get(figure)
             if history is None:
                 found.append(f"{name}: {figure} {value:,g} has no ceiling")
+            elif value <= 0 and figure != "syncs":
+                found.append(f"{name}: {figure} {value:,g} is no count")
             elif value > history[-1] * (1 + SLACK[figure][0]) + SLACK[figure][1]:
                 found.append(f"{name}: {figure} {value:,g} > {history[-1]:,g}")
     return found
+
+
+def counted_again(walks: dict[str, Walk], ceilings: Ceilings, options: argparse.Namespace) -> dict[str, Walk]:
+    """Count such lines twice more: on a busy machine work may take a turn more, or fall between two rounds."""
+    for _ in range(2):
+        names = {one.partition(":")[0] for one in above(walks, ceilings)}
+        if not names:
+            break
+        options.only = sorted({name.partition(", ")[0] for name in names})
+        again = measure(options)
+        walks = walks | {name: again[name] for name in names if not above({name: again[name]}, ceilings)}
+    return walks
 
 
 def lower(walks: dict[str, Walk], ceilings: Ceilings) -> None:
@@ -748,7 +855,10 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    ceilings = msgspec.json.decode(options.ceilings.read_bytes(), type=Ceilings)
     walks = measure(options)
+    if options.check:
+        walks = counted_again(walks, ceilings, options)
     if options.json:
         print(json.dumps(msgspec.to_builtins(walks)))
     else:
@@ -761,7 +871,6 @@ def main() -> None:
                 f"| {walk.objects:,g} |"
             )
     if options.check:
-        ceilings = msgspec.json.decode(options.ceilings.read_bytes(), type=Ceilings)
         if options.lower:
             lower(walks, ceilings)
             lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(figures)}" for name, figures in ceilings.items())

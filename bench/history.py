@@ -22,11 +22,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from real_data import unpack
 from spread import spread
 
 from metadata_log import OsDisk, history
 from metadata_log.reading.timeline import Base, TimelineBatch, read_timeline
+from support.real_data import unpack
 
 RECORDS = 653_294
 DECODING = "every record decoded"

@@ -106,7 +106,7 @@ def bugs() -> dict[str, Bug]:
 
 
 def outcomes(state: Path) -> dict[str, Outcome]:
-    """What was found so far."""
+    """The outcomes so far."""
     return msgspec.json.decode(state.read_bytes(), type=dict[str, Outcome]) if state.exists() else {}
 
 
@@ -149,7 +149,7 @@ def first_seed(members: str, seeds: int) -> str:
 
 
 def in_fork(bug: Bug, find: Callable[[], str]) -> str:
-    """What is found with the bug planted, in a process of its own."""
+    """Run the search with the bug planted, in a process of its own, and return what it finds."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

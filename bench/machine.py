@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 
 import trio
-from log import make_nodes, open_leader
+from log_nodes import make_nodes, open_leader
 from msgspec import Struct
 from spread import spread
 

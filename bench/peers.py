@@ -77,7 +77,7 @@ class Target(Struct, frozen=True):
 
 
 class Conditions(Struct, frozen=True):
-    """What a figure depends on, but the peers."""
+    """The conditions of a figure, except the peers."""
 
     date: str
     cores: int
@@ -134,7 +134,7 @@ def start_kafka_wire(name: str, root: Path, stack: ExitStack, options: argparse.
     try:
         layout, _ = start_quorum(name, root, stack, LINGER[name], options.heap)
     except KafkaUnavailable as why:
-        raise Missing(f"{why}; python tests/kafka_jars.py {KAFKA_VERSION} fetches Apache Kafka") from None
+        raise Missing(f"{why}; python tests/support/kafka_jars.py {KAFKA_VERSION} fetches Apache Kafka") from None
     addresses = parse_addresses(layout.bootstrap)
     is_ours = name == "ours"
     return Target(

@@ -35,12 +35,13 @@ from data_brokers.report import NAME_WIDTH, Figure, parse_options, report
 from data_brokers.wire import ACKS_ALL, WireClient, batch_of, fetch_frame, produce_frame
 from quorums import KAFKA_VERSION
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from data_brokers.clients import MIB, RECORD_BYTES, ConfluentProducer, JavaProducer, consume
 from data_brokers.cluster import OURS, DataCluster
 from data_brokers.franz_client import FranzClient
-from real_kafka import KafkaInstallation
+
+from support.interop.real_kafka import KafkaInstallation
 
 WHAT: Final = ("start", "produce", "consume", "latency", "memory", "partitions", "length")
 WITH_ONE: Final = frozenset({"start", "memory", "partitions", "length"})

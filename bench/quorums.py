@@ -8,14 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 
 from controllers.brokers import CLUSTER_ID
-from eventually import eventually
-from kafka_jars import KAFKA_VERSION, KafkaUnavailable, find_java
-from loopback import free_ports
-from our_nodes import our_controller, our_format
-from real_kafka import (
+
+from support.eventually import eventually
+from support.interop.our_nodes import our_controller, our_format
+from support.interop.real_kafka import (
     START_SECONDS,
     KafkaInstallation,
     Nodes,
@@ -24,6 +22,8 @@ from real_kafka import (
     kafka_format,
     running,
 )
+from support.kafka_jars import KAFKA_VERSION, KafkaUnavailable, find_java
+from support.loopback import free_ports
 
 __all__ = [
     "AT_ONCE",

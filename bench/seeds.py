@@ -85,7 +85,7 @@ voter [with an empty disk](../howto/damaged-disk.md); only the profile `wiped-st
 
 
 class SeedResult(Struct, frozen=True, omit_defaults=True):
-    """What one seed did."""
+    """The result of one seed."""
 
     kind: str
     seed: int

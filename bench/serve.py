@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "interop"))
 
 from data_brokers.cluster import OURS, DataCluster
 

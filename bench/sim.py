@@ -33,13 +33,12 @@ from msgspec import Struct, to_builtins
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
-from work_counted import is_ours
-
 from kraft.cli.run.sim import garbage_collected_seldom
 from kraft.quorum.values import QuorumConfig
 from kraft.sim import Scenario, Simulator, core_member, replica_member, run, run_cluster
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.seed_search import KINDS, SeedSearch
+from support.work_counted import is_ours
 
 STEADY_MS: Final = 10_000
 ELECTIONS: Final = 200

@@ -18,7 +18,8 @@ import tempfile
 from pathlib import Path
 
 from dump import Cost, Program, programs, report, run
-from real_data import unpack
+
+from support.real_data import unpack
 
 RECORDS = 653_294
 READ = """

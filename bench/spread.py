@@ -16,7 +16,7 @@ class Spread(Struct, frozen=True):
     most: float
 
     def __str__(self) -> str:
-        """`1,250 (990-1,300)`: with two digits behind the point below 100."""
+        """`1,250 (990-1,300)`: with two digits after the point below 100."""
         digits = 0 if self.median >= 100 else 2
         return f"{self.median:,.{digits}f} ({self.least:,.{digits}f}-{self.most:,.{digits}f})"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
+
+from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS / "site"), str(DOCS.parent)]
@@ -11,7 +14,7 @@ sys.path[:0] = [str(DOCS / "site"), str(DOCS.parent)]
 project = "trio-kraft"
 author = "the trio-kraft contributors"
 root_doc = "docs/index"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**"]
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "docs/**"]
 exclude_patterns = ["docs/site"]
 extensions = ["myst_parser", "public_names", "sphinx.ext.autodoc"]
 
@@ -33,5 +36,18 @@ python_maximum_signature_line_length = 100
 html_theme = "furo"
 html_title = "trio-kraft"
 html_extra_path = ["site/root"]
+html_static_path = ["site/static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
+
+
+def copy_pictures(app: Sphinx, failure: Exception | None) -> None:
+    """Copy the pictures that pages name in HTML, for light and dark, which Sphinx does not read."""
+    if failure is None:
+        shutil.copytree(DOCS / "pictures", Path(app.outdir) / "docs" / "pictures", dirs_exist_ok=True)
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("build-finished", copy_pictures)

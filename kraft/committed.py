@@ -46,7 +46,7 @@ Through = Callable[[Iterator[Message]], Iterator[Message]]
 
 
 class WithImage(Protocol):
-    """What has an image of the metadata: a controller, or the agent of a broker."""
+    """The owner of an image of the metadata: a controller, or the agent of a broker."""
 
     def begin_committed(self, base_offset: int) -> BatchReplay:
         """Begin to replay a committed batch."""

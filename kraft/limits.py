@@ -1,4 +1,4 @@
-"""What bounds a turn, a queue or memory, in one place, with the relations between these numbers (as TigerBeetle's
+"""The bounds of turns, queues and memory, in one place, with the relations between these numbers (as TigerBeetle's
 `constants.zig`).
 
 Nothing that a remote sends makes a turn of a node's owner longer than `TURN_MS` (docs/decisions/0022), and everything
@@ -28,7 +28,7 @@ TURN_ROOM_MS: Final = 20
 START_ROOM_MS: Final = 10
 """A turn of a start that has taken so long begins no further step."""
 PORTION_MS: Final = TURN_MS - TURN_ROOM_MS
-"""What one portion of work may take: it may begin just before the room of its turn is over."""
+"""The time that one portion of work may take: it may begin just before the room of its turn is over."""
 
 # --------------------------------------------------------------------------------------------------- portions of a turn
 
@@ -53,12 +53,12 @@ COST_US: Final[dict[str, float]] = {
     "PRODUCERS_PER_STEP": 1,
     "PRODUCERS_AT_ONCE": 1,
 }
-"""What one of the things that each portion counts takes, in microseconds, on a core of the machine of the benches. To
+"""The microseconds that one counted thing takes, for each kind of portion, on a core of the machine of the benches. To
 decode a record takes 2.4 us there, to replay it 1.9, to free a partition less than 0.1; the others are upper estimates,
 which `bench/turns.py` and `bench/controller.py --what turns` put to the test.
 """
 COPIED_BYTES_PER_MS: Final = MIB
-"""What a turn reads, checks and copies in a millisecond: 1 MiB takes some 0.5 ms to copy, and its checksum 0.04."""
+"""How many bytes a turn reads, checks and copies in a millisecond: to copy 1 MiB takes 0.5 ms, its checksum 0.04."""
 
 DECISION_STEPS_PER_TURN: Final = 1000
 """The steps of decisions of a controller."""
@@ -66,7 +66,7 @@ KEYS_AT_ONCE: Final = 16
 """A decision on one resource with so many changed keys has no steps: it takes less than a hundredth of a turn, besides
 patterns, which have a limit of their own."""
 STEPS_PER_DECISION: Final = 10
-"""What a decision costs besides its steps, in steps."""
+"""How many steps a decision counts as, besides its own."""
 BYTES_PER_WEIGHT: Final = 512 << 10
 """So many bytes of a forwarded request make each step of its decision count once more."""
 EARLY_PER_TURN: Final = 16
@@ -109,8 +109,10 @@ WAITING_PER_TURN: Final = 200
 """The waiting data requests that are looked at: a change may wake thousands of consumers."""
 PARTITIONS_PER_STEP: Final = 64
 """The partitions of a data request that a step looks at, where nothing is read."""
-MARKERS_PER_STEP: Final = 4
+MARKERS_PER_STEP: Final = 8
 """The markers of transactions that a step writes: each is an append to a log."""
+ADDITIONS_PER_STEP: Final = 8
+"""The transactions to which a step adds partitions for a broker: each is an append to a log, too."""
 MARKERS_PER_REQUEST: Final = 1000
 """The markers that a transaction coordinator sends to a broker in one request."""
 MARKERS_PLACED_PER_TURN: Final = 1000
@@ -138,13 +140,15 @@ MEMBERS_PER_UNIT: Final = 4
 COMMITS_PER_STEP: Final = 500
 """The offsets that are committed, or forgotten, in one operation; a request with more has several."""
 STEPS_PER_COMMIT: Final = 16
-"""What such an operation costs of the steps of a request."""
+"""How many of the steps of a request such an operation counts as."""
 OFFSETS_PER_TRANSACTION: Final = 10_000
 """The offsets of one transaction in a partition of `__consumer_offsets`: its marker commits all of them in one turn."""
 OFFSETS_ENDED_PER_STEP: Final = 1000
 """The offsets of a transaction that a step of a load commits."""
 SUBSCRIBED_TOPICS: Final = 10_000
 """The topics in the subscription of a classic consumer that the coordinator reads; one with more is not understood."""
+NAMED_TOPICS: Final = 1500
+"""The topics that a member of a consumer group names (KIP-848): its heartbeat looks at all of them in one turn."""
 GROUP_MEMBERS: Final = 5000
 """The members of a group, whatever `group.max.size` allows: all of them are answered in one turn."""
 PENDING_MEMBERS: Final = 1000
@@ -171,19 +175,19 @@ COPIED: Final = (
 KEPT_BYTES: Final = MIB
 """The batches that a follower keeps decoded until their commit. Further ones are read from the log again."""
 APPLIED_BYTES_PER_STEP: Final = MIB
-"""What is read of the log to be applied. A long catch-up must not delay other requests."""
+"""How many bytes of the log are read to be applied. A long catch-up must not delay other requests."""
 SERVED_AT_ONCE_BYTES: Final = 16 * MIB
 """After so many bytes, other fetches that waited for the same records are answered without any."""
 SNAPSHOT_BATCH_BYTES: Final = MIB
 """The size of a batch in a snapshot."""
 CLEANED_BYTES_PER_STEP: Final = 256 << 10
-"""What one step of compaction reads: it looks into the records."""
+"""How many bytes one step of compaction reads: few, as it looks into the records."""
 LOADED_BYTES_PER_STEP: Final = MIB
-"""What one step of the load of a coordinator reads."""
+"""How many bytes one step of the load of a coordinator reads."""
 SEGMENT_BYTES_PER_STEP: Final = MIB
-"""What one step of the recovery of a segment reads."""
+"""How many bytes one step of the recovery of a segment reads."""
 MOVE_STEP_BYTES: Final = 512 << 10
-"""What one step of a move between log directories copies, but for a larger batch."""
+"""How many bytes one step of a move between log directories copies; a larger batch is copied whole."""
 DECISION_BATCH_BYTES: Final = 4 * MIB
 """The size at which a batch of a divisible result is complete, however few its records are."""
 BATCH_BYTES: Final = 8 * MIB
@@ -209,6 +213,24 @@ ELECTIONS_PER_RUN: Final = 1000
 """The elections of one timed run. The rest follows in the next run, at once."""
 TOKENS_PER_RUN: Final = 1000
 """The delegation tokens that one timed run removes. The rest follows in the next run, at once."""
+KEY_BYTES: Final = 1024
+"""The length of a key of a store, in UTF-8."""
+TRANSACTION_BYTES: Final = 512 << 10
+"""The values of one transaction of a store."""
+TRANSACTION_OPERATIONS: Final = 128
+"""The operations and conditions of one transaction of a store."""
+KEYS_CLEARED_AT_ONCE: Final = 1000
+"""The keys that one transaction of a store clears; more take several."""
+ENDED_AT_ONCE: Final = 2000
+"""The leases and keys that end at one command of a store as their time is over; the next commands end the others."""
+LEASE_TICK_MS: Final = 1000
+"""How often a leader lets time pass in a store that has leases."""
+LEASE_STEP_MS: Final = 2 * LEASE_TICK_MS
+"""The longest time from one command to the next: the leader writes more often, unless the quorum stands still."""
+SHORTEST_LEASE_MS: Final = 3 * LEASE_TICK_MS
+"""The shortest life of a lease, which its holder renews three times meanwhile."""
+LONGEST_LEASE_MS: Final = 86_400_000
+"""The longest."""
 MATCH_CHARACTERS: Final = 65_536
 """The patterns of one request for client metrics in total: they are checked in a tenth of a second, in steps."""
 
@@ -226,6 +248,10 @@ UNCOMMITTED_BYTES: Final = 128 * MIB
 """The uncommitted bytes that a leader takes. Beyond them requests are answered with REQUEST_TIMED_OUT."""
 OUTSTANDING_APPEND_BYTES: Final = 64 * MIB
 """The outstanding appends of an embedding program: less than the leader takes, as the leader refuses what is beyond."""
+APPEND_GROUP_WEIGHT: Final = MIB
+"""The appends of an embedding program that become one unit of the log: some thousand small ones, or one large one."""
+APPENDED_BYTES_PER_TURN: Final = MIB // 2
+"""With so many bytes to write, a turn takes no more appends. A record has at least 21 bytes and takes 0.3 us."""
 FORWARDED_ENTRIES: Final = 65_536
 """The entries of other nodes in progress at the leader of a state machine, which refuses more, to be sent again."""
 FORWARD_ENTRIES: Final = 500
@@ -236,7 +262,7 @@ REQUESTS_WAITING: Final = 20_000
 """The data requests that wait at a broker. One more is answered at once, as if its time were over."""
 UNPACKED_AT_ONCE: Final = 2
 """The data requests that look into compressed batches and go on until they are complete: each may have tens of MiB of
-records unpacked, and those behind them have little.
+records unpacked, and those after them have little.
 """
 ORPHANED_PRODUCES: Final = 64
 """While no more requests have steps left, a Produce goes on without its connection: a producer that wants no
@@ -259,12 +285,24 @@ number would be another state.
 """
 SESSION_WINDOW: Final = 4096
 """The outstanding commands of a session of a state machine, and so the results that it keeps."""
+STORE_KEYS: Final = 25_000
+"""The keys of a `kraft.Store`. What limits a store, and what it forgets, are rules of the log, too."""
+STORE_BYTES: Final = 8 * MIB
+"""The keys and values of a store in all, which a snapshot writes in one turn."""
+STORE_HISTORY_EVENTS: Final = 5000
+"""The last changes that a store keeps for watches, at least; at most twice as many, and one transaction."""
+STORE_HISTORY_BYTES: Final = 2 * MIB
+"""The same for their keys and values, which may be fewer changes then."""
+LEASES: Final = 10_000
+"""The leases of a store."""
+LEASE_KEYS: Final = 1000
+"""The keys that end with one lease, at one command."""
 OBSERVERS: Final = 4096
 """The observers that a leader tracks: any client can claim to be one (docs/decisions/0017)."""
 SESSIONS_BYTES: Final = 128 * MIB
-"""What all fetch sessions take; consumers leave half of it to followers. Kafka bounds only their number."""
+"""The memory of all fetch sessions; consumers leave half of it to followers. Kafka bounds only their number."""
 SESSION_PARTITION_BYTES: Final = 600
-"""What a partition of a fetch session takes, besides a name that the client has chosen."""
+"""The memory of one partition of a fetch session, besides a name that the client has chosen."""
 SESSION_CONSUMER_PARTITIONS: Final = 10_000
 """The partitions in the fetch session of a consumer; a larger consumer names them in each request."""
 SESSION_UNKNOWN_PARTITIONS: Final = 1000
@@ -275,6 +313,10 @@ VERDICTS: Final = 10_000
 """The verdicts of the authorizer that a broker remembers, each for a caller and a name."""
 VERDICT_CHARACTERS: Final = 249
 """The longest name of a resource or a caller of which a verdict is remembered: clients choose names."""
+REMEMBERED_NAMES: Final = 10_000
+"""The groups, and the transactional ids, of which a broker remembers the partition."""
+REMEMBERED_CHARACTERS: Final = 249
+"""The longest of these names."""
 QUOTA_RATES: Final = 10_000
 """The clients whose rates are counted. Beyond that, the one whose last use is the longest ago is forgotten."""
 CLIENT_ADDRESSES: Final = 4096
@@ -294,13 +336,15 @@ PATTERN_STEPS: Final = 5000
 TRANSACTION_PARTITIONS: Final = 10_000
 """The partitions of one transaction: each one that is added writes all of them again. Kafka bounds only the record."""
 TRANSACTION_STATE_BYTES: Final = 256 * MIB
-"""What the transactional ids that a broker coordinates may take before it accepts no new one: clients choose them."""
+"""The most memory of the transactional ids that a broker coordinates. Beyond that it accepts no new id, as clients
+choose them.
+"""
 GROUP_STATE_BYTES: Final = 512 * MIB
-"""What the groups and offsets that a broker coordinates may take before it accepts no new group, member or offset, and
-no longer ones: clients choose all of them.
+"""The most memory of groups and offsets that a broker coordinates. Beyond that it accepts no new group, member or
+offset, and no longer ones: clients choose all of them.
 """
 ASSIGNMENT_BYTES_PER_MEMBER: Final = 4096
-"""What an assignment may have for each member even then."""
+"""How many bytes an assignment may have for each member even then."""
 TRANSACTION_GUARDS: Final = 10_000
 """The guards of transactions: a producer that is verified and then sends nothing leaves one. The oldest goes first."""
 FINDINGS: Final = 1000
@@ -312,7 +356,7 @@ FAILURES_NOTED: Final = 100
 
 
 def _takes_ms(of: Any, portion: str) -> float:
-    """What a portion takes, by the cost of what it counts."""
+    """The time of a portion in ms, by the cost of one of its units."""
     return float(getattr(of, portion)) * COST_US[portion] / 1000
 
 
@@ -338,6 +382,10 @@ RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
             "a single answer fits into a turn of answers",
             lambda of: of.MOST_TOLD <= of.ANSWERS_PER_TURN,
         ),
+        ("a transaction of a store fits into a request", lambda of: 2 * of.TRANSACTION_BYTES <= of.BATCH_BYTES),
+        ("a store remembers its last transaction", lambda of: of.TRANSACTION_BYTES < of.STORE_HISTORY_BYTES),
+        ("a lease ends as a whole", lambda of: of.LEASE_KEYS < of.ENDED_AT_ONCE),
+        ("a step of a lease's clock is no lease", lambda of: of.LEASE_STEP_MS < of.SHORTEST_LEASE_MS),
         ("what may be atomic fits into a batch", lambda of: of.RECORDS_PER_OPERATION <= of.RECORDS_PER_BATCH),
         (
             "a batch of a controller is decoded in a turn",
@@ -354,6 +402,10 @@ RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
         ("an observer is sent no more than a voter", lambda of: of.OBSERVER_ANSWER_BYTES <= of.BATCH_BYTES),
         ("a batch fits into a frame", lambda of: 2 * of.BATCH_BYTES <= of.FRAME_BYTES),
         ("a leader takes more than its program appends", lambda of: of.OUTSTANDING_APPEND_BYTES < of.UNCOMMITTED_BYTES),
+        (
+            "a turn of appends is encoded in a portion",
+            lambda of: (of.APPENDED_BYTES_PER_TURN + of.APPEND_GROUP_WEIGHT) / 21 * 0.3 / 1000 <= of.PORTION_MS,
+        ),
         ("a leader takes many batches", lambda of: 4 * of.BATCH_BYTES <= of.OUTSTANDING_APPEND_BYTES),
         (
             "what waits for a controller is counted as unanswered",

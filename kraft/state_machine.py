@@ -84,6 +84,19 @@ class StateMachine(ABC, Generic[C, R]):
             data: The bytes that `snapshot` returned on this or another node.
         """
 
+    log_kind: str = "a state machine"
+    """What the log is of. The directory of a node keeps it, so that no other kind of log is taken for this one."""
+
+    tick_ms: int = 0
+    """How often the leader calls `tick`, in milliseconds; 0 for never."""
+
+    def tick(self) -> C | None:
+        """A command that the leader submits by itself, so that time passes in the log though nobody writes; or None.
+
+        `apply` gets the leader's clock with it, and all nodes get the same.
+        """
+        return None
+
     def value(self) -> R:
         """The result of `read` without a query.
 

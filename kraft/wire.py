@@ -20,7 +20,8 @@ class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
     """A request of a peer or a client. One `Answer`, `Drop` or `LeaveUnanswered` with this id follows, unless a
     `WireGone` comes before.
 
-    The shell chooses the request ids, and never repeats one while the process lives.
+    The shell chooses the request ids, and never repeats one while the process lives. Ids below 0 are those of requests
+    that a broker makes to itself.
     """
 
     request_id: int
@@ -135,3 +136,5 @@ class WireSend(Struct, frozen=True, gc=False):
     timeout_ms: int
     part: Part
     """Who sends. An answer to a part may wait for a commit, so a Fetch of the quorum must not queue behind it."""
+    is_for_broker: bool = False
+    """Whether a broker asks another broker: at the listener between brokers, with its security protocol."""

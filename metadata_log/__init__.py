@@ -3,9 +3,9 @@
 Names are loaded on first access (PEP 562), so that an import of one module does not load all of them.
 """
 
-from typing import TYPE_CHECKING
-
 from metadata_log.lazy_names import lazy_names
+
+TYPE_CHECKING = False  # as in typing, whose import would take most of the time of this one
 
 if TYPE_CHECKING:
     from metadata_log.compression import Compression
@@ -61,7 +61,7 @@ else:
         "scan": "metadata_log.records.batch",
         "write_batch": "metadata_log.records.batch_builder",
     }
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = [

@@ -51,13 +51,13 @@ class ClusterNames(Struct, frozen=True):
 
     def name(self, cluster: str) -> str:
         """The name of a cluster; its id if the file does not list the cluster."""
-        found = self.by_id.get(cluster)
-        return cluster if found is None else found.name
+        known = self.by_id.get(cluster)
+        return cluster if known is None else known.name
 
     def environment(self, cluster: str) -> str | None:
         """The environment of a cluster, if the file has one."""
-        found = self.by_id.get(cluster)
-        return None if found is None else found.environment
+        known = self.by_id.get(cluster)
+        return None if known is None else known.environment
 
     def id_of(self, name: str) -> str:
         """The id of the cluster with this name; any other text is an id already."""
@@ -120,15 +120,15 @@ def cluster_names_of(rows: Iterable[Mapping[str, Any]], *, where: str) -> Cluste
     by_id: dict[str, ClusterName] = {}
     by_name: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
-        found = _row(row, f"{where}, entry {number}")
-        if found.cluster in by_id:
-            raise ClusterNamesError(f"the cluster {found.cluster} is listed twice", where=f"{where}, entry {number}")
-        if found.name in by_name:
+        entry = _row(row, f"{where}, entry {number}")
+        if entry.cluster in by_id:
+            raise ClusterNamesError(f"the cluster {entry.cluster} is listed twice", where=f"{where}, entry {number}")
+        if entry.name in by_name:
             raise ClusterNamesError(
-                f"two clusters have the name {found.name!r}: {by_name[found.name]} and {found.cluster}", where=where
+                f"two clusters have the name {entry.name!r}: {by_name[entry.name]} and {entry.cluster}", where=where
             )
-        by_id[found.cluster] = found
-        by_name[found.name] = found.cluster
+        by_id[entry.cluster] = entry
+        by_name[entry.name] = entry.cluster
     for name, cluster in by_name.items():
         if name in by_id and name != cluster:
             raise ClusterNamesError(f"the name of cluster {cluster} is the id of another cluster, {name}", where=where)

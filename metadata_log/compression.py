@@ -162,7 +162,7 @@ def _inflate_snappy(packed: bytes, limit: int) -> Pieces:
 
 
 def _snappy_blocks(packed: bytes) -> Iterable[bytes]:
-    """The blocks behind a header. Bytes without the header are one bare block, as in Kafka's library."""
+    """The blocks after a header. Bytes without the header are one bare block, as in Kafka's library."""
     return _xerial_blocks(packed) if packed.startswith(_XERIAL_MAGIC) else (packed,)
 
 

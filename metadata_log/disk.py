@@ -7,7 +7,6 @@ Paths are plain strings. Every method is synchronous; failures are `OSError`.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import threading
@@ -346,16 +345,20 @@ def _check_regular(mode: int, path: str) -> None:
     raise OSError(errno.EINVAL, f"this is {_KINDS.get(stat.S_IFMT(mode), 'no regular file')}, not a file", path)
 
 
-def _lock_whole_file(fd: int) -> None:
-    """Take an exclusive record lock on all of the file.
+def _lock_whole_file(fd: int, *, is_back: bool = False) -> None:
+    """Take an exclusive record lock on all of the file, or give it back.
 
     On Linux the lock belongs to the open file, not to the process. A second attempt by this process then fails too, and
     closing another descriptor of the file does not release the lock. Both kinds of lock exclude each other.
     """
+    # Windows has no such module. A node there can have its disk in memory.
+    import fcntl
+
+    kind = fcntl.F_UNLCK if is_back else fcntl.F_WRLCK
     if hasattr(fcntl, "F_OFD_SETLK"):
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
     else:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_UN if is_back else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class OsLock:
@@ -363,10 +366,14 @@ class OsLock:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._process = os.getpid()
 
     def release(self) -> None:
-        """Release the lock; a second call does nothing."""
+        """Release the lock; a second call does nothing. A fork of the process that took the lock cannot release it."""
         if self._fd >= 0:
+            if self._process == os.getpid():
+                # A fork has the open file, too, and would keep the lock as long as it lives.
+                _lock_whole_file(self._fd, is_back=True)
             os.close(self._fd)
             self._fd = -1
 

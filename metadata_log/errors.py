@@ -14,6 +14,11 @@ REMEDY: Final = (
 """The remedy for an operator, for a directory that has lost data."""
 
 
+def install_extra(extra: str) -> str:
+    """How the libraries of an extra are installed: as a hint for a user."""
+    return f"pip install 'trio-kraft[{extra}]', or in a clone: uv pip install -e '.[{extra}]'"
+
+
 class MetadataLogError(Exception):
     """The base of all errors about bytes, files and directories.
 
@@ -40,6 +45,9 @@ class MetadataLogError(Exception):
         self.position = position
         self.field = field
         self.hint = hint
+        if hint is not None:
+            # What shows the error, shows what to do. The text stays without it, for those that show both apart.
+            self.add_note(f"hint: {hint}")
 
     def __str__(self) -> str:
         place = [part for part in (self.where, self.field) if part]
@@ -74,6 +82,10 @@ class IncompleteBatch(CorruptBatch):
 
 class OversizedBatch(CorruptBatch):
     """The records of a batch unpack to more bytes than this software takes."""
+
+
+class OversizedRecord(CorruptBatch):
+    """A record of a compressed batch has more bytes than its topic allows: `max.decompressed.message.bytes`."""
 
 
 class DirectoryError(MetadataLogError):

@@ -17,8 +17,8 @@ _BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
 
 def lines(text: str) -> list[str]:
     """The lines of a text; no empty line follows the last line end."""
-    found = _LINE_END.split(text)
-    return found if found[-1] else found[:-1]
+    parts = _LINE_END.split(text)
+    return parts if parts[-1] else parts[:-1]
 
 
 def trim(text: str) -> str:
@@ -28,10 +28,10 @@ def trim(text: str) -> str:
 
 def whole_number(text: str, bits: int = 32) -> int | None:
     """The number of a text, with or without a sign; None for any other text, and for a number beyond `bits` bits."""
-    found = _WHOLE_NUMBER.fullmatch(text)
-    if found is None:
+    match = _WHOLE_NUMBER.fullmatch(text)
+    if match is None:
         return None
-    value = int(found[1] + (found[2] or "0"))
+    value = int(match[1] + (match[2] or "0"))
     return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
 
 

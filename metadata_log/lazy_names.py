@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of a package.
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The `__getattr__` and the `__dir__` of a package; `dir` and `help` show names that are not loaded yet, too.
 
     Args:
         package: The name of the package, for the text of the error.
         homes: By name the module that defines it.
 
     Returns:
-        A function that imports the module of a name and returns its attribute of that name. It raises `AttributeError`
-        for a name that has no home.
+        A function that imports the module of a name and returns its attribute of that name, and one that returns the
+        names. The first raises `AttributeError` for a name that has no home.
     """
 
     def attribute(name: str) -> object:
@@ -23,4 +24,4 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(homes[name]), name)
 
-    return attribute
+    return attribute, lambda: sorted({*homes, *vars(sys.modules[package])})

@@ -69,7 +69,7 @@ class Inode:
         return bytes(self.data[position : position + size])
 
     def truncate(self, size: int) -> None:
-        """Remove everything behind `size`."""
+        """Remove everything after `size`."""
         if size < self.durable_size:
             self.durable_tail = bytes(self.data[size : self.durable_size]) + self.durable_tail
             self.durable_size = size

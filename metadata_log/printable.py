@@ -17,8 +17,9 @@ _INVISIBLE: Final = (
 """Unicode's format characters, line and paragraph separators, and characters without a glyph."""
 _HALVES: Final = r"\ud800-\udfff"
 """Halves of surrogate pairs, which Python uses for the bytes of a file name that are not UTF-8."""
-_NOT_IN_A_LINE: Final = re.compile(f"[\n{_CONTROL}{_INVISIBLE}{_HALVES}]")
-_NOT_IN_LINES: Final = re.compile(f"[{_CONTROL}{_INVISIBLE}{_HALVES}]")
+_NOT_IN_LINES: Final = f"[{_CONTROL}{_INVISIBLE}{_HALVES}]"
+_NOT_IN_A_LINE: Final = f"[\n{_NOT_IN_LINES[1:]}"
+"""They are compiled, and then kept by `re`, for the first text that needs them."""
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -27,12 +28,12 @@ def printable(text: str) -> str:
 
     Invisible characters are escaped as in JSON: `\\n`, `\\u001b`, and above U+FFFF as a surrogate pair.
     """
-    return text if text.isprintable() else _NOT_IN_A_LINE.sub(_escaped, text)
+    return text if text.isprintable() else re.sub(_NOT_IN_A_LINE, _escaped, text)
 
 
 def printable_lines(text: str) -> str:
     """The same for a text of several lines: trusted line breaks stay."""
-    return text if text.replace("\n", "").isprintable() else _NOT_IN_LINES.sub(_escaped, text)
+    return text if text.replace("\n", "").isprintable() else re.sub(_NOT_IN_LINES, _escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:

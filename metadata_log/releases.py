@@ -12,7 +12,7 @@ from metadata_log.errors import DirectoryError
 SUPPORTED_RELEASES: Final = ("3.9.2", "4.3.1", "4.4.0")
 """The releases of Apache Kafka that this software runs beside, oldest first. No other place lists them.
 
-Settings and their limits are those of the newest one; tests run the jars of each (`tests/kafka_jars.py`).
+Settings and their limits are those of the newest one; tests run the jars of each (`tests/support/kafka_jars.py`).
 """
 NEWEST_RELEASE: Final = SUPPORTED_RELEASES[-1]
 
@@ -97,13 +97,13 @@ def resolve_release(release: str) -> str:
     if release in METADATA_VERSIONS:
         return release
     line = ".".join(release.split(".")[:2])
-    found = [name for name in METADATA_VERSIONS if name.partition("-")[0] == line]
-    if not found:
+    versions = [name for name in METADATA_VERSIONS if name.partition("-")[0] == line]
+    if not versions:
         raise DirectoryError(
             f"unknown metadata.version {release!r}",
             hint=f"Supported are: {', '.join(METADATA_VERSIONS)}.",
         )
-    return found[-1]
+    return versions[-1]
 
 
 def feature_levels(

@@ -37,5 +37,5 @@ def when_text(timestamp_ms: int | None) -> str:
 
 def json_time(timestamp_ms: int) -> str | int:
     """A time for JSON, from which it can be read back: as `iso_time`, and a number where there is no calendar date."""
-    found = None if moment_at(timestamp_ms) is None else iso_time(timestamp_ms)
-    return timestamp_ms if found is None else found
+    text = None if moment_at(timestamp_ms) is None else iso_time(timestamp_ms)
+    return timestamp_ms if text is None else text

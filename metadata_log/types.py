@@ -74,9 +74,9 @@ def random_uuid(rng: Random) -> Uuid:
     while True:
         bits = rng.getrandbits(128)
         bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 0x4 << 76 | 0x2 << 62
-        found = Uuid(bits.to_bytes(16, "big"))
-        if not found.is_reserved and not str(found).startswith("-"):
-            return found
+        uuid = Uuid(bits.to_bytes(16, "big"))
+        if not uuid.is_reserved and not str(uuid).startswith("-"):
+            return uuid
 
 
 class OffsetAndEpoch(Struct, frozen=True, gc=False, order=True, kw_only=True):

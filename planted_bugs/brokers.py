@@ -13,6 +13,7 @@ from kraft.controller import controller
 from kraft.controller.brokers import broker_heartbeat, broker_registration
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.broker_states import restart
+from kraft.controller.configs import incremental_configs
 from kraft.controller.decision.broker_sessions import NOTHING, BrokerSessions, Heard
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import Records, Steps, VersionedRecord
@@ -206,6 +207,18 @@ def unclean_election_without_a_mark(code: Patches) -> None:
         return replace(elect(candidates, election, elr_enabled=elr_enabled), is_unclean=False)
 
     code.replace(partition_change, "elect", elect_without_mark)
+
+
+@mutant(Scope.CLUSTER, budget=200, faults=None)
+def last_known_leaders_are_not_noted(code: Patches) -> None:
+    """A partition that loses its leader does not keep its name, and then nobody leads if the ELR becomes empty, too."""
+    code.replace(partition_change, "_last_known", lambda *_: None)
+
+
+@mutant(Scope.CLUSTER, budget=200, faults=None)
+def another_setting_empties_the_elr(code: Patches) -> None:
+    """A change of unclean.leader.election.enable empties the ELR, in place of one of min.insync.replicas."""
+    code.replace(incremental_configs, "MIN_ISR", "unclean.leader.election.enable")
 
 
 # Images and snapshots

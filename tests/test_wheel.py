@@ -45,17 +45,24 @@ def test_the_wheel_has_licence_command_and_description(wheel: dict[str, str]) ->
     of_metadata = {name.partition(".dist-info/")[2]: text for name, text in wheel.items() if ".dist-info/" in name}
     assert of_metadata["licenses/LICENSE"] == (ROOT / "LICENSE").read_text()
     assert of_metadata["licenses/NOTICE"] == (ROOT / "NOTICE").read_text()
-    assert "kraft = kraft.cli.main:main" in of_metadata["entry_points.txt"]
+    assert "kraft = kraft.__main__:main" in of_metadata["entry_points.txt"]
     described = message_from_string(of_metadata["METADATA"])
     assert (described["Name"], described["License-Expression"]) == ("trio-kraft", "Apache-2.0")
     assert described.get_payload() == (ROOT / "README.md").read_text()
     needs = described.get_all("Requires-Dist", [])
     assert {need.partition("extra == ")[2] for need in needs} == {
         "",
+        "'apscheduler'",
         "'arrow'",
+        "'delta'",
+        "'iceberg'",
+        "'openlineage'",
+        "'patroni'",
+        "'registry'",
         "'report'",
         "'spark'",
         "'test'",
+        "'tooz'",
         "'top'",
     }
     for_users = [need for need in needs if "extra ==" not in need]

@@ -10,7 +10,7 @@ from metadata_log.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from transport.faults import FaultPlan, Faults
-    from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, Transport
+    from transport.interface import PEERS, Cause, Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, Transport
     from transport.memory import MemoryNetwork, MemoryTransport
     from transport.memory_sockets import MemoryStreams
     from transport.protocol.inbound import Principal
@@ -35,6 +35,7 @@ else:
         "MemoryNetwork": "transport.memory",
         "MemoryStreams": "transport.memory_sockets",
         "MemoryTransport": "transport.memory",
+        "PEERS": "transport.interface",
         "Principal": "transport.protocol.inbound",
         "Reply": "transport.interface",
         "Request": "transport.interface",
@@ -51,10 +52,11 @@ else:
         "Users": "transport.protocol.sasl.credentials",
         "WireTransport": "transport.wire",
     }
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = [
+    "PEERS",
     "Cause",
     "Endpoint",
     "Failed",

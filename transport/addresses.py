@@ -76,8 +76,8 @@ def _bind_address(listener: Listener) -> Address:
         return socket.AF_INET6, ("::", listener.port)
     if not listener.host:
         return socket.AF_INET, ("", listener.port)
-    found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return _in_order(found)[0]
+    answers = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return _in_order(answers)[0]
 
 
 def bound_to(listener: Listener, bound: socket.socket) -> Endpoint:
@@ -112,14 +112,14 @@ async def resolve(endpoint: Endpoint, failures: int) -> list[Address]:
     if not 0 < endpoint.port < 1 << 16:
         raise OSError(errno.EINVAL, f"there is no port {endpoint.port}")
     try:
-        found = await trio.to_thread.run_sync(
+        answers = await trio.to_thread.run_sync(
             lambda: socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM), abandon_on_cancel=True
         )
     except (OSError, ValueError) as failed:
         is_unknown = isinstance(failed, ValueError) or failed.errno in _NO_SUCH_NAME
         kind = UnknownHost if is_unknown else OSError
         raise kind(errno.EHOSTUNREACH, f"the host name cannot be resolved: {reason_of(failed)}") from None
-    addresses = _in_order(found)
+    addresses = _in_order(answers)
     first = failures % len(addresses)
     return addresses[first:] + addresses[:first]
 

@@ -107,7 +107,7 @@ class Owner(Protocol):
         """Report the outcome of a request; to be called from the transport's own tasks only."""
 
     def finish_later(self, outcome: Reply | Failed) -> None:
-        """As `finish`, for a call from inside a method of the user."""
+        """As `finish`, but after the method of the transport's user that calls this has returned."""
 
     def batch_delivered(self) -> bool:
         """The batch of calls is complete; to be called after any of the calls above and those of a channel.

@@ -1,4 +1,4 @@
-"""What a bad network does to one message: a seeded, pure decision for `MemoryNetwork` and the simulator.
+"""The faults of a bad network: a seeded, pure decision for each message, for `MemoryNetwork` and the simulator.
 
 Kafka: the `MockNetwork` filters of `RaftEventSimulationTest`.
 """

@@ -1,6 +1,6 @@
 """The unfinished handshakes of a transport: their number, their deadline and their turns.
 
-Kafka bounds none of these. The limits here are those of `docs/decisions/0045-tls-between-sockets-and-frames.md`.
+Kafka bounds none of these. The limits here are those of `docs/decisions/0043-tls-between-sockets-and-frames.md`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ third transport.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 from msgspec import Struct
@@ -17,7 +17,7 @@ from metadata_log.serde import Message
 from metadata_log.serde.fields import OPEN_END
 from transport.protocol.inbound import Cause, Failed, Gone, Reply, Request
 
-__all__ = ["Cause", "Endpoint", "Failed", "Gone", "Inbound", "Listener", "Reply", "Request", "Transport"]
+__all__ = ["PEERS", "Cause", "Endpoint", "Failed", "Gone", "Inbound", "Listener", "Reply", "Request", "Transport"]
 
 
 class Endpoint(Struct, frozen=True, gc=False, order=True):
@@ -48,6 +48,9 @@ class Listener(Struct, frozen=True):
     host: str
     port: int
 
+
+PEERS: Final = ""
+"""The kind of peers that no other kind names: for a node the controllers, for a client whatever it reaches."""
 
 Inbound = Request | Reply | Failed | Gone
 """The things that a transport delivers."""
@@ -102,6 +105,7 @@ class Transport(Protocol):
         client_id: str,
         lane: int = 0,
         highest: int = OPEN_END,
+        peers: str = PEERS,
     ) -> None:
         """Send a request, connecting first where needed.
 
@@ -119,6 +123,7 @@ class Transport(Protocol):
                 order of their requests. A request with a slow answer, or an answer that depends on a later request,
                 needs a lane or a client id of its own.
             highest: The highest version of the API that the request may have.
+            peers: The kind of the peer. Each kind has a security protocol and connections of its own.
         """
 
     def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:

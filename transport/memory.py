@@ -20,7 +20,7 @@ from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.serde import Message
 from metadata_log.serde.fields import OPEN_END
 from transport.faults import BOTH, NO_FAULTS, FaultPlan, Faults, Kind
-from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, no_more
+from transport.interface import PEERS, Cause, Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
 from transport.timer import Timer
@@ -260,6 +260,7 @@ class MemoryTransport:
         client_id: str,
         lane: int = 0,
         highest: int = OPEN_END,
+        peers: str = PEERS,
     ) -> None:
         """Send a request; see `Transport.request`."""
         assert self._deliver is not None, "the transport is not running"

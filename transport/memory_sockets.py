@@ -49,7 +49,7 @@ class MemoryStreams:
 
     def unbind(self, sockets: MemorySockets) -> None:
         """Refuse connections to these sockets from now on."""
-        self.listening = {at: found for at, found in self.listening.items() if found[0] is not sockets}
+        self.listening = {at: bound for at, bound in self.listening.items() if bound[0] is not sockets}
 
     def next_peer(self) -> str:
         """The address of the next connection's client."""
@@ -95,11 +95,11 @@ class MemorySockets:
     def _connect(self, endpoint: Endpoint, end: _End) -> None:
         if end.is_closed:
             return
-        found = self.network.listening.get(endpoint)
-        if found is None or not found[0].is_open:
+        bound = self.network.listening.get(endpoint)
+        if bound is None or not bound[0].is_open:
             end.lose(Cause.REFUSED, "Connection refused")
             return
-        sockets, listener = found
+        sockets, listener = bound
         other = _End(sockets)
         channel = sockets.owner.accepted(other, listener, self.network.next_peer())
         if channel is None:

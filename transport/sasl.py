@@ -26,12 +26,13 @@ class Sasl(Struct, frozen=True, kw_only=True):
 
     Args:
         listeners: How peers log in, by the name of the listener. Other listeners have no login.
-        outgoing: How this side logs in at its peers; None for peers without login.
+        outgoing: How this side logs in at its peers, by the kind of peers; None for peers without login. A kind that is
+            not named has that of `PEERS`.
         timeout_ms: The time in milliseconds after which a peer without a complete login is disconnected.
     """
 
     listeners: Mapping[str, SaslListener] = {}
-    outgoing: SaslLogin | None = None
+    outgoing: Mapping[str, SaslLogin | None] = {}
     timeout_ms: int = LOGIN_TIMEOUT_MS
 
 

@@ -82,12 +82,13 @@ class Tls(Struct, frozen=True, kw_only=True):
 
     Args:
         listeners: TLS by the name of the listener; any other listener is in the clear.
-        outgoing: A context of `ssl.PROTOCOL_TLS_CLIENT` for connections to peers; None for connections in the clear.
+        outgoing: A context of `ssl.PROTOCOL_TLS_CLIENT` for connections to peers, by the kind of peers; None for
+            connections in the clear. A kind that is not named has that of `PEERS`.
         handshake_timeout_ms: The milliseconds after which an unfinished handshake ends.
     """
 
     listeners: Mapping[str, TlsListener] = {}
-    outgoing: ssl.SSLContext | None = None
+    outgoing: Mapping[str, ssl.SSLContext | None] = {}
     handshake_timeout_ms: int = HANDSHAKE_TIMEOUT_MS
 
 
@@ -156,13 +157,17 @@ class TlsSession:
         return True
 
     def read(self) -> tuple[bytes, TlsError | None]:
-        """The plain bytes of what was received, and the failure behind them, if any."""
+        """The plain bytes of what was received, and the failure after them, if any."""
         pieces: list[bytes] = []
         failure = None
         try:
             while piece := self._object.read(_RECORD_BYTES):
                 pieces.append(piece)
-            self.is_ended = True
+                if not self._incoming.pending and not self._object.pending():
+                    # One more look would find nothing, and to say so by an error takes as long as to open a record.
+                    break
+            else:
+                self.is_ended = True
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
@@ -176,10 +181,13 @@ class TlsSession:
 
     def seal(self, data: bytes | memoryview) -> None:
         """Seal plain bytes for `take`. Raises `TlsError`."""
-        left = memoryview(data)
+        left = data
         try:
             while left:
-                left = left[self._object.write(left) :]
+                sealed = self._object.write(left)
+                if sealed == len(left):
+                    break
+                left = memoryview(left)[sealed:]
         except ssl.SSLError as failed:
             raise _error_of(failed) from failed
 

@@ -1,4 +1,4 @@
-"""What has passed through connections, and how peers have authenticated, for metrics."""
+"""Counters of traffic through connections, and of how peers have authenticated, for metrics."""
 
 from __future__ import annotations
 

@@ -6,14 +6,14 @@ This module tracks the connection and the timeout of each request. A `Sockets` m
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import ssl
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache, partial
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import trio
+from msgspec.structs import replace
 
 from metadata_log.serde import Message
 from metadata_log.serde.fields import OPEN_END
@@ -21,7 +21,7 @@ from transport.addresses import addresses_of
 from transport.channels import Channel, Connector, LateSockets, Owner, Socket, Sockets
 from transport.client_channel import ClientChannel, ClientOptions
 from transport.handshakes import Handshakes
-from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
+from transport.interface import PEERS, Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.limits import MAX_FRAME_BYTES, Limit, answer_limit, request_limit
 from transport.sasl import NO_SASL, Sasl, server_of, wall_clock_ms
@@ -44,16 +44,26 @@ from transport.traffic import SUCCESS, TLS, Traffic
 log = logging.getLogger("transport")
 
 SOFTWARE_NAME: Final = "trio-kraft"
+SOFTWARE_VERSION: Final = "0.1.0"
+"""The version of this software. `pyproject.toml` reads it here: to ask for the installed one would cost a start more
+than all else in a transport.
+"""
 _KEEP_SECONDS: Final = 0.5
 """The interval of reconnecting to the kept peers, if no peer connects."""
 _KEEP_APART_SECONDS: Final = 0.05
 """The least interval of reconnecting when a peer connects, which may be the peer that was away."""
 
 
-@cache
-def _software_version() -> str:
-    """Cached: reading it takes as long as all else in the start of a transport."""
-    return importlib.metadata.version(SOFTWARE_NAME)
+T = TypeVar("T")
+
+
+def _for_kind(table: Mapping[str, T | None], kind: str) -> T | None:
+    """What a table has for this kind of peers; a kind that is not named is as `PEERS`."""
+    return table[kind] if kind in table else table.get(PEERS)
+
+
+def _secured_of(tls: Tls) -> dict[str, bool]:
+    return {kind: context is not None for kind, context in tls.outgoing.items()}
 
 
 class WireTransport:
@@ -125,14 +135,13 @@ class WireTransport:
         self._max_idle_s = max_idle_ms / 1000
         self.client_traffic = Traffic()
         """What has passed through the connections to peers."""
-        self._options = ClientOptions(
-            software=(SOFTWARE_NAME, _software_version()),
+        options = ClientOptions(
+            software=(SOFTWARE_NAME, SOFTWARE_VERSION),
             apis=requested,
             answer_limits=answer_limits,
             max_frame_bytes=max_frame_bytes,
             backoff_ms=backoff_ms,
             backoff_max_ms=backoff_max_ms,
-            login=sasl.outgoing,
             traffic=self.client_traffic,
         )
         self.now = trio.current_time
@@ -177,23 +186,20 @@ class WireTransport:
         )
         """The connections of peers that have not logged in."""
         self._secured = TlsServing(self, self.handshakes, self.serving.log)
-        self._connector: Connector = self._sockets
         self.certificates: dict[Endpoint, bytes] = {}
         """The certificate in DER form that each peer showed last."""
-        if self._tls.outgoing is not None:
-            self._connector = TlsConnector(
-                self,
-                self.handshakes,
-                self.serving.log,
-                self._sockets,
-                context=self._outgoing,
-                on_certificate=self.certificates.__setitem__,
-            )
+        self._ways = {
+            kind: (self._connector_to(kind), replace(options, login=_for_kind(sasl.outgoing, kind)))
+            for kind in (PEERS, *self._tls.outgoing, *sasl.outgoing)
+        }
+        """How to connect to each kind of peers."""
         self._started, self._started_ms = 0.0, 0
         self._deliver: Callable[[Inbound], None] | None = None
         self._nursery: trio.Nursery | None = None
-        self._peers: dict[tuple[Endpoint, str, int], ClientChannel] = {}
-        """By endpoint and client id. Each client id has its own connection, because answers leave in request order."""
+        self._peers: dict[tuple[Endpoint, str, int, str], ClientChannel] = {}
+        """By endpoint and client id. Each client id has its own connection, because answers leave in request order. By
+        the kind of the peer too: a peer that names an address of another kind gets that kind's connections from nobody.
+        """
         self._kept: dict[str, tuple[Endpoint, ...]] = {}
         """The peers of `keep`, by client id."""
         self._kept_at = 0.0
@@ -217,13 +223,26 @@ class WireTransport:
         Raises:
             ValueError: A listener, or the connections to peers, would gain or lose TLS.
         """
-        if tls.listeners.keys() != self._tls.listeners.keys() or (tls.outgoing is None) != (self._tls.outgoing is None):
+        if tls.listeners.keys() != self._tls.listeners.keys() or _secured_of(tls) != _secured_of(self._tls):
             raise ValueError("TLS of a running transport can be replaced, and neither added nor removed")
         self._tls = tls
 
-    def _outgoing(self) -> ssl.SSLContext:
-        assert self._tls.outgoing is not None
-        return self._tls.outgoing
+    def _connector_to(self, kind: str) -> Connector:
+        if _for_kind(self._tls.outgoing, kind) is None:
+            return self._sockets
+        return TlsConnector(
+            self,
+            self.handshakes,
+            self.serving.log,
+            self._sockets,
+            context=partial(self._context, kind),
+            on_certificate=self.certificates.__setitem__,
+        )
+
+    def _context(self, kind: str) -> ssl.SSLContext:
+        context = _for_kind(self._tls.outgoing, kind)
+        assert context is not None, kind
+        return context
 
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now; see `Transport.listen`.
@@ -283,19 +302,21 @@ class WireTransport:
         client_id: str,
         lane: int = 0,
         highest: int = OPEN_END,
+        peers: str = PEERS,
     ) -> None:
         """Send a request, connecting first where needed; see `Transport.request`."""
         assert token not in self._outstanding, f"token {token} is in use"
-        peer = self._peers.get((endpoint, client_id, lane)) or self._peer(endpoint, client_id, lane)
+        peer = self._peers.get((endpoint, client_id, lane, peers)) or self._peer(endpoint, client_id, lane, peers)
         self._outstanding[token] = peer
         peer.request(token, message, client_id, highest)
         self._timer.start(token, self.now() + timeout_ms / 1000)
 
-    def _peer(self, endpoint: Endpoint, client_id: str, lane: int = 0) -> ClientChannel:
-        peer = self._peers.get((endpoint, client_id, lane))
+    def _peer(self, endpoint: Endpoint, client_id: str, lane: int = 0, peers: str = PEERS) -> ClientChannel:
+        peer = self._peers.get((endpoint, client_id, lane, peers))
         if peer is None:
-            peer = ClientChannel(self, self._connector, endpoint, self._options)
-            self._peers[endpoint, client_id, lane] = peer
+            connector, options = self._ways.get(peers) or self._ways[PEERS]
+            peer = ClientChannel(self, connector, endpoint, options)
+            self._peers[endpoint, client_id, lane, peers] = peer
         return peer
 
     def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:
@@ -397,7 +418,7 @@ class WireTransport:
         self.serving.authentications.note(listener, TLS, f"tls-{fault}")
 
     def _secured_by_tls(self, listener: str) -> None:
-        """With a login behind TLS, only the login is a success."""
+        """With a login after TLS, only the login is a success."""
         if listener not in self.sasl.listeners:
             self.serving.authentications.note(listener, TLS, SUCCESS)
 
@@ -431,7 +452,7 @@ class WireTransport:
             self._deliver(outcome)
 
     def finish_later(self, outcome: Reply | Failed) -> None:
-        """As `finish`, for a call from inside a method of the user."""
+        """As `finish`, but after the method of the transport's user that calls this has returned."""
         self.later(partial(self.finish, outcome))
 
     @property

@@ -32,7 +32,7 @@ MIB = 1 << 20
 Way = Callable[[socket.socket, int, int, int], None]
 
 
-def send_all(to: socket.socket, data: bytes) -> None:
+def send_all(to: socket.socket, data: bytes | memoryview) -> None:
     """Send as the transport does: what the socket takes, and the rest from a view."""
     left: bytes | memoryview = data
     while sent := to.send(left):
@@ -42,7 +42,7 @@ def send_all(to: socket.socket, data: bytes) -> None:
 
 
 def copies(to: socket.socket, file: int, offset: int, size: int) -> None:
-    """The records go into the body, the body into the frame, and the frame behind its length."""
+    """The records go into the body, the body into the frame, and the frame after its length."""
     body = b"".join((bytes(HEAD_BYTES - 9), os.pread(file, size, offset), b"\x00"))
     content = b"".join((bytes(4), b"\x00", body))
     send_all(to, b"".join((len(content).to_bytes(4, "big"), content)))
@@ -53,7 +53,7 @@ def sendmsg(to: socket.socket, file: int, offset: int, size: int) -> None:
     records = os.pread(file, size, offset)
     sent = to.sendmsg((bytes(HEAD_BYTES), records))
     if sent < HEAD_BYTES + size:
-        send_all(to, memoryview(records)[sent - HEAD_BYTES :])  # type: ignore[arg-type]
+        send_all(to, memoryview(records)[sent - HEAD_BYTES :])
 
 
 def sendfile(to: socket.socket, file: int, offset: int, size: int) -> None:

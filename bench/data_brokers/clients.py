@@ -7,8 +7,9 @@ import time
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
-from kafka_tools import KafkaTools
-from real_kafka import KafkaInstallation
+
+from support.interop.kafka_tools import KafkaTools
+from support.interop.real_kafka import KafkaInstallation
 
 PRODUCER_TOOL: Final = "org.apache.kafka.tools.ProducerPerformance"
 RECORD_BYTES: Final = 1024

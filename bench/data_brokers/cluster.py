@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from data_brokers.wire import WireClient
 from load import Address
-from our_nodes import COMMAND_SECONDS, KRAFT, our_controller, told
 from quorums import CLUSTER_ID, QuorumLayout, free_ports
-from real_kafka import KafkaInstallation, Process, running
+
+from support.interop.our_nodes import COMMAND_SECONDS, KRAFT, our_controller, told
+from support.interop.real_kafka import KafkaInstallation, Process, running
 
 OURS: Final = "ours"
 SERVING: Final = {OURS: "serving node=", "kafka": "Transition from STARTING to STARTED"}
 """The line that a broker prints once clients may connect, by make."""
 FIRST_BROKER: Final = 101
+CONTROLLER: Final = 100
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 RETRY_SECONDS: Final = 0.001
 
@@ -44,6 +46,8 @@ class DataCluster:
         session_s: `broker.session.timeout.ms`, in seconds. A broker that restarts earlier waits for the rest.
         stack: Ends the processes.
         settings: Lines for the properties of every broker; the later of two with one name counts.
+        of_each: Further lines for the properties of the broker with an id.
+        of_controller: Lines for the properties of the controller.
         kraft: The command of `kraft`, without arguments; by default that of this version.
     """
 
@@ -57,17 +61,24 @@ class DataCluster:
         stack: ExitStack,
         *,
         settings: Sequence[str] = (),
+        of_each: Callable[[int], Sequence[str]] = lambda _: (),
+        of_controller: Sequence[str] = (),
         kraft: Sequence[str] = KRAFT,
     ) -> None:
         self.make = make
         self._settings = settings
+        self._of_each = of_each
         self._kraft = kraft
         self._heap = heap
         self._session_s = session_s
         root.mkdir(parents=True)
-        settings = ("controller.quorum.append.linger.ms=0", f"broker.session.timeout.ms={1000 * session_s:.0f}")
-        self._layout = QuorumLayout(root, CLUSTER_ID, dict(zip((1,), free_ports(1), strict=True)), settings)
-        format_directory(self._layout.properties(1), kraft)
+        lines = (
+            "controller.quorum.append.linger.ms=0",
+            f"broker.session.timeout.ms={1000 * session_s:.0f}",
+            *of_controller,
+        )
+        self._layout = QuorumLayout(root, CLUSTER_ID, dict(zip((CONTROLLER,), free_ports(1), strict=True)), lines)
+        format_directory(self._layout.properties(CONTROLLER), kraft)
         stack.enter_context(running(self._layout, our_controller(self._layout, kraft), name="controller"))
         ids = range(FIRST_BROKER, FIRST_BROKER + brokers)
         self._ports = dict(zip(ids, free_ports(brokers), strict=True))
@@ -86,7 +97,7 @@ class DataCluster:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as `bootstrap.servers`."""
+        """The value of `bootstrap.servers` for clients."""
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     def address(self, broker: int) -> Address:
@@ -110,6 +121,7 @@ class DataCluster:
             f"controller.quorum.voters={self._layout.voters}",
             "auto.create.topics.enable=false",
             *self._settings,
+            *self._of_each(broker),
         )
         path.write_text("".join(f"{line}\n" for line in lines))
         return path

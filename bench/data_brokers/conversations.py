@@ -47,6 +47,12 @@ from transport.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from transport.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from transport.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 
 M = TypeVar("M", bound=Message)
 Talk = Generator[bytes, bytes, None]
@@ -72,28 +78,31 @@ def converse(address: Address, lanes: Sequence[Iterable[Talk]], pause_s: float =
         left = 0
         for lane in lanes:
             connection = stack.enter_context(connect(address))
-            selector.register(connection, selectors.EVENT_READ, (FrameReader(), _steps(iter(lane), pause_s, took)))
+            selector.register(
+                connection, selectors.EVENT_READ, (connection, FrameReader(), _steps(iter(lane), pause_s, took))
+            )
         for key in list(selector.get_map().values()):
             left += _go_on(selector, key, None)
         while left:
             for key, _ in selector.select():
-                data = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
+                connection, reader, _ = key.data
+                data = connection.recv(1 << 16)
                 if not data:
                     raise ConnectionResetError("the broker has closed a connection")
-                for answer in key.data[0].feed(data):
+                for answer in reader.feed(data):
                     left -= not _go_on(selector, key, answer)
     return took
 
 
 def _go_on(selector: selectors.BaseSelector, key: selectors.SelectorKey, answer: bytes | None) -> bool:
     """Send the next request of a lane; whether there is one."""
-    steps = key.data[1]
+    connection, _, steps = key.data
     try:
         frame = next(steps) if answer is None else steps.send(answer)
     except StopIteration:
         selector.unregister(key.fileobj)
         return False
-    key.fileobj.sendall(frame)  # type: ignore[union-attr]
+    connection.sendall(frame)
     return True
 
 
@@ -267,7 +276,7 @@ class ConsumerMember:
 
 
 def first_record(group: str, topic: str, member: str | None, epoch: int) -> Talk:
-    """What a consumer asks once it has the first partition of a topic, until it has a record."""
+    """The requests of a consumer that has the first partition of a topic, until it has a record."""
     wanted = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
     asked = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=wanted)],
@@ -333,6 +342,30 @@ class TransactionalProducer:
                 break
             # The markers of the transaction before are on their way.
             assert error is Error.CONCURRENT_TRANSACTIONS, error
+        yield from self._ending()
+
+    def consuming(self, member: ClassicMember) -> Talk:
+        """A transaction that has an offset of a member's group, and nothing else."""
+        part = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=42, committed_leader_epoch=0)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._name,
+            group_id=member.group,
+            producer_id=self._id,
+            producer_epoch=self._epoch,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.id,
+            topics=[TxnOffsetCommitRequestTopic(name=member.topic, partitions=[part])],
+        )
+        while True:
+            answer = yield from asking(request, 5, TxnOffsetCommitResponse)
+            error = Error.of(answer.topics[0].partitions[0].error_code)
+            if error is Error.NONE:
+                break
+            assert error is Error.CONCURRENT_TRANSACTIONS, error
+        yield from self._ending()
+
+    def _ending(self) -> Talk:
+        """Commit."""
         end = EndTxnRequest(
             transactional_id=self._name, producer_id=self._id, producer_epoch=self._epoch, committed=True
         )

@@ -1,4 +1,4 @@
-"""What a fleet costs the source itself, without Spark around it: from few clusters to many, from short logs to long.
+"""The cost of a fleet for the source itself, without Spark around it: few clusters and many, short logs and long.
 
     python bench/fleet.py scale [--rounds 3] [--only plan,records,clusters,store,day] [--powers 5,6,7]
         [--gib 20] [--dir DIR]
@@ -28,14 +28,12 @@ from math import ceil
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests"), str(ROOT / "tests" / "spark")]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests")]
 
-from counted_store import PROTOCOL, CountedStore  # noqa: E402
 from dump import programs  # noqa: E402
 from fleet_costs.logs import Rounds, batches_of, copy_log  # noqa: E402
 from msgspec import Struct  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
-from real_data import archive, unpack  # noqa: E402
 from spread import spread  # noqa: E402
 
 from metadata_log import scan  # noqa: E402
@@ -47,6 +45,8 @@ from metadata_log.spark.scan import KraftReader  # noqa: E402
 from metadata_log.spark.stream import KraftStreamReader  # noqa: E402
 from metadata_log.spark.tasks import HistoryTask, flat  # noqa: E402
 from metadata_log.types import PARTITION_DIRECTORY  # noqa: E402
+from support.real_data import archive, unpack  # noqa: E402
+from support.spark.counted_store import PROTOCOL, CountedStore  # noqa: E402
 
 SECTIONS = ("plan", "records", "clusters", "store", "day")
 DIRECTORIES = 10_000
@@ -133,7 +133,7 @@ def measured(command: Sequence[str]) -> Cost:
 
 
 def reading(path: str, **options: str) -> dict[str, float]:
-    """What a process of its own tells of a query: `cpu` is that of planning and reading, behind a reading of `first`.
+    """Run a query in a process of its own: `cpu` is that of planning and reading, after a reading of `first`.
 
     `only` says what is read: nothing for "plan", the parts at the ends of logs for "last". With `times` the query
     is made so often, and `cpu` is that of one.

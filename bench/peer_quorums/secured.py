@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "interop"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from certificates import Stores, client_context, leaf
 from load import Address, Refused, ask, connect, error_of, frame_of
 
+from support.interop.certificates import Stores, client_context, leaf
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request

@@ -29,7 +29,7 @@ NODE_EXISTS: Final = -110
 ANY_VERSION: Final = -1
 ALL_PERMISSIONS: Final = 31
 ERROR_AT: Final = slice(16, 20)
-"""Where a response, length included, has its error: behind its length, xid and zxid."""
+"""Where a response, length included, has its error: after its length, xid and zxid."""
 SETTINGS: Final = """\
 tickTime=2000
 initLimit=10
@@ -74,7 +74,7 @@ def start_zookeeper(java: Sequence[str], classpath: str, root: Path, stack: Exit
 
 
 def told(address: Address) -> str:
-    """What a server answers to the command `srvr`; nothing if it does not listen."""
+    """The answer of a server to the command `srvr`; empty if it does not listen."""
     try:
         with connect(address) as connection:
             connection.sendall(b"srvr")
@@ -116,7 +116,7 @@ class ZooKeeperClient:
         """Read a response; raises `Refused` if the write failed."""
         answer = self.connection.recv(READ_BYTES)
         is_whole = len(answer) > ERROR_AT.stop and len(answer) == 4 + int.from_bytes(answer[:4], "big")
-        # A write that succeeds has an error of zero, and behind it the node's new state.
+        # A write that succeeds has an error of zero, and after it the node's new state.
         if not is_whole or any(answer[ERROR_AT]):
             raise Refused(f"an answer was not that of a committed write: {answer!r}")
         return True

@@ -3,8 +3,9 @@
     python bench/schedules/shrink.py [NAME …] [--write] [--most-events N]
 
 The bench searches for each bug from seed 0 on, as the registry says, and shrinks the first schedule with a failed
-check. A schedule without progress is not shrunk: each replay would need a calm of its own. `--write` puts the rows
-into the page, and the schedules into tests/data/shrunk_schedules.jsonl.gz, which a test replays.
+check. A schedule without progress is not shrunk: each replay would need a calm of its own. A bug of coordinators is
+sought in clusters of one controller and two brokers, where most of them show as soon. `--write` puts the rows into the
+page, and the schedules into tests/data/shrunk_schedules.jsonl.gz, which a test replays.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kraft.sim.search.schedule import Schedule, decode_schedule, function_of
 from kraft.sim.search.shrink import shrink
@@ -29,6 +30,7 @@ PAGE: Final = ROOT / "docs" / "reference" / "shrunk-schedules.md"
 SCHEDULES: Final = ROOT / "tests" / "data" / "shrunk_schedules.jsonl.gz"
 HEAD: Final = "| mutant | found by | seed | actions | shrunk | nodes | CPU |"
 MOST_EVENTS: Final = 2_000_000
+OF_DATA: Final = (Scope.DATA_CLUSTER, Scope.COORDINATOR_CLUSTER)
 
 
 class Shrunk(Struct, frozen=True):
@@ -58,6 +60,8 @@ class Shrunk(Struct, frozen=True):
 def look_for(mutant: Mutant) -> Schedule | None:
     """The schedule of the first seed that fails a check, also one of a node; None within the budget of the mutant."""
     search = search_for(mutant)
+    if mutant.scope is Scope.COORDINATOR_CLUSTER:
+        search = structs.replace(search, nodes=1, brokers=2)
     outcomes = (search.run(seed) for seed in range(mutant.budget))
     found = (one for one in outcomes if isinstance(one, Schedule))
     return next((one for one in found if not one.violated.startswith(NoProgress.__name__)), None)
@@ -80,11 +84,11 @@ def write(made: Shrunk) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="by default all bugs of brokers with data")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="by default all bugs of such brokers")
     parser.add_argument("--most-events", type=int, default=MOST_EVENTS, help="the limit on events to shrink a schedule")
     parser.add_argument("--write", action="store_true", help="put the rows into docs/reference/shrunk-schedules.md")
     options = parser.parse_args()
-    names = options.names or [one.name for one in MUTANTS.values() if one.scope is Scope.DATA_CLUSTER and one.budget]
+    names = options.names or [one.name for one in MUTANTS.values() if one.scope in OF_DATA and one.budget]
     for name in names:
         found = look_for(MUTANTS[name])
         if found is None:

@@ -1,4 +1,4 @@
-"""What a mutant has to pass: tests and simulated runs, each with its time and with the lines that it reaches.
+"""The checks of a mutant: tests and simulated runs, each with its time and with the lines that it reaches.
 
 One process collects the tests of a package and stays warm. A fork of that process runs each test and each seed once, on
 the sound code, and notes the lines. A mutant meets only the checks that reach its lines, the fastest first: no other

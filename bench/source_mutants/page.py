@@ -13,7 +13,7 @@ HEAD: Final = """\
 
 `bench/mutate_source.py` changes one function of the consensus core, of the log or of the replica in memory. It runs the
 tests and the simulated seeds that reach the changed lines
-([decision 0044](../decisions/0044-source-mutants-in-memory.md)).
+([decision 0042](../decisions/0042-source-mutants-in-memory.md)).
 This page is written by `python bench/mutate_source.py --report` from the outcomes of all runs,
 `bench/source_mutants/outcomes.jsonl`. An outcome counts as long as the source of the changed function stays the same.
 

@@ -22,7 +22,7 @@ END: Final = b"\0"
 
 
 class Outcome(Struct, frozen=True):
-    """What became of a mutant: `killed`, `timed out`, `survived`, `not reached` or `not planted`; by what, or why."""
+    """The outcome of a mutant: `killed`, `timed out`, `survived`, `not reached` or `not planted`; by what, or why."""
 
     mutant: str
     digest: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from itertools import pairwise
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
@@ -13,7 +14,10 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.util import logging
 from sphinx.util.nodes import make_refnode
 
-MODULES = ("kraft", "kraft.testing", "metadata_log", "metadata_log.spark", "transport")
+MODULES = (
+    *("kraft", "kraft.asyncio", "kraft.client", "kraft.store", "kraft.sync", "kraft.testing"),
+    *("metadata_log", "metadata_log.spark", "transport"),
+)
 """The modules whose `__all__` is the public API."""
 logger = logging.getLogger(__name__)
 
@@ -33,9 +37,10 @@ def load_names(*_: object) -> None:
 
 
 def missing_names(described: Iterable[str]) -> list[str]:
-    """The public names that are not among the objects that the reference describes."""
+    """The public names that are not among the objects that the reference describes, under this name or another one."""
     known = set(described)
-    return [name for name in public_names() if name not in known]
+    objects = {id(find(name)) for name in public_names() if name in known}
+    return [name for name in public_names() if name not in known and id(find(name)) not in objects]
 
 
 def warn_of_missing_names(_: Sphinx, environment: BuildEnvironment) -> None:
@@ -77,13 +82,24 @@ def exists(target: str) -> bool:
     return target.isidentifier()
 
 
+def with_marked_code(lines: list[str]) -> list[str]:
+    """Mark indented code as such: to Sphinx, lines that are indented after an empty one are a quotation."""
+    marked: list[str] = []
+    for before, line in pairwise(["", *lines]):
+        is_first = not before.strip() and line.startswith("    ") and bool(marked)
+        if is_first and not next(one for one in reversed(marked) if one.strip()).startswith((" ", "::")):
+            marked += ["::", ""]
+        marked.append(line)
+    return marked
+
+
 def format_sections(app: Sphinx, what: str, name: str, described: object, options: object, lines: list[str]) -> None:
     """Turn the sections of a docstring (Args, Returns, Raises) into fields.
 
     `sphinx.ext.napoleon` would also take the text before the colon of an attribute's docstring for a type.
     """
     if what not in {"attribute", "data", "property"}:
-        lines[:] = GoogleDocstring(lines, Config(), app, what, name, described, options).lines()
+        lines[:] = GoogleDocstring(with_marked_code(lines), Config(), app, what, name, described, options).lines()
 
 
 def find(name: str) -> object | None:

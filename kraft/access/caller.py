@@ -38,18 +38,18 @@ def host_of(address: str | bytes) -> str:
     bytes of any other length.
     """
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         if isinstance(address, bytes):
             raise
         return address
-    if isinstance(found, IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        groups = found.packed
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        groups = parsed.packed
         text = ":".join(f"{groups[at] << 8 | groups[at + 1]:x}" for at in range(0, len(groups), 2))
-        return text if found.scope_id is None else f"{text}%{found.scope_id}"
-    return str(found)
+        return text if parsed.scope_id is None else f"{text}%{parsed.scope_id}"
+    return str(parsed)
 
 
 @lru_cache(maxsize=4096)

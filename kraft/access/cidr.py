@@ -16,7 +16,7 @@ _UNSPECIFIED: Final = IPv4Address("0.0.0.0")
 
 
 def parse_range(host: str) -> IPv4Network | IPv6Network:
-    """The range of a host with a slash; bits behind the prefix are ignored. Raises `ValueError` with Kafka's reason."""
+    """The range of a host with a slash; bits after the prefix are ignored. Raises `ValueError` with Kafka's reason."""
     return _parse_ipv6(host) if ":" in host else _parse_ipv4(host)
 
 
@@ -24,10 +24,10 @@ def is_in_range(host: str, address: str) -> bool:
     """Whether the host of a rule is a range that holds an address; False for a host that is no range."""
     if "/" not in host:
         return False
-    found, wanted = _range(host), _address(address)
-    if found is None or wanted is None:
+    bounds, wanted = _range(host), _address(address)
+    if bounds is None or wanted is None:
         return False
-    version, first, last = found
+    version, first, last = bounds
     return version == wanted.version and first <= int(wanted) <= last
 
 
@@ -35,20 +35,20 @@ def is_in_range(host: str, address: str) -> bool:
 def _range(host: str) -> tuple[int, int, int] | None:
     """The version, the first and the last address of a range: small, because all rules of a cluster may have one."""
     try:
-        found = parse_range(host)
+        network = parse_range(host)
     except ValueError:
         return None
-    return found.version, int(found.network_address), int(found.broadcast_address)
+    return network.version, int(network.network_address), int(network.broadcast_address)
 
 
 @lru_cache(CLIENT_ADDRESSES)
 def _address(text: str) -> IPv4Address | IPv6Address | None:
     """The address of a client. No range holds an address with a zone, nor 0.0.0.0 (`SubnetInfo.isInRange`)."""
     try:
-        found = ip_address(text)
+        address = ip_address(text)
     except ValueError:
         return None
-    return None if "%" in text or found == _UNSPECIFIED else found
+    return None if "%" in text or address == _UNSPECIFIED else address
 
 
 def _parse_ipv4(host: str) -> IPv4Network:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error
 
 LONGEST_TEXT_BYTES: Final = 32_767
@@ -19,3 +20,11 @@ class ApiError(Exception):
         super().__init__(text or error.message)
         self.error = error
         self.text = text
+
+
+def not_controller_error(leader_id: int) -> ApiError:
+    """The error of a controller that is not active; `leader_id` is the quorum's leader as far as known, or -1."""
+    text = "No controller appears to be active."
+    if leader_id != NO_NODE:
+        text = f"The active controller appears to be node {leader_id}."
+    return ApiError(Error.NOT_CONTROLLER, text)

@@ -1,9 +1,9 @@
-"""What no handler expects: an exception in the handling of one request, which is a bug of this software.
+"""Unexpected exceptions in the handling of one request, each of which is a bug of this software.
 
 Kafka answers such a request with UNKNOWN_SERVER_ERROR and goes on (`KafkaApis.handleError`). So does `kraft serve`,
 where the handling changes nothing, or changes only what a repetition would change in the same way. Everywhere else the
 exception ends the node, because its state may be half changed; and in the simulator and in tests it always does, so
-that no bug hides. See `docs/decisions/0087-a-bug-in-one-request-is-an-answer.md`.
+that no bug hides. See `docs/decisions/0079-a-bug-in-one-request-is-an-answer.md`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RequestFailures:
     def __init__(self, *, is_survived: bool = False) -> None:
         self._is_survived = is_survived
         self.noted: list[RequestFailure] = []
-        """What `take` returns."""
+        """The failures that the next `take` returns."""
 
     def note(self, request: Message, failure: Exception) -> ApiError:
         """Note an exception in the handling of a request; returns the error of the answer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct, structs
 
@@ -19,26 +19,24 @@ from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, Uuid
 from transport.protocol.errors import Error
-from transport.protocol.messages import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-    alter_configs,
-    incremental_alter_configs,
-)
-from transport.protocol.messages.create_partitions import CreatePartitionsTopicResult
-from transport.protocol.messages.create_topics import CreatableTopicResult
-from transport.protocol.messages.delete_topics import DeletableTopicResult
-from transport.protocol.messages.describe_configs import DescribeConfigsResult
+
+if TYPE_CHECKING:
+    # A controller loads the messages with the first such request.
+    from transport.protocol.messages import (
+        AlterConfigsRequest,
+        AlterConfigsResponse,
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+        DescribeConfigsRequest,
+        DescribeConfigsResponse,
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+    )
+    from transport.protocol.messages.create_topics import CreatableTopicResult
 
 _NOT_TOLD: Final = -1
 T = TypeVar("T")
@@ -60,7 +58,7 @@ def authorize_items(asker: Asker, image: MetadataImage, request: Message) -> Per
 
     Raises `ApiError` until the ACLs are loaded.
     """
-    permit = _AUTHORIZE.get(type(request))
+    permit = _AUTHORIZE.get(type(request).__name__)
     return AuthorizedRequest(request) if permit is None else (yield from permit(asker, image, request))
 
 
@@ -86,6 +84,8 @@ def _refused_topics(
 
 def _authorize_creations(asker: Asker, _: MetadataImage, request: CreateTopicsRequest) -> Permitting:
     """Creation needs CREATE on the topic or on the cluster. The topic's configuration needs DESCRIBE_CONFIGS."""
+    from transport.protocol.messages.create_topics import CreatableTopicResult
+
     names = [name for name in _once(topic.name for topic in request.topics) if name != METADATA_TOPIC]
     refused: dict[str, None] = {}
     if not asker.may(AclOperation.CREATE, AclResource.CLUSTER, is_asked=False):
@@ -122,6 +122,8 @@ def _authorize_deletions(asker: Asker, image: MetadataImage, request: DeleteTopi
     """Deletion needs DELETE on the topic or on the cluster. The response reveals a topic's name or absence only with
     DESCRIBE on the topic.
     """
+    from transport.protocol.messages.delete_topics import DeletableTopicResult
+
     if asker.may(AclOperation.DELETE, AclResource.CLUSTER, is_asked=False):
         return AuthorizedRequest(request)
     topics = image.topics
@@ -169,6 +171,8 @@ def _may_delete(asker: Asker, image: MetadataImage, name: str) -> bool:
 
 def _authorize_growth(asker: Asker, _: MetadataImage, request: CreatePartitionsRequest) -> Permitting:
     """Adding partitions needs ALTER on the topic."""
+    from transport.protocol.messages.create_partitions import CreatePartitionsTopicResult
+
     names = _once(topic.name for topic in request.topics)
     refused = yield from _refused_topics(asker, AclOperation.ALTER, names)
 
@@ -188,7 +192,9 @@ def _authorize_changes(
     asker: Asker, _: MetadataImage, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
 ) -> Permitting:
     """Changing a configuration needs ALTER_CONFIGS on its resource."""
-    is_legacy = isinstance(request, AlterConfigsRequest)
+    from transport.protocol.messages import alter_configs, incremental_alter_configs
+
+    is_legacy = isinstance(request, alter_configs.AlterConfigsRequest)
     module = alter_configs if is_legacy else incremental_alter_configs
     keys = _once((one.resource_type, one.resource_name) for one in request.resources)
     if is_legacy:
@@ -216,6 +222,8 @@ def _authorize_changes(
 
 def _authorize_descriptions(asker: Asker, _: MetadataImage, request: DescribeConfigsRequest) -> Permitting:
     """Describing a configuration needs DESCRIBE_CONFIGS on its resource."""
+    from transport.protocol.messages.describe_configs import DescribeConfigsResult
+
     allowed, refused = [], []
     for one in request.resources:
         yield None
@@ -254,11 +262,12 @@ def _refusal(asker: Asker, operation: AclOperation, kind: int, name: str) -> Err
     return None if is_allowed else error
 
 
-_AUTHORIZE: Final[dict[type[Message], Callable[[Asker, MetadataImage, Any], Permitting]]] = {
-    CreateTopicsRequest: _authorize_creations,
-    DeleteTopicsRequest: _authorize_deletions,
-    CreatePartitionsRequest: _authorize_growth,
-    AlterConfigsRequest: _authorize_changes,
-    IncrementalAlterConfigsRequest: _authorize_changes,
-    DescribeConfigsRequest: _authorize_descriptions,
+_AUTHORIZE: Final[dict[str, Callable[[Asker, MetadataImage, Any], Permitting]]] = {
+    "CreateTopicsRequest": _authorize_creations,
+    "DeleteTopicsRequest": _authorize_deletions,
+    "CreatePartitionsRequest": _authorize_growth,
+    "AlterConfigsRequest": _authorize_changes,
+    "IncrementalAlterConfigsRequest": _authorize_changes,
+    "DescribeConfigsRequest": _authorize_descriptions,
 }
+"""By the name of the request."""

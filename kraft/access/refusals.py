@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 from kraft.access.errors import ApiError
 from kraft.steps import Answering, made_of
 from metadata_log.serde import Message
-from metadata_log.types import NO_NODE
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_client_quotas import (
@@ -49,19 +48,6 @@ def refusal(request: Message, refused: ApiError) -> Answering:
     """The response to a request of any API that the controller decides, with this error."""
     made = REFUSALS[type(request)](request, refused.error, refused.text)
     return made if isinstance(made, Message) else (yield from made)
-
-
-def not_controller_error(leader_id: int) -> ApiError:
-    """The error of a controller that is not active; `leader_id` is the quorum's leader as far as known, or -1."""
-    text = "No controller appears to be active."
-    if leader_id != NO_NODE:
-        text = f"The active controller appears to be node {leader_id}."
-    return ApiError(Error.NOT_CONTROLLER, text)
-
-
-def refuse_envelope(error: Error) -> m.EnvelopeResponse:
-    """The response to the broker itself, which then retries, or turns to another controller."""
-    return m.EnvelopeResponse(error_code=error)
 
 
 def _of_resources(
@@ -234,7 +220,7 @@ REFUSALS: Final[dict[type[Message], Refuse]] = {
         error_code=error, error_message=text
     ),
     m.ElectLeadersRequest: _elections,
-    m.EnvelopeRequest: lambda _, error, text: refuse_envelope(error),
+    m.EnvelopeRequest: lambda _, error, text: m.EnvelopeResponse(error_code=error),
     m.ExpireDelegationTokenRequest: lambda _, error, text: m.ExpireDelegationTokenResponse(
         error_code=error, expiry_timestamp_ms=NEVER
     ),

@@ -136,6 +136,7 @@ class AdminClient:
         timeout_ms: int,
         longest_retry_ms: int = RETRY_MS,
         delays: Delays | None = None,
+        tokens: Iterator[int] | None = None,
     ) -> None:
         self._transport = transport
         self._bootstrap = tuple(bootstrap)
@@ -144,7 +145,7 @@ class AdminClient:
         self._longest_retry_ms = longest_retry_ms
         self._delays = delays
         self._tasks: trio.Nursery | None = None
-        self._tokens = count(1)
+        self._tokens = count(1) if tokens is None else tokens
         self._waiting: dict[int, _Waiting] = {}
         self._finding = trio.Lock()
         self._active: Endpoint | None = None
@@ -229,11 +230,11 @@ class AdminClient:
             RequestRefused: The controller refused the request.
             NoController: No controller answered in time.
         """
-        found, hint = await self._settled(message, answer, lambda found: (refusal(found),))
-        error, text = refusal(found)
+        reply, hint = await self._settled(message, answer, lambda reply: (refusal(reply),))
+        error, text = refusal(reply)
         if error is not Error.NONE:
             raise RequestRefused(error, text, hint=hint)
-        return found
+        return reply
 
     async def ask_about_each(self, message: Message, answer: type[M], verdicts: Callable[[M], Iterable[Verdict]]) -> M:
         """As `ask_active`, for a request with several items, each of which is granted or refused separately.
@@ -250,26 +251,26 @@ class AdminClient:
             SomeRefused: The controller refused some items.
             NoController: No controller answered in time.
         """
-        found, refused = await self.ask_for_verdicts(message, answer, verdicts)
+        reply, refused = await self.ask_for_verdicts(message, answer, verdicts)
         if refused:
             raise SomeRefused(refused)
-        return found
+        return reply
 
     async def ask_for_verdicts(
         self, message: Message, answer: type[M], verdicts: Callable[[M], Iterable[Verdict]]
     ) -> tuple[M, dict[str, RequestRefused]]:
         """As `ask_about_each`; returns the refused items, ordered by name, with the response."""
-        found, hint = await self._settled(
-            message, answer, lambda found: ((Error.of(code), text) for _, code, text in verdicts(found))
+        reply, hint = await self._settled(
+            message, answer, lambda reply: ((Error.of(code), text) for _, code, text in verdicts(reply))
         )
         refused = {
             name: RequestRefused(Error.of(code), text, name=name, hint=hint)
             for name, code, text in sorted(
-                verdicts(found), key=itemgetter(0)
+                verdicts(reply), key=itemgetter(0)
             )  # Kafka answers in the order of a hash map
             if code
         }
-        return found, refused
+        return reply, refused
 
     async def _settled(
         self, message: Message, answer: type[M], refusals: Callable[[M], Iterable[Refusal]]
@@ -295,8 +296,8 @@ class AdminClient:
                     return None
             return outcome
 
-        found = await self._in_time(attempt)
-        return found, _SENT_BEFORE if is_lost else None
+        reply = await self._in_time(attempt)
+        return reply, _SENT_BEFORE if is_lost else None
 
     async def ask(
         self, endpoint: Endpoint, message: Message, answer: type[M], *, timeout_ms: int = REQUEST_TIMEOUT_MS
@@ -442,6 +443,10 @@ class AdminClient:
         """The addresses to try: the given ones, then the discovered ones; the latest failed address comes last."""
         candidates = dict.fromkeys((*self._bootstrap, *self._known))
         return tuple(sorted(candidates, key=lambda endpoint: endpoint == self._failed))
+
+    def look_at(self, bootstrap: Sequence[Endpoint]) -> None:
+        """Search at these addresses from now on, and for the active controller anew."""
+        self._bootstrap, self._active = tuple(bootstrap), None
 
     def _forget(self, endpoint: Endpoint, why: str) -> None:
         """Note that this endpoint is unreachable or not the active controller's."""

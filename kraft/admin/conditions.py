@@ -169,13 +169,13 @@ async def conditions_without_leader(admin: AdminClient) -> tuple[Condition, ...]
 
 def once_each(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
     """One condition of each controller that is known by its id, of the address at which it answers, if there is one."""
-    found: dict[object, Condition] = {}
+    by_key: dict[object, Condition] = {}
     for one in conditions:
         key: object = one.endpoint if one.id == NO_NODE else one.id
-        before = found.get(key)
+        before = by_key.get(key)
         if before is None or (isinstance(before.report, str) and isinstance(one.report, EpochReport)):
-            found[key] = one
-    return tuple(found.values())
+            by_key[key] = one
+    return tuple(by_key.values())
 
 
 async def _ids_of(admin: AdminClient, endpoints: Sequence[Endpoint]) -> dict[Endpoint, int]:

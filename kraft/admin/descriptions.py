@@ -1,4 +1,4 @@
-"""What controllers report of a cluster and of its quorum (Kafka: `DescribeClusterResult`, `QuorumInfo`)."""
+"""Descriptions of a cluster and of its quorum, by controllers (Kafka: `DescribeClusterResult`, `QuorumInfo`)."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ async def controllers_of(
     deadline = trio.current_time() + timeout_ms / 1000
     async with open_admin(servers, transport=transport, timeout_ms=timeout_ms) as admin:
         while True:
-            found, failures, failed = await _ask_each(admin, protocol, timeout_ms)
-            if found:
-                return found
+            endpoints, failures, failed = await _ask_each(admin, protocol, timeout_ms)
+            if endpoints:
+                return endpoints
             is_silent = len(failed) == len(failures)
             if is_silent and (lasting := lasting_failure(failed)) is not None:
                 raise CannotConnect(lasting)
@@ -82,13 +82,13 @@ async def _ask_each(
         if error is not Error.NONE:
             failures.append(f"{server} answered {RequestRefused(error, text)}")
             continue
-        found = [
+        endpoints = [
             endpoint
             for voter in quorum_description(answer).voters
             for name, endpoint in voter.listeners
             if name not in PROTECTED_PROTOCOLS or name == protocol
         ]
-        if found:
-            return tuple(dict.fromkeys(found)), failures, failed
+        if endpoints:
+            return tuple(dict.fromkeys(endpoints)), failures, failed
         failures.append(f"{server} names no listener of a controller that {protocol} reaches")
     return (), failures, failed

@@ -21,6 +21,9 @@ class AdminError(Exception):
     def __init__(self, what: str, *, hint: str | None = None, cause: Cause | None = None) -> None:
         super().__init__(what)
         self.hint = hint
+        if hint is not None:
+            # What shows the error, shows what to do. The text stays without it, for those that show both apart.
+            self.add_note(f"hint: {hint}")
         self.cause = cause
 
 

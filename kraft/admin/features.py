@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from importlib.metadata import version
-from typing import Final
 
 from msgspec import Struct
 
@@ -13,8 +11,7 @@ from kraft.admin.client import AdminClient, Refusal
 from transport.protocol.errors import Error
 from transport.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from transport.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
-
-_NAME: Final = "trio-kraft"
+from transport.wire import SOFTWARE_NAME, SOFTWARE_VERSION
 
 
 class UpgradeType(IntEnum):
@@ -56,7 +53,7 @@ async def describe_features(admin: AdminClient) -> Features:
         RequestRefused: The controller refused the request.
         NoController: No controller answered in time.
     """
-    request = ApiVersionsRequest(client_software_name=_NAME, client_software_version=version(_NAME))
+    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
     answer = await admin.ask_active(request, ApiVersionsResponse, _describe_refusal)
     finalized = {each.name: each.max_version_level for each in answer.finalized_features}
     supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}

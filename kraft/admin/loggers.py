@@ -78,11 +78,11 @@ async def _ask(admin: AdminClient, node_id: int, request: Message, answer: type[
     A controller that has never had a leader describes no cluster. Then each of the given addresses gets the request,
     and only the right node accepts the id in the request.
     """
-    found = await _endpoints(admin, node_id)
+    endpoints = await _endpoints(admin, node_id)
     last: M | Failed | None = None
-    for endpoint in found:
+    for endpoint in endpoints:
         last = await admin.ask(endpoint, request, answer)
-        if not isinstance(last, Failed) and (len(found) == 1 or _is_addressee(last)):
+        if not isinstance(last, Failed) and (len(endpoints) == 1 or _is_addressee(last)):
             return last
     if isinstance(last, Failed):
         if last.cause in LASTING:

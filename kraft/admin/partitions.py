@@ -111,7 +111,7 @@ async def list_reassignments(admin: AdminClient) -> tuple[Reassignment, ...]:
     """
     request = ListPartitionReassignmentsRequest(timeout_ms=REQUEST_TIMEOUT_MS, topics=None)
     answer = await admin.ask_active(request, ListPartitionReassignmentsResponse, _list_refusal)
-    found = [
+    reassignments = [
         Reassignment(
             TopicPartition(topic.name, each.partition_index),
             tuple(each.replicas),
@@ -121,7 +121,7 @@ async def list_reassignments(admin: AdminClient) -> tuple[Reassignment, ...]:
         for topic in answer.topics
         for each in topic.partitions
     ]
-    return tuple(sorted(found, key=lambda one: one.of))
+    return tuple(sorted(reassignments, key=lambda one: one.of))
 
 
 async def elect_leaders(

@@ -80,19 +80,19 @@ async def add_voter(
     quorum = await admin.describe_quorum()
     if any(one.id == node_id and directory_id in (None, one.directory_id) for one in quorum.voters):
         raise AdminError(f"node {node_id} votes already", hint=_SEE)
-    found = directory_id or (await _observer(admin, node_id)).directory_id
+    directory = directory_id or (await _observer(admin, node_id)).directory_id
     address = endpoint or await _registered(admin, node_id, timeout_ms)
     listener = _listener(cluster, quorum) if endpoint is None else _default_listener(quorum)
     request = AddRaftVoterRequest(
         cluster_id=cluster.cluster_id,
         timeout_ms=timeout_ms,
         voter_id=node_id,
-        voter_directory_id=found,
+        voter_directory_id=directory,
         listeners=[Listener(listener, address.host, address.port)],
     )
     asked = admin.ask_active(request, AddRaftVoterResponse, _refusal)
-    await _changed(admin, asked, lambda now: (node_id, found) in _keys(now))
-    return AddedVoter(node_id, found, address)
+    await _changed(admin, asked, lambda now: (node_id, directory) in _keys(now))
+    return AddedVoter(node_id, directory, address)
 
 
 async def _observer(admin: AdminClient, node_id: int) -> ReplicaDescription:
@@ -155,13 +155,15 @@ async def remove_voter(
     """
     cluster = await admin.describe_cluster()
     quorum = await admin.describe_quorum()
-    found = directory_id or _only([one for one in quorum.voters if one.id == node_id], node_id, "no voter").directory_id
+    directory = (
+        directory_id or _only([one for one in quorum.voters if one.id == node_id], node_id, "no voter").directory_id
+    )
     if not force:
-        await _require_majority_without(admin, quorum, node_id, found)
-    request = RemoveRaftVoterRequest(cluster_id=cluster.cluster_id, voter_id=node_id, voter_directory_id=found)
+        await _require_majority_without(admin, quorum, node_id, directory)
+    request = RemoveRaftVoterRequest(cluster_id=cluster.cluster_id, voter_id=node_id, voter_directory_id=directory)
     asked = admin.ask_active(request, RemoveRaftVoterResponse, _refusal)
-    await _changed(admin, asked, lambda now: (node_id, found) not in _keys(now))
-    return found
+    await _changed(admin, asked, lambda now: (node_id, directory) not in _keys(now))
+    return directory
 
 
 async def _require_majority_without(
@@ -229,10 +231,10 @@ async def _changed(admin: AdminClient, asked: Awaitable[object], is_done: Callab
 
 def _fetching(replicas: tuple[ReplicaDescription, ...], node_id: int) -> ReplicaDescription:
     """The observer of this id that fetches; after an exchange of its disk, its former directory is listed, too."""
-    found = sorted((one for one in replicas if one.id == node_id), key=lambda one: one.last_fetch_ms)
-    if len(found) > 1 and found[-2].last_fetch_ms < found[-1].last_fetch_ms - SILENT_MS:
-        return found[-1]
-    return _only(found, node_id, "no observer")
+    candidates = sorted((one for one in replicas if one.id == node_id), key=lambda one: one.last_fetch_ms)
+    if len(candidates) > 1 and candidates[-2].last_fetch_ms < candidates[-1].last_fetch_ms - SILENT_MS:
+        return candidates[-1]
+    return _only(candidates, node_id, "no observer")
 
 
 def _only(found: Sequence[ReplicaDescription], node_id: int, what: str) -> ReplicaDescription:

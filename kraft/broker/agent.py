@@ -1,5 +1,7 @@
-"""What a broker does for the controllers, as one synchronous object: it follows the metadata log, registers, sends
-heartbeats, and tells its replicas what to lead and to follow (Kafka: `BrokerServer` with `BrokerMetadataPublisher`).
+"""The broker's side towards the controllers, as one synchronous object.
+
+It follows the metadata log, registers, sends heartbeats, and tells its replicas what to lead and to follow (Kafka:
+`BrokerServer` with `BrokerMetadataPublisher`).
 
 Time and answers are inputs, `poll` returns the requests; nothing here waits or draws random numbers.
 """
@@ -87,7 +89,7 @@ class BrokerReplicas(Protocol):
     def on_partition(
         self, key: PartitionKey, partition: Partition | None, now_ms: int, directory: Uuid | None = None
     ) -> None:
-        """A partition has changed; None if this broker has no online replica of the partition any more.
+        """Take the metadata of a changed partition; None if this broker has no online replica of it any more.
 
         `directory` is the log directory for a new replica.
         """
@@ -292,8 +294,8 @@ class BrokerAgent:
         if self.directories.is_lost(assigned):
             self.replicas.on_partition(key, None, now_ms)
             return
-        found = self.replicas.directory_of(key)
-        self.directories.place(key, assigned, is_told=self._knows_directories, found=found)
+        actual = self.replicas.directory_of(key)
+        self.directories.place(key, assigned, is_told=self._knows_directories, found=actual)
         self.replicas.on_partition(key, partition, now_ms, self.directories.directory_of(key))
 
     @property

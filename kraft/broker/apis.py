@@ -9,12 +9,6 @@ from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation
 from kraft.access.errors import ApiError
-from kraft.broker.groups import admin_handler, consumer_handler, members_handler, offsets_handler, streams_handler
-from kraft.broker.groups.admin_handler import GroupAdminHandler
-from kraft.broker.groups.consumer_handler import ConsumerGroupHandler
-from kraft.broker.groups.members_handler import MembersHandler
-from kraft.broker.groups.offsets_handler import OffsetsHandler
-from kraft.broker.groups.streams_handler import StreamsGroupHandler
 from kraft.broker.handling.steps import Handling, Result
 from kraft.broker.metadata import answers as metadata
 from kraft.broker.metadata.answers import MetadataHandler
@@ -28,9 +22,6 @@ from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler
 from kraft.broker.request.producers import DescribeProducersHandler, InitProducerIdHandler
-from kraft.broker.transactions import coordinator as transactions
-from kraft.broker.transactions.coordinator import TransactionsHandler
-from kraft.broker.transactions.offset_commits import TransactionOffsetsHandler
 from kraft.limits import METADATA_STEPS_PER_TURN, REQUEST_STEPS_PER_TURN
 from kraft.wire import Outcome, WireRequest
 from metadata_log.image import MetadataImage
@@ -42,6 +33,31 @@ LOGGED_IN: Final = frozenset(
     (ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN)
 )
 """Those of them for clients that have logged in, and not by a token (`KafkaApis.allowTokenRequests`)."""
+
+COORDINATED: Final = frozenset(
+    (
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DELETE_GROUPS,
+    )
+)
+"""The APIs of the coordinators of groups and transactions: the rows of `kraft.broker.coordinator_apis`."""
 
 Begin = Callable[[WireRequest, MetadataImage, int], Result | Handling[Result]]
 Refuse = Callable[[WireRequest, ApiError], Outcome | Handling[Outcome] | None]
@@ -69,15 +85,15 @@ class Api(Struct, frozen=True, kw_only=True):
     pauses: bool = True
     """Whether the steps of a further turn wait for a millisecond, in which others have their turns."""
     is_plain: bool = False
-    """Whether the handling only reads and changes partitions: then no room has anything to send but for a request that
-    waits for something else than partitions.
+    """Whether the handling only reads and changes partitions and groups: then no room has anything to send but for a
+    request that waits for something else than partitions.
     """
     unpacks: bool = False
     """Whether a request may have megabytes of records unpacked, so that few of the kind go on at a time."""
 
 
 class Rooms(Struct, frozen=True):
-    """What handles the requests of a broker, one room for each family."""
+    """The handlers of a broker's requests, one room for each family, but for those of the coordinators."""
 
     produce: ProduceHandler
     fetch: FetchHandler
@@ -88,19 +104,12 @@ class Rooms(Struct, frozen=True):
     markers: MarkersHandler
     producers: DescribeProducersHandler
     directories: DirectoriesHandler
-    members: MembersHandler
-    committed: OffsetsHandler
-    consumers: ConsumerGroupHandler
-    streams: StreamsGroupHandler
-    groups: GroupAdminHandler
-    transactions: TransactionsHandler
-    transaction_offsets: TransactionOffsetsHandler
     metadata: MetadataHandler
     forwarding: Forwarding
 
 
 def apis_of(rooms: Rooms) -> dict[int, Api]:
-    """The table."""
+    """The table, but for the coordinators."""
     one = rooms
     table: dict[ApiKey, Api] = {
         ApiKey.PRODUCE: Api(
@@ -128,41 +137,11 @@ def apis_of(rooms: Rooms) -> dict[int, Api]:
         ApiKey.WRITE_TXN_MARKERS: Api(
             begin=one.markers.begin, is_complete=one.markers.is_complete, end=one.markers.end
         ),
-        ApiKey.ADD_PARTITIONS_TO_TXN: Api(begin=one.transactions.add_partitions),
-        ApiKey.ADD_OFFSETS_TO_TXN: Api(begin=one.transactions.add_offsets),
-        ApiKey.TXN_OFFSET_COMMIT: Api(
-            begin=one.transaction_offsets.begin,
-            is_complete=one.transaction_offsets.is_complete,
-            end=one.transaction_offsets.end,
-        ),
-        ApiKey.END_TXN: Api(begin=one.transactions.end),
-        ApiKey.DESCRIBE_TRANSACTIONS: Api(begin=one.transactions.describe, refuse=transactions.refuse_describe),
-        ApiKey.LIST_TRANSACTIONS: Api(begin=one.transactions.list, refuse=transactions.refuse_list),
         ApiKey.DESCRIBE_PRODUCERS: Api(begin=one.producers.answer, refuse=refusals.refuse_producers),
         ApiKey.DESCRIBE_LOG_DIRS: Api(
             begin=one.directories.describe, refuse=refusals.refuse_log_dirs, needs=AclOperation.DESCRIBE
         ),
         ApiKey.ALTER_REPLICA_LOG_DIRS: Api(begin=one.directories.alter),
-        ApiKey.JOIN_GROUP: Api(begin=one.members.join, refuse=members_handler.refuse_join),
-        ApiKey.SYNC_GROUP: Api(begin=one.members.sync, refuse=members_handler.refuse_sync),
-        ApiKey.HEARTBEAT: Api(begin=one.members.heartbeat, refuse=members_handler.refuse_heartbeat),
-        ApiKey.LEAVE_GROUP: Api(begin=one.members.leave, refuse=members_handler.refuse_leave),
-        ApiKey.CONSUMER_GROUP_HEARTBEAT: Api(begin=one.consumers.heartbeat, refuse=consumer_handler.refuse_heartbeat),
-        ApiKey.CONSUMER_GROUP_DESCRIBE: Api(begin=one.consumers.describe, refuse=consumer_handler.refuse_describe),
-        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: Api(
-            begin=one.streams.update_topology, refuse=streams_handler.refuse_topology
-        ),
-        ApiKey.OFFSET_COMMIT: Api(begin=one.committed.commit, refuse=offsets_handler.refuse_commit),
-        ApiKey.OFFSET_FETCH: Api(
-            begin=one.committed.fetch,
-            is_complete=one.committed.is_fetched,
-            end=one.committed.end_fetch,
-            refuse=offsets_handler.refuse_fetch,
-        ),
-        ApiKey.OFFSET_DELETE: Api(begin=one.committed.delete, refuse=offsets_handler.refuse_delete),
-        ApiKey.DESCRIBE_GROUPS: Api(begin=one.groups.describe, refuse=admin_handler.refuse_describe),
-        ApiKey.LIST_GROUPS: Api(begin=one.groups.list, refuse=admin_handler.refuse_list),
-        ApiKey.DELETE_GROUPS: Api(begin=one.groups.delete, refuse=admin_handler.refuse_delete),
         ApiKey.METADATA: _read(one.metadata.topics, metadata.refuse_topics),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _read(one.metadata.topic_partitions, metadata.refuse_partitions),
         ApiKey.DESCRIBE_CLUSTER: _read(one.metadata.cluster, metadata.refuse),

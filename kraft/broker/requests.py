@@ -4,11 +4,12 @@ here (Kafka: `KafkaApis`, the purgatories of `ReplicaManager`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
+from functools import cached_property
 from itertools import islice
 from random import Random
 from types import GeneratorType
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import structs
 
@@ -17,18 +18,10 @@ from kraft.access.authorizer import AclOperation, AclResource, Denial
 from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
-from kraft.broker.apis import Api, Rooms, apis_of
-from kraft.broker.coordinator.partition import CoordinatorSettings
+from kraft.broker.apis import COORDINATED, Api, Rooms, apis_of
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
-from kraft.broker.groups.admin_handler import GroupAdminHandler
-from kraft.broker.groups.consumer.group import Counted
-from kraft.broker.groups.consumer_handler import ConsumerGroupHandler
-from kraft.broker.groups.members_handler import MembersHandler
-from kraft.broker.groups.offsets_handler import OffsetsHandler
-from kraft.broker.groups.shard import GroupShard
-from kraft.broker.groups.state import GroupsState
-from kraft.broker.groups.streams_handler import StreamsGroupHandler
-from kraft.broker.handling.coordinators import GROUP, TOPICS, TRANSACTION
+from kraft.broker.coordinator.settings import CoordinatorSettings
+from kraft.broker.handling.coordinators import GROUP, TOPICS, TRANSACTION, Counted
 from kraft.broker.handling.purgatory import EVERY_CHANGE, Purgatory
 from kraft.broker.handling.reply_keys import Channel, Creation, Forwarded, MarkersSent, Verification
 from kraft.broker.handling.rights import Rights
@@ -37,6 +30,7 @@ from kraft.broker.handling.steps import Handling, Result, Sender, Waiting
 from kraft.broker.metadata.answers import MetadataHandler
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.forwarding import Forwarding
+from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.delete_records import DeleteRecordsHandler
@@ -50,10 +44,6 @@ from kraft.broker.request.producers import DescribeProducersHandler, InitProduce
 from kraft.broker.request.quotas import ClientQuotas
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.request.verification import Verifier
-from kraft.broker.transactions.coordinator import TransactionsHandler
-from kraft.broker.transactions.marker_sender import MarkerSender
-from kraft.broker.transactions.offset_commits import TransactionOffsetsHandler
-from kraft.broker.transactions.shard import Transactions, TransactionShard
 from kraft.limits import ORPHANED_PRODUCES, UNPACKED_AT_ONCE, WAITING_PER_TURN
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, Send, WireRequest
 from metadata_log.image import MetadataImage
@@ -63,8 +53,16 @@ from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.inbound import ANONYMOUS
 
+if TYPE_CHECKING:
+    from kraft.broker.coordinator_apis import CoordinatorRooms
+    from kraft.broker.groups.shard import GroupShard
+    from kraft.broker.groups.state import GroupsState
+    from kraft.broker.transactions.marker_sender import MarkerSender
+    from kraft.broker.transactions.shard import Transactions, TransactionShard
+
 _AT_ONCE_MS: Final = 0
 """A deadline in the past: there is more to do now."""
+_NO_CHANGES: Final[Mapping[PartitionKey, int]] = {}
 
 
 class Requests:
@@ -97,14 +95,15 @@ class Requests:
         seed = rng.getrandbits(64)
         of_metadata, of_sessions = Random(seed), Random(rng.getrandbits(64))
         self._quotas = quotas = ClientQuotas(settings.quota_samples, settings.quota_window_ms)
-        guards = TransactionGuards()
-        verifier = Verifier(
+        self._settings = settings
+        self._guards = guards = TransactionGuards()
+        self._verifier = verifier = Verifier(
             settings.inter_broker_listener,
             settings.request_timeout_ms,
             settings.transactions.add_retry_ms,
             settings.transactions.add_retry_max_ms,
         )
-        ids = ProducerIds(settings.broker_id, settings.controller_timeout_ms)
+        self._ids = ids = ProducerIds(settings.broker_id, settings.controller_timeout_ms)
         creation = AutoCreation(settings, manager.hosting.report)
         forwarding = Forwarding(settings)
         groups = settings.groups
@@ -113,22 +112,19 @@ class Requests:
         self.groups: CoordinatorRuntime[GroupsState] = CoordinatorRuntime(
             TOPICS[GROUP],
             manager,
-            lambda _: GroupShard(groups, self.groups_counted, self._are_groups_full),
+            self._group_shard,
             CoordinatorSettings(write_timeout_ms=groups.commit_timeout_ms, codec=groups.compression_codec),
             Random(f"{seed}/groups"),
         )
         """The groups that this broker coordinates."""
-        transactions = settings.transactions
-        sender = self.markers = MarkerSender(settings.inter_broker_listener, settings.request_timeout_ms)
         self.transactions: CoordinatorRuntime[Transactions] = CoordinatorRuntime(
             TOPICS[TRANSACTION],
             manager,
-            lambda part: TransactionShard(part.number, part.leader_epoch, sender, transactions),
+            self._transaction_shard,
             CoordinatorSettings(write_timeout_ms=settings.request_timeout_ms, shares_batches=False),
             Random(f"{seed}/transactions"),
         )
         """The transactional ids that this broker coordinates."""
-        coordinator = TransactionsHandler(self.transactions, sender, ids, rights, transactions, groups.topic_partitions)
         self._runtimes: tuple[CoordinatorRuntime[Any], ...] = (self.groups, self.transactions)
         self._produce = ProduceHandler(manager, settings, rights, guards, verifier, quotas)
         self.rooms = Rooms(
@@ -137,31 +133,24 @@ class Requests:
             offsets=ListOffsetsHandler(manager, rights),
             epochs=EpochEndHandler(manager, rights),
             deletions=DeleteRecordsHandler(manager, rights),
-            producer_ids=InitProducerIdHandler(ids, rights, settings.request_timeout_ms, coordinator.initialize),
+            producer_ids=InitProducerIdHandler(ids, rights, settings.request_timeout_ms, self._initialize),
             markers=MarkersHandler(manager, rights, guards, settings.request_timeout_ms, self.groups),
             producers=DescribeProducersHandler(manager, rights),
             directories=DirectoriesHandler(manager, rights),
-            members=MembersHandler(self.groups, groups, rights),
-            committed=OffsetsHandler(self.groups, groups, rights),
-            consumers=ConsumerGroupHandler(self.groups, groups.consumer, rights),
-            streams=StreamsGroupHandler(is_enabled=groups.streams_are_enabled, rights=rights),
-            groups=GroupAdminHandler(self.groups, rights),
-            transactions=coordinator,
-            transaction_offsets=TransactionOffsetsHandler(self.groups, settings, rights, guards, verifier),
             metadata=MetadataHandler(settings, of_metadata, rights, creation),
             forwarding=forwarding,
         )
-        self.table = apis_of(self.rooms)
-        """What serves each API."""
-        self.apis: tuple[ApiKey, ...] = tuple(map(ApiKey, self.table))
+        self._table = apis_of(self.rooms)
+        """What serves each API; of the coordinators only once they are loaded."""
+        self._coordinators: CoordinatorRooms | None = None
+        self.apis: tuple[ApiKey, ...] = tuple(map(ApiKey, sorted({*self._table, *COORDINATED})))
         self._senders: dict[type, Sender] = {
             Verification: verifier,
             Channel: ids,
             Creation: creation,
             Forwarded: forwarding,
-            MarkersSent: coordinator,
         }
-        """Whom the reply to a request belongs to, by the type of its key."""
+        """Whom the reply to a request belongs to, by the type of its key. The coordinators load theirs."""
         self._waiting = Purgatory()
         self._senders_ms: int | None = None
         """When a sender has something; None if a request or a reply may have changed that since the last question."""
@@ -171,8 +160,58 @@ class Requests:
         """When they go on: other requests have their turns before."""
         self._turns = 0
 
+    def load_coordinators(self) -> CoordinatorRooms:
+        """Load what serves groups and transactions; a second call returns the same."""
+        if self._coordinators is None:
+            from kraft.broker.coordinator_apis import coordinator_apis_of, coordinator_rooms
+
+            self._coordinators = rooms = coordinator_rooms(
+                self._settings,
+                self.rights,
+                self.groups,
+                self.transactions,
+                sender=self.markers,
+                ids=self._ids,
+                guards=self._guards,
+                verifier=self._verifier,
+            )
+            self._table |= {int(key): api for key, api in coordinator_apis_of(rooms).items()}
+            self._senders[MarkersSent] = rooms.transactions
+            self._senders_ms = None
+        return self._coordinators
+
+    @cached_property
+    def markers(self) -> MarkerSender:
+        """What tells leaders how transactions have ended."""
+        from kraft.broker.transactions.marker_sender import MarkerSender
+
+        return MarkerSender(self._settings.inter_broker_listener, self._settings.request_timeout_ms)
+
+    @property
+    def table(self) -> dict[int, Api]:
+        """What serves each API."""
+        self.load_coordinators()
+        return self._table
+
+    def _group_shard(self, _: HostedPartition) -> GroupShard:
+        from kraft.broker.groups.shard import GroupShard
+
+        self.load_coordinators()
+        return GroupShard(self._settings.groups, self.groups_counted, self._are_groups_full)
+
+    def _transaction_shard(self, part: HostedPartition) -> TransactionShard:
+        from kraft.broker.transactions.shard import TransactionShard
+
+        self.load_coordinators()
+        return TransactionShard(part.number, part.leader_epoch, self.markers, self._settings.transactions)
+
+    def _initialize(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+        return self.load_coordinators().transactions.initialize(request, image, now_ms)
+
     def _are_groups_full(self) -> bool:
         """Whether the groups take so much memory that no new ones are accepted."""
+        from kraft.broker.groups.shard import GroupShard
+
         held = 0
         for one in self.groups.partitions.values():
             assert isinstance(one.shard, GroupShard), one.shard
@@ -193,12 +232,11 @@ class Requests:
         return bool(hosting.led or (hosting.changed and self._is_watching(hosting.changed)))
 
     def _is_watching(self, changed: dict[PartitionKey, int]) -> bool:
-        return self._waiting.is_watching(changed) or self._is_coordinating(changed)
-
-    def _is_coordinating(self, changed: dict[PartitionKey, int]) -> bool:
-        """Whether a coordinator waits for one of these changes."""
+        """Whether a request or a coordinator waits for one of these changes."""
+        if self._waiting.is_watching(changed):
+            return True
         for runtime in self._runtimes:  # noqa: SIM110 - each Produce and each Fetch asks, without a generator
-            if runtime.is_watching(changed):
+            if runtime.watched and not runtime.watched.keys().isdisjoint(changed):
                 return True
         return False
 
@@ -220,7 +258,10 @@ class Requests:
         if changed and not self._is_watching(changed):
             # What has changed before wakes nobody who waits only from now on.
             changed.clear()
-        api = self.table[request.api_key]
+        try:
+            api = self._table[request.api_key]
+        except KeyError:
+            api = self.table[request.api_key]
         refusal = self._refusal(api, request) if api.needs is not None or api.needs_login else None
         if refusal is not None:
             return self._failed(api, request, refusal, now_ms)
@@ -231,7 +272,7 @@ class Requests:
         return self._advance(api, request, result, now_ms)
 
     def _refusal(self, api: Api, request: WireRequest) -> ApiError | None:
-        """Why a client may not send a request at all."""
+        """The reason why a client may not send a request at all."""
         principal = request.principal
         if api.needs_login and (principal == ANONYMOUS or principal.is_token):
             return ApiError(Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
@@ -314,10 +355,9 @@ class Requests:
         """
         if image is not None and image is not self._image:
             self._use(image)
-        senders = self._senders.values()
         outcomes = self._go_on(now_ms) if now_ms >= self._long_ms else []
         waiting, hosting = self._waiting, self._manager.hosting
-        for sender in senders:
+        for sender in self._senders.values():
             waiting.wake_in_turn(sender.take_changes())
         if hosting.led:
             led = hosting.take_led()
@@ -325,22 +365,34 @@ class Requests:
                 runtime.on_leaders(led, now_ms)
         changes = hosting.take_changes()
         waiting.wake(changes)
-        for runtime in self._runtimes:
-            runtime.on_changes(changes, now_ms)
-            outcomes += runtime.due(now_ms)
-            waiting.wake_in_turn(runtime.take_changes())
+        self._coordinate(changes, outcomes, now_ms)
         yield from self._awake(outcomes, now_ms)
-        for sender in senders:
+        # A copy, because a sender may ask this broker itself, which then loads the coordinators and with them a sender.
+        for sender in tuple(self._senders.values()):
             yield from sender.due(self._image, broker_epoch, now_ms)
         self._senders_ms = None
 
     def poll_waiting(self, now_ms: int) -> list[Outcome]:
         """As `poll`, where `is_quiet` is true."""
         outcomes = self._go_on(now_ms) if now_ms >= self._long_ms else []
-        hosting = self._manager.hosting
-        if hosting.changed:
-            self._waiting.wake(hosting.take_changes())
+        changes = _NO_CHANGES
+        if self._manager.hosting.changed:
+            changes = self._manager.hosting.take_changes()
+            self._waiting.wake(changes)
+        self._coordinate(changes, outcomes, now_ms)
         return self._awake(outcomes, now_ms)
+
+    def _coordinate(self, changes: Mapping[PartitionKey, int], outcomes: list[Outcome], now_ms: int) -> None:
+        """Let the coordinators do what is due, and what waits for these changes."""
+        for runtime in self._runtimes:
+            if changes:
+                runtime.on_changes(changes, now_ms)
+            if now_ms >= runtime.next_ms:
+                outcomes += runtime.due(now_ms)
+                self._waiting.wake_in_turn(runtime.take_changes())
+                if runtime is self.transactions:
+                    # There may be markers to send.
+                    self._senders_ms = None
 
     def _awake(self, outcomes: list[Outcome], now_ms: int) -> list[Outcome]:
         """Add the outcomes of requests that a change has woken and completed, and of those out of time."""
@@ -348,7 +400,7 @@ class Requests:
         if now_ms < waiting.deadline_ms():
             return outcomes
         for one in waiting.take_woken(WAITING_PER_TURN):
-            api = self.table[one.request.api_key]
+            api = self._table[one.request.api_key]
             assert api.is_complete is not None, one
             if not api.is_plain:
                 self._senders_ms = None
@@ -358,7 +410,7 @@ class Requests:
                 if outcome is not None:
                     outcomes.append(outcome)
         for one in waiting.due(now_ms, WAITING_PER_TURN):
-            outcome = self._end(self.table[one.request.api_key], one, now_ms)
+            outcome = self._end(self._table[one.request.api_key], one, now_ms)
             if outcome is not None:
                 outcomes.append(outcome)
         return outcomes
@@ -384,9 +436,9 @@ class Requests:
     def forget(self, request_id: int) -> None:
         """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
         self._waiting.forget(request_id)
-        found = self._long.get(request_id)
-        if found is not None:
-            api, request, work = found
+        entry = self._long.get(request_id)
+        if entry is not None:
+            api, request, work = entry
             if request.api_key == ApiKey.PRODUCE and len(self._long) <= ORPHANED_PRODUCES:
                 self._long[request_id] = api, request, _without_wait(request, work)
             else:
@@ -411,22 +463,21 @@ class Requests:
 
     def deadline_ms(self) -> int:
         """When the next `poll` is due, in ms; `NEVER_MS` if nothing is."""
-        return min(self._waiting.deadline_ms(), self._long_ms, self._rooms_ms())
+        coordinators_ms = min(self.groups.next_ms, self.transactions.next_ms)
+        return min(self._waiting.deadline_ms(), self._long_ms, self._sending_ms(), coordinators_ms)
 
-    def _rooms_ms(self) -> int:
-        """When a sender or a coordinator has something."""
-        found = self._senders_ms
-        if found is None:
-            senders = [one.deadline_ms() for one in self._senders.values()]
-            found = self._senders_ms = min(*senders, *[one.deadline_ms() for one in self._runtimes])
-        return found
+    def _sending_ms(self) -> int:
+        """The time at which a sender has something to send, in ms."""
+        sending_ms = self._senders_ms
+        if sending_ms is None:
+            sending_ms = self._senders_ms = min([one.deadline_ms() for one in self._senders.values()])
+        return sending_ms
 
     def is_quiet(self, now_ms: int) -> bool:
-        """Whether only requests that wait, or take long, have something to do: then `poll_waiting` does it all."""
-        hosting = self._manager.hosting
-        if hosting.led or now_ms >= self._rooms_ms():
-            return False
-        return not (hosting.changed and self._is_coordinating(hosting.changed))
+        """Whether only requests that wait, or take long, and coordinators have something to do: then `poll_waiting`
+        does it all.
+        """
+        return not self._manager.hosting.led and now_ms < self._sending_ms()
 
 
 def _without_wait(request: WireRequest, work: Handling[Result]) -> Handling[Result]:

@@ -7,7 +7,7 @@ records, and calls `on_tick` when `deadline_ms` is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -27,6 +27,7 @@ from metadata_log.image.replaying import SnapshotReplay
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
+from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 
 Fetches = Callable[[FetchRequest, MetadataImage, int], FetchResponse]
@@ -38,12 +39,18 @@ class Unfenced(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """What the broker found in its log directories, for the log of the node."""
+    """The findings of the broker in its log directories, for the log of the node."""
 
     texts: tuple[str, ...]
 
 
-_FREQUENT: Final = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
+_FREQUENT: Final = frozenset(
+    (
+        *(ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.TXN_OFFSET_COMMIT),
+        *(ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP),
+        *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS),
+    )
+)
 """After most of these nothing is due: whatever they have moved says so itself, in `deadline_ms`."""
 
 
@@ -87,6 +94,9 @@ class BrokerServer:
         self._settled: ReplicaManager | None = None
         """The replicas, if the agent does at that time what they want."""
         self._applying: Applying | None = None
+        self._last_own = 0
+        self._own: dict[int, Hashable] = {}
+        """The requests of this broker to itself that wait, by id, with what their sender knows them by."""
 
     # Committed metadata
 
@@ -99,7 +109,7 @@ class BrokerServer:
         return list(decode_records(values))
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
-        """Each record was decoded."""
+        """Nothing to do: each record was decoded."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Replace the image by that of a snapshot, a portion in each turn; `apply_more` completes this."""
@@ -179,7 +189,7 @@ class BrokerServer:
         return self.requests is None or self.requests.may(operation, caller)
 
     def take_denials(self) -> Sequence[Denial]:
-        """What clients were denied since the last call."""
+        """Take the denials of clients since the last call."""
         requests = self.requests
         return requests.take_denials() if requests is not None and requests.rights.denials else ()
 
@@ -190,6 +200,9 @@ class BrokerServer:
         requests = self.requests
         if requests is None:
             return self.agent.deadline_ms()
+        if not requests.groups.next_ms:
+            # What groups want to write is gathered until the end of a burst.
+            return 0
         if self._is_to_look or requests.has_moved:
             return 0
         return min(requests.deadline_ms(), self._due_ms())
@@ -225,10 +238,11 @@ class BrokerServer:
         requests = self.requests
         if requests is not None and not self._is_to_look and now_ms < self._due_ms() and requests.is_quiet(now_ms):
             # The usual turn: records have come, or a follower has them.
-            return list(requests.poll_waiting(now_ms))
-        found = list(self._due(now_ms))
+            outcomes: list[Send | Outcome | Noted] = list(requests.poll_waiting(now_ms))
+            return list(self._for_others(requests, outcomes, now_ms)) if self._own else outcomes
+        effects = list(self._due(now_ms))
         self._agent_ms = None
-        return found
+        return effects
 
     def _due(self, now_ms: int) -> Iterator[Send | Outcome | Noted]:
         is_of_requests = self._has_moved or self._polled_image is not self.agent.image
@@ -244,9 +258,10 @@ class BrokerServer:
             for key, directory in manager.moves.take_wanted().items():
                 agent.directories.move(key, directory)
         if is_of_requests or not requests.is_quiet(now_ms):
-            yield from requests.poll(now_ms, agent.image, agent.lifecycle.epoch)
+            polled: Iterable[Send | Outcome] = requests.poll(now_ms, agent.image, agent.lifecycle.epoch)
         else:
-            yield from requests.poll_waiting(now_ms)
+            polled = requests.poll_waiting(now_ms)
+        yield from self._for_others(requests, polled, now_ms)
         yield from map(Noted, requests.failures.take())
         if manager is not None and manager.findings:
             yield Noted(Found(tuple(manager.findings)))
@@ -254,6 +269,47 @@ class BrokerServer:
         if not self._is_announced and not agent.lifecycle.is_fenced:
             self._is_announced = True
             yield Noted(Unfenced())
+
+    def _for_others(
+        self, requests: Requests, polled: Iterable[Send | Outcome | Noted], now_ms: int
+    ) -> Iterator[Send | Outcome | Noted]:
+        """The outputs that go to others. What this broker has to tell itself is handled here.
+
+        It leads a partition of a transaction that it coordinates as often as not. Kafka's broker asks itself over the
+        network, where a producer overtakes the end of its last transaction.
+        """
+        for one in polled:
+            if isinstance(one, Send):
+                if one.target is not None and one.target.node_id == self.agent.settings.broker_id:
+                    self._ask_own(requests, one, now_ms)
+                else:
+                    yield one
+            elif isinstance(one, Outcome) and one.request_id in self._own:
+                self._on_own(requests, one, now_ms)
+            else:
+                yield one
+
+    def _ask_own(self, requests: Requests, send: Send, now_ms: int) -> None:
+        """Handle a request of this broker to itself."""
+        api_key = send.message.__schema__.api_key
+        assert api_key is not None, send
+        self._last_own -= 1
+        request = WireRequest(
+            request_id=self._last_own,
+            api_key=api_key,
+            version=ALL_APIS[api_key].versions.highest,
+            message=send.message,
+            listener="",
+        )
+        self._own[request.request_id] = send.reply_to.key
+        outcome = requests.on_request(request, self.agent.image, now_ms)
+        if outcome is not None:
+            self._on_own(requests, outcome, now_ms)
+
+    def _on_own(self, requests: Requests, outcome: Outcome, now_ms: int) -> None:
+        """The outcome of such a request."""
+        message = outcome.message if isinstance(outcome, Answer) else None
+        requests.on_reply(self._own.pop(outcome.request_id), message, now_ms)
 
     # The end
 

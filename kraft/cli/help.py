@@ -51,10 +51,10 @@ def hint_for(failed: click.UsageError, words: Sequence[str]) -> str:
 
 def _name_like_an_option(failed: click.UsageError) -> str | None:
     """The typed word that is no option, if the command takes names and it may be one."""
-    found = _NO_SUCH_OPTION.fullmatch(failed.message)
+    match = _NO_SUCH_OPTION.fullmatch(failed.message)
     takes_names = failed.ctx is not None and any(isinstance(one, click.Argument) for one in failed.ctx.command.params)
-    is_like_a_name = found is not None and not found[1].startswith("--")
-    return found[1] if found is not None and is_like_a_name and takes_names else None
+    is_like_a_name = match is not None and not match[1].startswith("--")
+    return match[1] if match is not None and is_like_a_name and takes_names else None
 
 
 def _near(failed: click.UsageError, path: str) -> list[str]:
@@ -62,13 +62,13 @@ def _near(failed: click.UsageError, path: str) -> list[str]:
     context = failed.ctx
     if context is None:
         return []
-    if found := _NO_SUCH_COMMAND.fullmatch(failed.message):
+    if match := _NO_SUCH_COMMAND.fullmatch(failed.message):
         group = context.command
         known = group.list_commands(context) if isinstance(group, click.Group) else ()
-        return [f"{path} {name}" for name in nearest(found[1], known)]
-    if found := _NO_SUCH_OPTION.fullmatch(failed.message):
+        return [f"{path} {name}" for name in nearest(match[1], known)]
+    if match := _NO_SUCH_OPTION.fullmatch(failed.message):
         options = (one for one in context.command.params if isinstance(one, click.Option) and not one.hidden)
-        return nearest(found[1], (name for option in options for name in (*option.opts, *option.secondary_opts)))
+        return nearest(match[1], (name for option in options for name in (*option.opts, *option.secondary_opts)))
     return []
 
 

@@ -58,11 +58,11 @@ class _Line:
 
     def values(self, *names: str) -> list[str]:
         """The values of these options, in the order of the names."""
-        found = []
+        words = []
         for name in names:
             while (part := self._take(name)) is not None:
-                found += part[1:]
-        return found
+                words += part[1:]
+        return words
 
     def first(self, *names: str) -> str | None:
         """The first value of these options."""
@@ -118,8 +118,8 @@ def _unchanged(line: _Line) -> list[str]:
 
 def _by_flag(line: _Line, *names: str) -> list[str]:
     """A subcommand that is an option of Kafka's tool."""
-    if (found := line.action(names)) is not None:
-        return [found]
+    if (action := line.action(names)) is not None:
+        return [action]
     return next(([name] for name in names if line.flag(f"--{name}")), [])
 
 
@@ -184,8 +184,8 @@ def _entity(line: _Line) -> list[str]:
     kind, name = line.first("--entity-type"), line.first("--entity-name")
     is_default = line.flag("--entity-default", "--broker-defaults", "--user-defaults", "--client-defaults")
     for short in _SHORT:
-        if (found := line.first(f"--{short}")) is not None:
-            kind, name = f"{short}s" if short != "client-metrics" else short, found
+        if (value := line.first(f"--{short}")) is not None:
+            kind, name = f"{short}s" if short != "client-metrics" else short, value
     if kind is None:
         return ["broker", "default"] if is_default else []
     ours = _ENTITIES.get(kind, kind)

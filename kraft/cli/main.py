@@ -20,7 +20,7 @@ import click
 from kraft.cli.commands import COMMANDS
 from kraft.cli.help import format_help_of, help_of_bare_group, hint_for, what_is_wrong
 from kraft.config.errors import CommandFailed, ConfigError, UsageError
-from metadata_log.errors import MetadataLogError
+from metadata_log.errors import MetadataLogError, install_extra
 from metadata_log.printable import printable
 
 
@@ -132,11 +132,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if "--debug" in words:
             raise
         sys.exit(report(failed, words))
-    except BaseExceptionGroup as group:  # Ctrl-C may reach any task, and nurseries wrap it
-        if not group.subgroup(KeyboardInterrupt):
-            raise
-        click.echo("", err=True)
-        sys.exit(INTERRUPTED)
 
 
 def report(failed: Exception, words: Sequence[str] = ()) -> int:
@@ -175,7 +170,7 @@ def _explain(failed: Exception, words: Sequence[str]) -> tuple[str, str | None, 
         case ConfigError() | MetadataLogError():
             return str(failed), failed.hint, FAILED
         case ModuleNotFoundError() if extra := _EXTRAS.get((failed.name or "").partition(".")[0]):
-            return f"{failed.name} is not installed", f"This needs an extra: pip install 'trio-kraft[{extra}]'.", FAILED
+            return f"{failed.name} is not installed", f"This needs an extra: {install_extra(extra)}.", FAILED
         case OSError():
             return _system_error(failed), _SYSTEM_HINTS.get(failed.errno or 0), FAILED
         case AssertionError():

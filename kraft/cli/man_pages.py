@@ -44,15 +44,15 @@ def _pages(
 ) -> Iterator[tuple[str, str]]:
     below = _below(command, context)
     yield f"{'-'.join(path)}.{SECTION}", _page(command, context, path, tuple(below), version)
-    for name, found in below.items():
-        yield from _pages(found, click.Context(found, info_name=name, parent=context), (*path, name), version)
+    for name, subcommand in below.items():
+        yield from _pages(subcommand, click.Context(subcommand, info_name=name, parent=context), (*path, name), version)
 
 
 def _below(command: click.Command, context: click.Context) -> dict[str, click.Command]:
     if not isinstance(command, click.Group):
         return {}
-    found = ((name, command.get_command(context, name)) for name in command.list_commands(context))
-    return {name: one for name, one in found if one is not None and not one.hidden}
+    commands = ((name, command.get_command(context, name)) for name in command.list_commands(context))
+    return {name: one for name, one in commands if one is not None and not one.hidden}
 
 
 def _page(
@@ -78,9 +78,9 @@ def _page(
         lines += [".SH COMMANDS"]
         for name in below:
             assert isinstance(command, click.Group)
-            found = command.get_command(context, name)
-            assert found is not None
-            lines += [".TP", f".BR {escape(f'{title}-{name}')} ({SECTION})", escape(found.get_short_help_str(200))]
+            subcommand = command.get_command(context, name)
+            assert subcommand is not None
+            lines += [".TP", f".BR {escape(f'{title}-{name}')} ({SECTION})", escape(subcommand.get_short_help_str(200))]
     if examples:
         lines += [".SH EXAMPLES"]
         for one in examples:

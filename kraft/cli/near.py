@@ -20,8 +20,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     by_lower = {one.lower(): one for one in sorted(known)}
     close = [by_lower[one] for one in get_close_matches(name.lower(), by_lower, n=_MOST_NAMES, cutoff=0.6)]
     begin = [one for one in by_lower.values() if one.lower().startswith(name.lower())][:_MOST_NAMES]
-    found = list(dict.fromkeys((*close, *begin)))[:_MOST_NAMES]
-    return f"Did you mean {' or '.join(found)}?" if found else None
+    names = list(dict.fromkeys((*close, *begin)))[:_MOST_NAMES]
+    return f"Did you mean {' or '.join(names)}?" if names else None
 
 
 def unknown_topic(name: str, known: Iterable[str], *, hint: str | None = None) -> CommandFailed:
@@ -57,15 +57,15 @@ def end_words(offset: int, timestamp_ms: int | None) -> str:
 def type_names(asked: tuple[str, ...]) -> frozenset[str]:
     """The lower-case names of the requested record types, from names or numbers; `UsageError` for an unknown one."""
     known = [cls.__name__ for cls in (*RECORD_TYPES.values(), *CONTROL_RECORDS.values())]
-    found = set()
+    names = set()
     for each in asked:
         if each.isdecimal():
             cls = RECORD_TYPES.get(int(each))
-            found.add(cls.__name__.lower() if cls else f"record type {int(each)}")
+            names.add(cls.__name__.lower() if cls else f"record type {int(each)}")
         elif any(each.lower() == name.lower() for name in known):
-            found.add(each.lower())
+            names.add(each.lower())
         else:
             close = [name for name in known if each.lower() in name.lower()] or get_close_matches(each, known, n=1)
             hint = f"Did you mean {' or '.join(close)}?" if close else "Give a name such as TopicRecord, or a number."
             raise UsageError(f"there is no record type {each}", where="--type", hint=hint)
-    return frozenset(found)
+    return frozenset(names)

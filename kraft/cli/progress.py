@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 FIRST_AFTER_SECONDS: Final = 1.0
 
@@ -37,6 +37,10 @@ class LongJob:
             progress, task = self._shown
             progress.update(task, completed=self._done)
         elif time.monotonic() >= self._show_at:
+            # Most jobs end before their bar is due, or have no terminal.
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
             console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
             columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
             progress = Progress(*columns, console=console, transient=True)

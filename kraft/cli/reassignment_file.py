@@ -37,9 +37,9 @@ def read_targets(file: str) -> dict[tuple[str, int], list[int]]:
         content = msgspec.json.decode(Path(file).read_bytes(), type=_ReassignmentFile)
     except msgspec.DecodeError as bad:
         raise UsageError(f"this is no file of kafka-reassign-partitions: {bad}", where=file, hint=_HINT) from bad
-    found: dict[tuple[str, int], list[int]] = {}
+    targets: dict[tuple[str, int], list[int]] = {}
     for each in content.partitions:
-        if (each.topic, each.partition) in found:
+        if (each.topic, each.partition) in targets:
             raise UsageError(f"partition {each.topic}-{each.partition} is named twice", where=file)
         if any(directory != _ANY for directory in each.log_dirs):
             raise UsageError(
@@ -47,8 +47,8 @@ def read_targets(file: str) -> dict[tuple[str, int], list[int]]:
                 where=file,
                 hint="Brokers move replicas between their directories, not controllers: use kafka-reassign-partitions.",
             )
-        found[each.topic, each.partition] = each.replicas
-    return found
+        targets[each.topic, each.partition] = each.replicas
+    return targets
 
 
 def file_content(targets: Mapping[Partition, Sequence[int]]) -> str:

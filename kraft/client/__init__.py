@@ -1,12 +1,14 @@
 """A client of brokers: writes records to topics and reads them (Kafka: `KafkaProducer`, `KafkaConsumer`).
 
-async with open_client([Endpoint("127.0.0.1", 9092)]) as client:
-    async with client.producer("orders") as producer:
-        delivery = await producer.send(b"three apples", key=b"customer 7")
-        print((await delivery.wait()).offset)
-    async with client.consumer("orders") as consumer:
-        async for record in consumer:
-            print(record.offset, record.key, record.value)
+One record, written and read:
+
+    async with open_client([Endpoint("127.0.0.1", 9092)]) as client:
+        async with client.producer("orders") as producer:
+            delivery = await producer.send(b"three apples", key=b"customer 7")
+            print((await delivery.wait()).offset)
+        async with client.consumer("orders") as consumer:
+            async for record in consumer:
+                print(record.offset, record.key, record.value)
 """
 
 from kraft.client.client import (

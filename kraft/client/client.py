@@ -268,7 +268,7 @@ class Transaction:
         """Send a record, as `Producer.send` does, to any topic.
 
         Returns:
-            The delivery. Nobody has to wait for it: the commit waits for all records.
+            The delivery. Nobody has to wait for it; the commit waits for all records.
 
         Raises:
             ClientError: The transaction can only be aborted, or the producer cannot go on.
@@ -277,7 +277,7 @@ class Transaction:
         return await self._producer.add(self, topic, record)
 
     async def send_offsets(self, member: GroupConsumer, records: Iterable[ConsumedRecord]) -> None:
-        """Commit the offsets behind these records for the group of a member, together with the transaction.
+        """Commit the offsets after these records for the group of a member, together with the transaction.
 
         Args:
             member: The member, with `auto_commit=False` in its settings.
@@ -334,7 +334,8 @@ class TransactionalProducer:
             if not transaction.is_over:
                 await self.end(transaction, commits=True)
         except BaseException as failed:
-            if not transaction.is_over:
+            # A commit that is under way cannot become an abort, whether it was cancelled or the producer was fenced.
+            if not transaction.is_over and self._state.can_end:
                 # The cause of the abort says more than an error of the abort: the coordinator aborts in time anyway.
                 with trio.move_on_after(LEAVE_SECONDS, shield=True), suppress(ClientError):
                     await self.end(transaction, commits=False)
@@ -403,14 +404,14 @@ class Consumer:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """By partition the offset of the next record that the broker is asked for."""
+        """The offset of the next record that the broker is asked for, by partition."""
         return {number: one.offset for number, one in self._state.positions.items() if one.offset is not None}
 
     def take_notices(self) -> list[str]:
         """Take what the user should know, such as records that were deleted before they were read."""
-        found = list(self._state.notices)
+        notices = list(self._state.notices)
         self._state.notices.clear()
-        return found
+        return notices
 
     async def wait_until_placed(self) -> None:
         """Wait until the brokers have named the offset at which each partition begins.
@@ -430,18 +431,18 @@ class Consumer:
         Raises:
             ClientError: The consumer cannot go on, for example as no broker answers.
         """
-        while not (found := self._state.take_records()):
+        while not (records := self._state.take_records()):
             if self._state.is_done:
                 self._driver.check()
                 return ()
             await self._driver.wait_for_change()
         self._driver.wake()
-        return found
+        return records
 
     async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
         """Each record, in the order of its partition."""
-        while found := await self.batch():
-            for record in found:
+        while records := await self.batch():
+            for record in records:
                 yield record
 
 
@@ -483,20 +484,20 @@ class GroupConsumer:
         """
         self.finish(self._last)
         self._last = ()
-        while not (found := self._state.take_records()):
+        while not (records := self._state.take_records()):
             if self._state.is_done:
                 self._driver.check()
                 return ()
             await self._driver.wait_for_change()
-        self._last = found
+        self._last = records
         self._driver.wake()
-        return found
+        return records
 
     async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
         """Each record, in the order of its partition; it is finished when the next one is asked for."""
-        while found := await self.batch():
+        while records := await self.batch():
             self._last = ()
-            for record in found:
+            for record in records:
                 yield record
                 self.finish((record,))
 
@@ -550,12 +551,12 @@ class GroupConsumer:
         return self._state.paused
 
     def offsets_behind(self, records: Iterable[ConsumedRecord]) -> MemberOffsets:
-        """What a transaction commits when these records are done; raises `ClientError` without an assignment."""
+        """The offsets that a transaction commits when these records are done. Raises `ClientError` without one."""
         self._last = ()
         return self._state.offsets_behind(records)
 
     def on_committed(self, offsets: MemberOffsets) -> None:
-        """A transaction has committed these offsets."""
+        """Note the offsets that a transaction has committed."""
         self._state.on_committed(offsets)
 
     async def close(self) -> None:
@@ -600,7 +601,7 @@ class Client:
         return self._started_ms + int((trio.current_time() - self._started_s) * 1000)
 
     def deliver(self, thing: Inbound) -> None:
-        """The transport's callback."""
+        """Hand a reply or a failure of the transport to the question or the driver that waits for it."""
         if not isinstance(thing, Reply | Failed):
             return
         if (question := self._questions.pop(thing.token, None)) is not None:

@@ -87,7 +87,7 @@ class GroupDescription(Struct, frozen=True):
 
 
 class CommittedOffset(Struct, frozen=True):
-    """What a group has committed for a partition."""
+    """The offset that a group has committed for a partition."""
 
     offset: int
     leader_epoch: int
@@ -104,14 +104,14 @@ async def list_groups(
     """
     cluster = await ask.cluster(())
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-    found: dict[str, ListedGroup] = {}
+    listed: dict[str, ListedGroup] = {}
     for broker, endpoint in cluster.brokers.items():
         answer = await ask.ask_broker(endpoint, request, ListGroupsResponse, lambda answer: Error.of(answer.error_code))
         if answer.error_code:
             raise refused(f"the groups of broker {broker}", Error.of(answer.error_code))
         for one in answer.groups:
-            found[one.group_id] = ListedGroup(one.group_id, one.group_type, one.group_state, one.protocol_type)
-    return tuple(found[name] for name in sorted(found))
+            listed[one.group_id] = ListedGroup(one.group_id, one.group_type, one.group_state, one.protocol_type)
+    return tuple(listed[name] for name in sorted(listed))
 
 
 async def describe_group(ask: Questions, group: str) -> GroupDescription:
@@ -121,12 +121,12 @@ async def describe_group(ask: Questions, group: str) -> GroupDescription:
         ClientError: The coordinator did not answer in time, or refused.
     """
     try:
-        found = await _describe_consumer_group(ask, group)
+        description = await _describe_consumer_group(ask, group)
     except ClientError as failed:
         if failed.cause is not Cause.UNSUPPORTED_VERSION:
             raise
-        found = None  # brokers before 3.7 have only classic groups
-    return found or await _describe_classic_group(ask, group)
+        description = None  # brokers before 3.7 have only classic groups
+    return description or await _describe_classic_group(ask, group)
 
 
 async def _describe_consumer_group(ask: Questions, group: str) -> GroupDescription | None:
@@ -194,11 +194,11 @@ async def committed_offsets(ask: Questions, group: str, cluster: ClusterView) ->
     answer = await ask.ask_coordinator(
         KeyType.GROUP, group, request, OffsetFetchResponse, lambda answer: [one.error_code for one in answer.groups]
     )
-    [found] = answer.groups
-    if found.error_code:
-        raise refused(f"the offsets of group {group}", Error.of(found.error_code))
+    [committed] = answer.groups
+    if committed.error_code:
+        raise refused(f"the offsets of group {group}", Error.of(committed.error_code))
     offsets: dict[TopicPartition, CommittedOffset] = {}
-    for topic in found.topics:
+    for topic in committed.topics:
         name = cluster.name_of(topic.topic_id, topic.name)
         for one in topic.partitions:
             if name is not None and not one.error_code and one.committed_offset != NO_OFFSET:
@@ -232,8 +232,8 @@ async def list_offsets(
                 ],
             )
 
-        found = await ask.ask_leaders(some, message, ListOffsetsResponse, _offsets)
-        offsets |= {one: (error, NO_OFFSET if offset is None else offset) for one, (error, offset) in found.items()}
+        results = await ask.ask_leaders(some, message, ListOffsetsResponse, _offsets)
+        offsets |= {one: (error, NO_OFFSET if offset is None else offset) for one, (error, offset) in results.items()}
     return offsets
 
 
@@ -245,10 +245,10 @@ def _offsets(answer: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int,
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """The numbers of the partitions of each topic."""
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
-        found.setdefault(topic, []).append(number)
-    return found
+        numbers.setdefault(topic, []).append(number)
+    return numbers
 
 
 async def alter_offsets(

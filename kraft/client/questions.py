@@ -26,7 +26,7 @@ TopicPartition = tuple[str, int]
 
 
 class KeyType(IntEnum):
-    """What a coordinator coordinates (Kafka: `FindCoordinatorRequest.CoordinatorType`)."""
+    """The kinds of coordinators (Kafka: `FindCoordinatorRequest.CoordinatorType`)."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -93,8 +93,8 @@ class Questions:
         """The brokers, and these topics or all; a topic that does not exist is missing in the answer."""
         named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        found = await self.ask_any(request, MetadataResponse, lambda answer: Error.NONE)
-        brokers = {one.node_id: Endpoint(one.host, one.port) for one in found.brokers}
+        metadata = await self.ask_any(request, MetadataResponse, lambda answer: Error.NONE)
+        brokers = {one.node_id: Endpoint(one.host, one.port) for one in metadata.brokers}
         self._known = tuple(brokers.values())
         return ClusterView(
             brokers,
@@ -108,7 +108,7 @@ class Questions:
                     },
                     each.is_internal,
                 )
-                for each in found.topics
+                for each in metadata.topics
                 if not each.error_code or each.partitions
             },
         )
@@ -118,9 +118,9 @@ class Questions:
 
         async def attempt() -> M | None:
             for endpoint in dict.fromkeys((*self._known, *self._client.bootstrap)):
-                found = await self.ask(endpoint, message, answer)
-                if found is not None and not self._is_retriable(error_of(found), message):
-                    return found
+                reply = await self.ask(endpoint, message, answer)
+                if reply is not None and not self._is_retriable(error_of(reply), message):
+                    return reply
             return None
 
         return await self.in_time(attempt, "no broker answered")
@@ -131,8 +131,8 @@ class Questions:
         """The answer of one broker, without a retriable error."""
 
         async def attempt() -> M | None:
-            found = await self.ask(endpoint, message, answer)
-            return None if found is None or self._is_retriable(error_of(found), message) else found
+            reply = await self.ask(endpoint, message, answer)
+            return None if reply is None or self._is_retriable(error_of(reply), message) else reply
 
         return await self.in_time(attempt, f"{endpoint} did not answer")
 
@@ -154,17 +154,17 @@ class Questions:
 
         async def attempt() -> M | None:
             endpoint = await self._coordinator(kind, key)
-            found = None if endpoint is None else await self.ask(endpoint, message, answer)
-            if found is None or any(self._is_elsewhere(Error.of(code), key) for code in errors_of(found)):
+            reply = None if endpoint is None else await self.ask(endpoint, message, answer)
+            if reply is None or any(self._is_elsewhere(Error.of(code), key) for code in errors_of(reply)):
                 return None
-            return found
+            return reply
 
         return await self.in_time(attempt, f"no coordinator of {_NAMES[kind]} {key} answered")
 
     async def _coordinator(self, kind: KeyType, key: str) -> Endpoint | None:
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-        found = await self.ask_any(request, FindCoordinatorResponse, lambda _: Error.NONE)
-        [one] = found.coordinators
+        reply = await self.ask_any(request, FindCoordinatorResponse, lambda _: Error.NONE)
+        [one] = reply.coordinators
         error = Error.of(one.error_code)
         if error is Error.NONE:
             return Endpoint(one.host, one.port)
@@ -194,31 +194,31 @@ class Questions:
         A partition without a leader gets LEADER_NOT_AVAILABLE, and one that does not exist UNKNOWN_TOPIC_OR_PARTITION,
         as soon as the time is over or the error will not change.
         """
-        found: dict[TopicPartition, tuple[Error, T | None]] = {}
+        outcomes: dict[TopicPartition, tuple[Error, T | None]] = {}
 
         async def attempt() -> bool | None:
-            left = [one for one in partitions if one not in found or found[one][0] in NOT_LEADING]
+            left = [one for one in partitions if one not in outcomes or outcomes[one][0] in NOT_LEADING]
             view = await self.cluster({topic for topic, _ in left})
             by_leader: dict[int, list[TopicPartition]] = {}
             for one in left:
                 topic = view.topics.get(one[0])
                 if topic is None or one[1] not in topic.partitions:
-                    found[one] = Error.UNKNOWN_TOPIC_OR_PARTITION, None
+                    outcomes[one] = Error.UNKNOWN_TOPIC_OR_PARTITION, None
                 elif (leader := topic.partitions[one[1]].leader) == NO_NODE or leader not in view.brokers:
-                    found[one] = Error.LEADER_NOT_AVAILABLE, None
+                    outcomes[one] = Error.LEADER_NOT_AVAILABLE, None
                 else:
                     by_leader.setdefault(leader, []).append(one)
             for leader, own in by_leader.items():
                 for one in own:
-                    found[one] = Error.LEADER_NOT_AVAILABLE, None
+                    outcomes[one] = Error.LEADER_NOT_AVAILABLE, None
                 reply = await self.ask(view.brokers[leader], message(own), answer)
                 for one, code, result in [] if reply is None else results(reply):
-                    found[one] = Error.of(code), result
-            return None if any(error in NOT_LEADING for error, _ in found.values()) else True
+                    outcomes[one] = Error.of(code), result
+            return None if any(error in NOT_LEADING for error, _ in outcomes.values()) else True
 
         with trio.move_on_after(self._timeout_ms / 1000):
             await self._repeated(attempt)
-        return {one: found.get(one, (Error.LEADER_NOT_AVAILABLE, None)) for one in partitions}
+        return {one: outcomes.get(one, (Error.LEADER_NOT_AVAILABLE, None)) for one in partitions}
 
     async def in_time(self, attempt: Callable[[], Awaitable[T | None]], what: str) -> T:
         """The first result that is not None; raises `ClientError` after the time-out."""

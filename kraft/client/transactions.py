@@ -69,18 +69,18 @@ async def list_transactions(
     request = ListTransactionsRequest(
         state_filters=list(states), producer_id_filters=list(producer_ids), duration_filter=older_than_ms
     )
-    found: list[ListedTransaction] = []
+    listed: list[ListedTransaction] = []
     for broker, endpoint in sorted(cluster.brokers.items()):
         answer = await ask.ask_broker(
             endpoint, request, ListTransactionsResponse, lambda answer: Error.of(answer.error_code)
         )
         if answer.error_code:
             raise refused(f"the transactions of broker {broker}", Error.of(answer.error_code))
-        found += [
+        listed += [
             ListedTransaction(one.transactional_id, broker, one.producer_id, one.transaction_state)
             for one in answer.transaction_states
         ]
-    return tuple(sorted(found, key=lambda one: one.transactional_id))
+    return tuple(sorted(listed, key=lambda one: one.transactional_id))
 
 
 async def describe_transaction(ask: Questions, transactional_id: str) -> TransactionState | None:
@@ -115,8 +115,8 @@ async def describe_producers(
             topics=[TopicRequest(topic, sorted(numbers)) for topic, numbers in by_topic(own).items()]
         )
 
-    found = await ask.ask_leaders(partitions, message, DescribeProducersResponse, _producers)
-    return {one: (error, producers or []) for one, (error, producers) in found.items()}
+    results = await ask.ask_leaders(partitions, message, DescribeProducersResponse, _producers)
+    return {one: (error, producers or []) for one, (error, producers) in results.items()}
 
 
 def _producers(answer: DescribeProducersResponse) -> Iterable[tuple[TopicPartition, int, list[ProducerState]]]:
@@ -154,8 +154,8 @@ async def find_hanging(
     listed = await list_transactions(ask, producer_ids=sorted({one.producer.producer_id for one in old}))
     known: dict[int, TransactionState] = {}
     for each in listed:
-        if (found := await describe_transaction(ask, each.transactional_id)) is not None:
-            known[found.producer_id] = found
+        if (transaction := await describe_transaction(ask, each.transactional_id)) is not None:
+            known[transaction.producer_id] = transaction
     return tuple(one for one in old if not _is_at_its_coordinator(one, known.get(one.producer.producer_id)))
 
 
@@ -185,10 +185,10 @@ async def abort_transaction(
 
     def results(answer: WriteTxnMarkersResponse) -> Iterable[tuple[TopicPartition, int, None]]:
         for each in answer.markers:
-            for found in each.topics:
-                for one in found.partitions:
-                    yield (found.name, one.partition_index), one.error_code, None
+            for of_topic in each.topics:
+                for one in of_topic.partitions:
+                    yield (of_topic.name, one.partition_index), one.error_code, None
 
     request = WriteTxnMarkersRequest(markers=[marker])
-    found = await ask.ask_leaders([partition], lambda own: request, WriteTxnMarkersResponse, results)
-    return found[partition][0]
+    outcomes = await ask.ask_leaders([partition], lambda own: request, WriteTxnMarkersResponse, results)
+    return outcomes[partition][0]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         split_list,
     )
     from kraft.config.config import Config, FormatConfig
+    from kraft.config.embedded import NodeSettings, Sasl, Tls
     from kraft.config.errors import ConfigError, UsageError
     from kraft.config.keys import configuration_table
 else:
@@ -27,7 +28,10 @@ else:
         "ConfigError": "kraft.config.errors",
         "FormatConfig": "kraft.config.config",
         "ListenerSpec": "kraft.config.addresses",
+        "NodeSettings": "kraft.config.embedded",
         "QuorumVoter": "kraft.config.addresses",
+        "Sasl": "kraft.config.embedded",
+        "Tls": "kraft.config.embedded",
         "UsageError": "kraft.config.errors",
         "configuration_table": "kraft.config.keys",
         "join_host_port": "kraft.config.addresses",
@@ -35,7 +39,7 @@ else:
         "parse_listener": "kraft.config.addresses",
         "split_list": "kraft.config.addresses",
     }
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = [
@@ -44,7 +48,10 @@ __all__ = [
     "ConfigError",
     "FormatConfig",
     "ListenerSpec",
+    "NodeSettings",
     "QuorumVoter",
+    "Sasl",
+    "Tls",
     "UsageError",
     "configuration_table",
     "join_host_port",

@@ -177,7 +177,7 @@ def _check_cordoned(reader: SettingsReader) -> None:
 
 
 def _check_coordinators(reader: SettingsReader) -> None:
-    """What Kafka's coordinators refuse, which this software does not have."""
+    """Refuse the settings that Kafka's coordinators refuse, though this software lacks what they configure."""
     key = "group.coordinator.rebalance.protocols"
     if key in reader.settings and "classic" not in split_list(reader.settings[key].value):
         raise reader.bad(key, "classic is missing", hint="Kafka cannot be without the protocol classic.")
@@ -192,7 +192,7 @@ def _check_coordinators(reader: SettingsReader) -> None:
 
 
 def deprecated(reader: SettingsReader, *, roles: Sequence[str]) -> Iterator[str]:
-    """A warning for each setting of the file that Kafka will not take, or not take here, in a release to come."""
+    """A warning for each setting of the file that a later release of Kafka refuses, at all or for these roles."""
     for key, why in _DEPRECATED.items():
         is_last = key != "broker.id" or "node.id" not in reader.settings
         is_here = key not in _OF_CONTROLLERS or CONTROLLER not in roles
@@ -201,7 +201,7 @@ def deprecated(reader: SettingsReader, *, roles: Sequence[str]) -> Iterator[str]
 
 
 def refused_by_kafka_alone(reader: SettingsReader, listeners: tuple[ListenerSpec, ...]) -> Iterator[ConfigError]:
-    """What this software reads and Apache Kafka refuses, in a file that passes the other checks.
+    """Find settings that this software accepts and Apache Kafka refuses, in a file that passes the other checks.
 
     `listeners` are those of the node, with their protocols.
     """

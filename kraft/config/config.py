@@ -16,12 +16,11 @@ from kraft.config.errors import ConfigError
 from kraft.config.group_settings import GroupConfig, read_groups
 from kraft.config.keys import NUMBERS, TEXTS
 from kraft.config.listener_settings import (
-    name_inter_broker_listener,
     read_advertised_listeners,
     read_controller_listener_names,
+    read_destinations,
     read_inter_broker_listener,
     read_listeners,
-    read_node_sasl,
     read_node_tls,
 )
 from kraft.config.metrics_settings import DIALECTS, read_metrics_dialect, read_metrics_listener
@@ -36,7 +35,7 @@ from kraft.config.node_settings import (
 )
 from kraft.config.properties import Setting, read_properties
 from kraft.config.providers import resolve_references
-from kraft.config.sasl_settings import SaslSettings
+from kraft.config.sasl_settings import SaslSettings, read_sasl
 from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import ConfigTls
 from kraft.config.transaction_settings import TransactionConfig, read_transactions
@@ -49,7 +48,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     Each field holds the setting that `docs/configuration.md` describes. `listeners` and `advertised_listeners` are in
     the order of `controller_listener_names`. A broker alone has no controller listeners; its listeners are in the order
-    of the file, with both roles behind those of the controller. An advertised listener with an empty host has the host
+    of the file, with both roles after those of the controller. An advertised listener with an empty host has the host
     name of the machine.
     """
 
@@ -258,7 +257,7 @@ class FormatConfig(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What a node makes of a properties file. Each error names the setting, its value and what is allowed."""
+    """The errors of a properties file. Each names the setting, its value and what is allowed."""
 
     refused: ConfigError | None = None
     """Why this software does not start with the file. Apache Kafka does not start, either, or fails later."""
@@ -282,7 +281,7 @@ def judged(settings: Mapping[str, Setting], source: str) -> Verdict:
         listeners = read_listeners(reader, names, roles)
         check_settings(reader, listeners, roles=roles)
         read_advertised_listeners(reader, listeners, names, _own_voter(voters, node_id))
-        name_inter_broker_listener(reader, listeners, names, roles)
+        read_inter_broker_listener(reader, listeners, names, roles)
     except ConfigError as refused:
         return Verdict(refused=refused)
     not_for_kafka = tuple(refused_by_kafka_alone(reader, listeners))
@@ -306,6 +305,8 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
     log_dirs = read_log_dirs(reader)
     check_settings(reader, listeners, roles=roles)
     check_refused(reader)
+    inter_broker = read_inter_broker_listener(reader, listeners, names, roles)
+    destinations = read_destinations(reader, listeners, names, inter_broker)
     return Config(
         node_id=node_id,
         process_roles=roles,
@@ -315,9 +316,9 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         listeners=listeners,
         controller_listener_names=names,
         advertised_listeners=read_advertised_listeners(reader, listeners, names, _own_voter(voters, node_id)),
-        inter_broker_listener=read_inter_broker_listener(reader, listeners, names, roles),
-        tls=read_node_tls(reader, listeners, names),
-        sasl=read_node_sasl(reader, listeners, names),
+        inter_broker_listener=inter_broker,
+        tls=read_node_tls(reader, listeners, destinations),
+        sasl=read_sasl(reader, listeners, destinations),
         controlled_shutdown=reader.flag("controlled.shutdown.enable"),
         auto_create_topics=reader.flag("auto.create.topics.enable"),
         deletes_topics=reader.flag("delete.topic.enable"),

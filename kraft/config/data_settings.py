@@ -28,7 +28,7 @@ _KEYS: Final = {
 
 
 class DataConfig(Struct, frozen=True, kw_only=True):
-    """What only a broker with data reads; the defaults are Kafka's."""
+    """The settings that only a broker with data reads; the defaults are Kafka's."""
 
     has_cleaner: bool = True
     cleaner_bytes: int = 128 << 20
@@ -51,8 +51,8 @@ class DataConfig(Struct, frozen=True, kw_only=True):
 
 def read_data(reader: SettingsReader) -> DataConfig:
     """The settings in the file; raises `ConfigError` for a value that Kafka refuses, and for an unknown selector."""
-    found = reader.given(_KEYS)
+    values = reader.given(_KEYS)
     selector = reader.value(_SELECTOR) if _SELECTOR in reader.settings else ""
     if selector not in ("", RACK_AWARE):
         raise reader.bad(_SELECTOR, f"{selector} is not known", hint=f"Allowed: {RACK_AWARE}, or none.")
-    return DataConfig(prefers_rack_of_client=selector == RACK_AWARE, **found)
+    return DataConfig(prefers_rack_of_client=selector == RACK_AWARE, **values)

@@ -62,7 +62,7 @@ class Definition(Struct, frozen=True, kw_only=True):
 
     @property
     def allowed(self) -> str:
-        """What the setting may be, as a text."""
+        """The values that are allowed, as a text."""
         match self.type:
             case "BOOLEAN":
                 return "true or false"
@@ -84,10 +84,10 @@ class Definition(Struct, frozen=True, kw_only=True):
 
 def whole_number(text: str, bits: int = 64) -> int | None:
     """The number in a text, as Java parses it; None if the text is not a number or exceeds so many bits."""
-    found = _WHOLE.fullmatch(text)
-    if found is None:
+    match = _WHOLE.fullmatch(text)
+    if match is None:
         return None
-    number = int(found[1] + (found[2] or "0"))
+    number = int(match[1] + (match[2] or "0"))
     return number if -(1 << (bits - 1)) <= number < 1 << (bits - 1) else None
 
 
@@ -152,23 +152,23 @@ def _text(key: Definition, word: str) -> str:
     return word
 
 
-def _list(key: Definition, found: tuple[str, ...]) -> tuple[str, ...]:
+def _list(key: Definition, entries: tuple[str, ...]) -> tuple[str, ...]:
     if key.limits.startswith(_DISTINCT):
-        found = tuple(dict.fromkeys(found))
-    if not found and not key.may_be_empty:
+        entries = tuple(dict.fromkeys(entries))
+    if not entries and not key.may_be_empty:
         valid = f"[{', '.join(key.words)}]" if key.words else "any non-empty value"
         raise BadValue(f"Configuration '{key.name}' must not be empty. Valid values include: {valid}")
     if key.limits == _REPLICAS:
-        if "".join(found) != "*" and not all(_THROTTLED.fullmatch(entry) for entry in found if entry):
+        if "".join(entries) != "*" and not all(_THROTTLED.fullmatch(entry) for entry in entries if entry):
             why = f"{key.name} must be the literal '*' or a list of replicas in the following format: "
-            raise _bad(key, f"[{', '.join(found)}]", why + "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
-        return found
-    for entry in found:
+            raise _bad(key, f"[{', '.join(entries)}]", why + "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
+        return entries
+    for entry in entries:
         if not entry:
             raise BadValue(f"Configuration '{key.name}' values must not be empty.")
         if key.words and entry not in key.words:
             raise _bad(key, entry, f"String must be one of: {', '.join(key.words)}")
-    return found
+    return entries
 
 
 def _definitions(kind: str) -> Iterator[Definition]:

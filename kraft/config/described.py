@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.config.definitions import NODE
-from kraft.config.kafka_keys import DYNAMIC_FOR_ALL, KAFKA_DYNAMIC, why_unusable
+from kraft.config.kafka_keys import DYNAMIC_FOR_ALL, KAFKA_DYNAMIC, READ, why_unusable
 from kraft.config.keys import NUMBERS, TEXTS
 
 _INTERNAL: Final = "internal."
@@ -49,8 +49,8 @@ class DescribedSetting(Struct, frozen=True):
 def described_settings(
     settings: Mapping[str, str], *, provided: Collection[str] = frozenset()
 ) -> Iterator[DescribedSetting]:
-    """Every setting that this software reads, and every other one of the file. `settings` are those of the file;
-    `provided` names those with values of config providers, which are sensitive.
+    """Every setting of Kafka that this software reads, and every other one of the file. `settings` are those of the
+    file; `provided` names those with values of config providers, which are sensitive.
     """
     for name, text in TEXTS.items():
         if name not in _OF_AUTHORIZER and not name.startswith(_OWN):
@@ -59,6 +59,9 @@ def described_settings(
         is_shown = name in settings or name not in _ONLY_IF_SET
         if is_shown and not name.startswith(_INTERNAL) and name not in _INTERNAL_TOO:
             yield _described(settings, name, str(number.default), provided)
+    for name, key in NODE.items():
+        if name in READ and name not in settings and name not in TEXTS and name not in NUMBERS and not key.is_internal:
+            yield _described(settings, name, key.default, provided)
     for name in settings:
         if (name not in TEXTS or name in _OF_AUTHORIZER) and name not in NUMBERS and not name.startswith(_INTERNAL):
             yield _described(settings, name, None, provided)

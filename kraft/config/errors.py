@@ -1,4 +1,4 @@
-"""What a command reports: errors of the user in a configuration or on the command line, and failures."""
+"""The errors that commands report: mistakes of the user in a configuration or on the command line, and failures."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ class _UserError(Exception):
         self.what = what
         self.where = where
         self.hint = hint
+        if hint is not None:
+            # What shows the error, shows what to do. The text stays without it, for those that show both apart.
+            self.add_note(f"hint: {hint}")
 
     def __str__(self) -> str:
         return f"{self.what} ({self.where})" if self.where else self.what

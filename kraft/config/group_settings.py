@@ -59,7 +59,7 @@ _CODEC: Final = "offsets.topic.compression.codec"
 
 
 class ConsumerGroupConfig(Struct, frozen=True, kw_only=True):
-    """What a coordinator of consumer groups (KIP-848) reads; the defaults are Kafka's."""
+    """The settings of consumer groups (KIP-848); the defaults are Kafka's."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5000
@@ -75,7 +75,7 @@ class ConsumerGroupConfig(Struct, frozen=True, kw_only=True):
 
 
 class GroupConfig(Struct, frozen=True, kw_only=True):
-    """What a group coordinator reads; the defaults are Kafka's."""
+    """The settings of a group coordinator; the defaults are Kafka's."""
 
     topic_partitions: int = 50
     topic_replication_factor: int = 3
@@ -99,10 +99,10 @@ class GroupConfig(Struct, frozen=True, kw_only=True):
 
 def read_groups(reader: SettingsReader) -> GroupConfig:
     """The settings in the file; raises `ConfigError` for a value that Kafka refuses."""
-    found = reader.given(_KEYS)
-    if not 0 <= found.get("compression_codec", 0) < _CODECS:
+    values = reader.given(_KEYS)
+    if not 0 <= values.get("compression_codec", 0) < _CODECS:
         raise reader.bad(_CODEC, "there is no such codec", hint="Allowed: 0 (none) to 4 (zstd).")
-    return GroupConfig(**found, consumer=_read_consumer(reader), streams_are_enabled=_has_protocol(reader, "streams"))
+    return GroupConfig(**values, consumer=_read_consumer(reader), streams_are_enabled=_has_protocol(reader, "streams"))
 
 
 def _has_protocol(reader: SettingsReader, name: str) -> bool:
@@ -114,18 +114,18 @@ def _has_protocol(reader: SettingsReader, name: str) -> bool:
 
 
 def _read_consumer(reader: SettingsReader) -> ConsumerGroupConfig:
-    found = reader.given(_CONSUMER_KEYS)
-    if "migration_policy" in found:
-        found["migration_policy"] = found["migration_policy"].lower()
-    if "assignors" in found:
-        found["assignors"] = tuple(found["assignors"])
-        if unknown := [one for one in found["assignors"] if one not in ASSIGNORS]:
+    given = reader.given(_CONSUMER_KEYS)
+    if "migration_policy" in given:
+        given["migration_policy"] = given["migration_policy"].lower()
+    if "assignors" in given:
+        given["assignors"] = tuple(given["assignors"])
+        if unknown := [one for one in given["assignors"] if one not in ASSIGNORS]:
             key = _CONSUMER_KEYS["assignors"]
             raise reader.bad(key, f"there is no assignor {unknown[0]}", hint=f"There are {', '.join(ASSIGNORS)}.")
-    found["is_enabled"] = _has_protocol(reader, "consumer")
+    given["is_enabled"] = _has_protocol(reader, "consumer")
     for bounded in _BOUNDED:
         values: list[Any] = [reader.value(key) if key in reader.settings else usual for key, usual in bounded]
         if not values[1] <= values[0] <= values[2]:
             (key, _), (least, _), (most, _) = bounded
             raise reader.bad(key, f"it is not between {least} ({values[1]}) and {most} ({values[2]})")
-    return ConsumerGroupConfig(**found)
+    return ConsumerGroupConfig(**given)

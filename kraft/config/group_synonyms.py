@@ -12,11 +12,19 @@ _NAMES: Final = {key: f"group.{_OTHERWISE.get(key, key)}" for key in GROUP}
 
 
 def group_synonym(key: str) -> str:
-    """What a setting of groups is called on nodes; its own name, if no setting of nodes stands behind it."""
+    """The name on nodes of a setting of groups; its own name, if nodes have no such setting."""
     name = _NAMES[key]
     return name if name in NODE else key
 
 
+def group_bounds(key: str) -> tuple[str | None, str | None]:
+    """The settings of nodes that bound a setting of groups from below and above."""
+    kind, _, what = key.partition(".")
+    what = what.removeprefix("num.")
+    least, most = f"group.{kind}.min.{what}", f"group.{kind}.max.{what}"
+    return least if least in NODE else None, most if most in NODE else None
+
+
 def value_of_node(key: str, settings: Mapping[str, str]) -> str:
-    """What a node sets, or the default."""
+    """The value that a node sets, or the default."""
     return settings.get(key, NODE[key].default or "")

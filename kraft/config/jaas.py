@@ -107,7 +107,7 @@ class _Tokens:
             return _Token(first, is_word=False)
         start = self._at
         if first in _DIGITS_FIRST:
-            # A number is no word; the rest behind the number is a token of its own.
+            # A number is no word; the rest after the number is a token of its own.
             while self._at < len(text) and text[self._at] in _DIGITS_FIRST:
                 self._at += 1
             return _Token(text[start : self._at], is_word=False)
@@ -122,7 +122,7 @@ class _Tokens:
             if text[self._at] <= " ":
                 self._at += 1
             elif text.startswith("//", self._at):
-                end = min((found for mark in "\r\n" if (found := text.find(mark, self._at)) >= 0), default=len(text))
+                end = min((at for mark in "\r\n" if (at := text.find(mark, self._at)) >= 0), default=len(text))
                 self._at = end
             elif text.startswith("/*", self._at):
                 end = text.find("*/", self._at + 2)
@@ -133,17 +133,17 @@ class _Tokens:
     def _quoted(self, mark: str) -> _Token:
         """A quoted text. As in Java, the text also ends at the end of the line."""
         text = self._text
-        found: list[str] = []
+        characters: list[str] = []
         self._at += 1
         while self._at < len(text) and text[self._at] not in (mark, "\r", "\n"):
             character = text[self._at]
             self._at += 1
             if character == "\\" and self._at < len(text):
                 character = self._escaped()
-            found.append(character)
+            characters.append(character)
         if self._at < len(text) and text[self._at] == mark:
             self._at += 1
-        return _Token("".join(found), is_word=True)
+        return _Token("".join(characters), is_word=True)
 
     def _escaped(self) -> str:
         text = self._text

@@ -21,24 +21,36 @@ controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms 
 controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
 controller.quorum.retry.backoff.ms controller.quorum.voters cordoned.log.dirs default.replication.factor
 delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.max.lifetime.ms
-group.consumer.assignment.interval.ms group.consumer.assignors group.consumer.heartbeat.interval.ms
-group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
-group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
-group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
+delegation.token.secret.key delete.topic.enable early.start.listeners fetch.max.bytes
+group.consumer.assignment.interval.ms group.consumer.assignor.offload.enable group.consumer.assignors
+group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
+group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
+group.consumer.migration.policy group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
 group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
-group.coordinator.rebalance.protocols
-delegation.token.secret.key delete.topic.enable early.start.listeners fetch.max.bytes group.initial.rebalance.delay.ms
-group.max.session.timeout.ms group.max.size group.min.session.timeout.ms initial.broker.registration.timeout.ms
-inter.broker.listener.name internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
-leader.imbalance.check.interval.seconds listener.security.protocol.map listeners log.cleaner.backoff.ms
-log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.enable log.cleaner.io.buffer.load.factor
-log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms
-log.cleaner.threads log.cleanup.policy log.dir log.dirs log.flush.interval.messages log.flush.interval.ms
-log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms log.index.interval.bytes
-log.index.size.max.bytes log.initial.task.delay.ms log.message.timestamp.after.max.ms
-log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.check.interval.ms
-log.retention.hours log.retention.minutes log.retention.ms log.roll.hours log.roll.ms log.segment.bytes
-log.segment.delete.delay.ms max.connections max.connections.per.ip max.connections.per.ip.overrides
+group.coordinator.rebalance.protocols group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
+group.min.session.timeout.ms group.share.assignment.interval.ms group.share.assignor.offload.enable
+group.share.delivery.count.limit group.share.heartbeat.interval.ms group.share.max.assignment.interval.ms
+group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.min.assignment.interval.ms
+group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms group.share.partition.max.record.locks
+group.share.record.lock.duration.ms group.share.session.timeout.ms group.streams.acceptable.recovery.lag
+group.streams.assignment.interval.ms group.streams.assignor.offload.enable group.streams.assignors
+group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
+group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.standby.replicas
+group.streams.max.warmup.replicas group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
+group.streams.min.session.timeout.ms group.streams.min.task.offset.interval.ms group.streams.num.standby.replicas
+group.streams.num.warmup.replicas group.streams.rack.aware.assignment.tags group.streams.session.timeout.ms
+group.streams.task.offset.interval.ms initial.broker.registration.timeout.ms inter.broker.listener.name
+internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes leader.imbalance.check.interval.seconds
+listener.security.protocol.map listeners log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
+log.cleaner.delete.retention.ms log.cleaner.enable log.cleaner.io.buffer.load.factor log.cleaner.max.compaction.lag.ms
+log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy log.dir
+log.dirs log.flush.interval.messages log.flush.interval.ms log.flush.offset.checkpoint.interval.ms
+log.flush.scheduler.interval.ms log.index.interval.bytes log.index.size.max.bytes log.initial.task.delay.ms
+log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes
+log.retention.check.interval.ms log.retention.hours log.retention.minutes log.retention.ms log.roll.hours log.roll.ms
+log.segment.bytes log.segment.delete.delay.ms max.connections max.connections.per.ip max.connections.per.ip.overrides
 max.decompressed.message.bytes max.incremental.fetch.session.cache.slots max.request.partition.size.limit
 message.max.bytes metadata.log.dir metadata.log.max.record.bytes.between.snapshots
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
@@ -51,6 +63,7 @@ replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes
 replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class request.timeout.ms
 sasl.enabled.mechanisms sasl.jaas.config sasl.login.callback.handler.class sasl.login.class
 sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
+sasl.mechanism.inter.broker.protocol
 sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
 sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
 sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
@@ -93,25 +106,10 @@ compression.gzip.level compression.lz4.level compression.zstd.level controller.p
 controller.performance.sample.period.ms controller.quota.window.num controller.quota.window.size.seconds
 controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
 errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
-fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
-group.consumer.assignor.offload.enable
-group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
-group.coordinator.threads group.share.assignment.interval.ms
-group.share.assignor.offload.enable group.share.assignors group.share.delivery.count.limit
-group.share.dlq.manager.class.name group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
-group.share.max.assignment.interval.ms group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms
-group.share.max.partition.max.record.locks group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms
-group.share.max.share.sessions group.share.max.size group.share.min.assignment.interval.ms
-group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
-group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms group.share.partition.max.record.locks
-group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms
-group.streams.acceptable.recovery.lag group.streams.assignment.interval.ms group.streams.assignor.offload.enable
-group.streams.assignors group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
-group.streams.max.assignment.interval.ms group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms
-group.streams.max.size group.streams.max.standby.replicas group.streams.max.warmup.replicas
-group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
-group.streams.min.task.offset.interval.ms group.streams.num.standby.replicas group.streams.num.warmup.replicas
-group.streams.rack.aware.assignment.tags group.streams.session.timeout.ms group.streams.task.offset.interval.ms
+fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.coordinator.append.linger.ms
+group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.threads
+group.share.assignors group.share.dlq.manager.class.name group.share.initialize.retry.interval.ms
+group.share.max.share.sessions group.share.max.size group.share.persister.class.name group.streams.max.size
 group.streams.topology.description.plugin.class internal.metadata.delete.delay.millis
 kafka.metrics.polling.interval.secs kafka.metrics.reporters log.cleaner.io.buffer.size
 log.cleaner.io.max.bytes.per.second log.dir.failure.timeout.ms log.flush.start.offset.checkpoint.interval.ms
@@ -136,7 +134,7 @@ replication.quota.window.size.seconds sasl.kerberos.kinit.cmd sasl.kerberos.min.
 sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
 sasl.kerberos.ticket.renew.window.factor sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
 sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-sasl.login.refresh.window.jitter sasl.mechanism.inter.broker.protocol sasl.oauthbearer.assertion.algorithm
+sasl.login.refresh.window.jitter sasl.oauthbearer.assertion.algorithm
 sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
 sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
 sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file

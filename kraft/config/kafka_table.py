@@ -1,7 +1,7 @@
 """Every setting of Apache Kafka 4.4.0, from its own tables (`ConfigDef`). Generated: do not edit.
 
-`tests/interop/settings_table.py` writes this module from Kafka's jars. A line is kind, key, type, importance, how the
-setting changes, whether it is public, default and limits, between bars; `kraft.config.definitions` reads it.
+`tests/support/interop/settings_table.py` writes this module from Kafka's jars. A line is kind, key, type, importance,
+how the setting changes, whether it is public, default and limits, between bars; `kraft.config.definitions` reads it.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ TEXTS: Final[dict[str, Text]] = {
     ),
     "security.inter.broker.protocol": Text(
         default="PLAINTEXT",
-        allowed="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, as the controllers have",
+        allowed="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
         doc="The name of the listener at which brokers reach each other.",
     ),
     "listener.security.protocol.map": Text(
@@ -79,13 +79,18 @@ TEXTS: Final[dict[str, Text]] = {
     "sasl.enabled.mechanisms": Text(
         default="GSSAPI",
         allowed="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, separated by commas",
-        doc="The mechanisms by which peers log in at a listener with SASL; [below](#logins). The default, GSSAPI, is"
-        " not supported.",
+        doc="The mechanisms by which peers log in at a listener with SASL;"
+        " [logins](reference/security-settings.md#logins). The default, GSSAPI, is not supported.",
     ),
     "sasl.mechanism.controller.protocol": Text(
         default="GSSAPI",
         allowed="PLAIN, or OAUTHBEARER; on a broker also SCRAM-SHA-256 or SCRAM-SHA-512",
         doc="The mechanism by which this node logs in at controllers. The default, GSSAPI, is not supported.",
+    ),
+    "sasl.mechanism.inter.broker.protocol": Text(
+        default="GSSAPI",
+        allowed="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, one of sasl.enabled.mechanisms",
+        doc="The mechanism by which this broker logs in at other brokers. The default, GSSAPI, is not supported.",
     ),
     "controller.quorum.voters": Text(
         default="",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -16,13 +17,17 @@ from kraft.config.addresses import (
     split_list,
 )
 from kraft.config.node_settings import BROKER, CONTROLLER
-from kraft.config.sasl_settings import SASL_PROTOCOLS, SaslSettings, read_sasl
+from kraft.config.sasl_settings import CONTROLLERS, INTER_BROKER, Destination
 from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import SSL, ConfigTls, TlsSettings, read_tls
 
 _PLAINTEXT: Final = "PLAINTEXT"
 _INTER_BROKER: Final = ("inter.broker.listener.name", "security.inter.broker.protocol")
 _SASL_SSL: Final = "SASL_SSL"
+TO_CONTROLLERS: Final = ""
+"""Connections to controllers; and those to peers of no named kind (`transport.interface.PEERS`)."""
+TO_BROKERS: Final = "brokers"
+"""Connections to other brokers."""
 
 
 def read_controller_listener_names(reader: SettingsReader) -> tuple[str, ...]:
@@ -102,25 +107,6 @@ def read_inter_broker_listener(
     listener is named after the security protocol between brokers. Without both settings and without a listener
     PLAINTEXT, the listener is the first one, where Kafka refuses to start.
     """
-    wanted = name_inter_broker_listener(reader, listeners, controllers, roles)
-    own = {one.name: one for one in listeners if one.name not in controllers}
-    if wanted not in own:
-        return wanted
-    of_controllers = _protocols(reader, tuple(one.name for one in listeners), controllers)[controllers[0]]
-    named = next((key for key in _INTER_BROKER if key in reader.settings), None)
-    if named is not None and own[wanted].protocol != of_controllers:
-        raise reader.bad(
-            named,
-            f"listener {wanted} has {own[wanted].protocol}, and the controllers have {of_controllers}",
-            hint="A broker of this software reaches brokers and controllers with one security protocol so far.",
-        )
-    return wanted
-
-
-def name_inter_broker_listener(
-    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...], roles: tuple[str, ...]
-) -> str:
-    """As `read_inter_broker_listener`, with no other errors than those in which Kafka refuses the file, too."""
     by_name, by_protocol = _INTER_BROKER
     own = {one.name: one for one in listeners if one.name not in controllers}
     key = by_name if by_name in reader.settings else by_protocol
@@ -140,22 +126,39 @@ def name_inter_broker_listener(
     return wanted
 
 
-def read_node_tls(
-    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...]
-) -> ConfigTls:
-    """TLS of the listeners, and of the connections to controllers, which are those of the first controller listener.
+def read_destinations(
+    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...], inter_broker: str
+) -> dict[str, Destination]:
+    """By whose settings this node connects to each kind of peers: the one table for TLS and for logins.
 
-    Kafka: `KafkaRaftManager`, `NodeToControllerChannelManagerImpl`.
+    Kafka: `KafkaRaftManager` and `NodeToControllerChannelManagerImpl` for controllers, `ReplicaFetcherBlockingSend` and
+    `TransactionMarkerChannelManager` for brokers.
     """
-    outgoing = _protocols(reader, tuple(listener.name for listener in listeners), controllers)[controllers[0]]
+    protocols = _protocols(reader, tuple(listener.name for listener in listeners), controllers)
+    wanted = {TO_CONTROLLERS: (controllers[0], CONTROLLERS)}
+    if inter_broker:
+        wanted[TO_BROKERS] = (inter_broker, INTER_BROKER)
+    return {
+        kind: Destination(listener=name, protocol=protocols[name], mechanism_key=key)
+        for kind, (name, key) in wanted.items()
+    }
+
+
+def read_node_tls(
+    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], destinations: Mapping[str, Destination]
+) -> ConfigTls:
+    """TLS of the listeners, and of the connections to each kind of peers."""
     return ConfigTls(
         tuple(
             (listener.name, _listener_tls(reader, listener))
             for listener in listeners
             if listener.protocol in (SSL, _SASL_SSL)
         ),
-        read_tls(reader, controllers[0]) if outgoing in (SSL, _SASL_SSL) else None,
-        altered=lambda values: read_node_tls(reader.with_values(values), listeners, controllers),
+        {
+            kind: read_tls(reader, one.listener) if one.protocol in (SSL, _SASL_SSL) else None
+            for kind, one in destinations.items()
+        },
+        altered=lambda values: read_node_tls(reader.with_values(values), listeners, destinations),
     )
 
 
@@ -168,17 +171,6 @@ def _listener_tls(reader: SettingsReader, listener: ListenerSpec) -> TlsSettings
     ):
         return replace(found, client_auth="none")
     return found
-
-
-def read_node_sasl(
-    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...]
-) -> SaslSettings:
-    """The logins at the listeners, and at controllers, which are those of the first controller listener.
-
-    Kafka: `ChannelBuilders`, `KafkaRaftManager`.
-    """
-    outgoing = _protocols(reader, tuple(listener.name for listener in listeners), controllers)[controllers[0]]
-    return read_sasl(reader, listeners, controllers[0] if outgoing in SASL_PROTOCOLS else None)
 
 
 def _protocols(reader: SettingsReader, own: tuple[str, ...], controllers: tuple[str, ...]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a node is: its roles, its id, its voters, its directories (Kafka: `KafkaConfig`, `QuorumConfig`)."""
+"""The identity of a node: its roles, its id, its voters, its directories (Kafka: `KafkaConfig`, `QuorumConfig`)."""
 
 from __future__ import annotations
 

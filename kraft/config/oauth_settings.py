@@ -98,21 +98,21 @@ class _Keys(Struct, frozen=True):
     find: FindKey
 
     def text(self, key: str) -> str | None:
-        found = self.find(key)
-        return None if found is None else self.reader.settings[found].value or None
+        full_key = self.find(key)
+        return None if full_key is None else self.reader.settings[full_key].value or None
 
     def number(self, key: str, default: int, minimum: int, maximum: int) -> int:
-        found = self.find(key)
-        return default if found is None else self.reader.whole_number(found, minimum, maximum)
+        full_key = self.find(key)
+        return default if full_key is None else self.reader.whole_number(full_key, minimum, maximum)
 
     def flag(self, key: str) -> bool:
         """A setting that is false without a value."""
-        found = self.find(key)
-        return found is not None and self.reader.as_flag(found, self.reader.settings[found].value)
+        full_key = self.find(key)
+        return full_key is not None and self.reader.as_flag(full_key, self.reader.settings[full_key].value)
 
     def at(self, key: str) -> str:
-        found = self.find(key)
-        return self.reader.source if found is None else self.reader.settings[found].where
+        full_key = self.find(key)
+        return self.reader.source if full_key is None else self.reader.settings[full_key].where
 
     def bad(self, key: str, why: str, hint: str | None = None) -> ConfigError:
         return self.reader.bad(self.find(key) or key, why, hint=hint)
@@ -182,15 +182,15 @@ def read_token_rules(reader: SettingsReader, find: FindKey, handler: str, option
 
 
 def _expected(keys: _Keys, expected: str, allowing: str) -> str | None:
-    """What a token has to name; None for anything, which has to be said (Kafka 4.4: `BrokerJwtValidator`).
+    """The issuer or audience that a token must name; None for any, which must be set (Kafka 4.4: `BrokerJwtValidator`).
 
     Issuers sign tokens for many services with the same keys: a token for another one would be a login here.
     """
     key, any_is_fine = f"{_PREFIX}{expected}", f"{_PREFIX}{allowing}"
-    found = keys.text(key)
-    if found is None and not keys.flag(any_is_fine):
+    value = keys.text(key)
+    if value is None and not keys.flag(any_is_fine):
         raise keys.reader.missing(key, f"Add {key}=…, or, to accept tokens with any other: {any_is_fine}=true.")
-    return found
+    return value
 
 
 def _unsecured_rules(options: Mapping[str, str], where: str) -> TokenRules:
@@ -234,7 +234,7 @@ def read_bearer_login(reader: SettingsReader, find: FindKey, options: Mapping[st
         raise reader.missing(TOKEN_URL, f"Add {TOKEN_URL}=https://…, or file:///PATH of a file with a token.")
     credentials = f"{_PREFIX}client.credentials.client."
     secret = keys.text(f"{credentials}secret") or options.get("clientSecret")
-    found = BearerLogin(
+    bearer_login = BearerLogin(
         url=keys.url(TOKEN_URL),
         at=keys.at(TOKEN_URL),
         client_id=keys.text(f"{credentials}id") or options.get("clientId") or "",
@@ -245,11 +245,11 @@ def read_bearer_login(reader: SettingsReader, find: FindKey, options: Mapping[st
         extensions=_extensions(options, "extension_", keys.at("sasl.jaas.config")),
         trust=_trust(options, keys.at(TOKEN_URL)),
     )
-    if urlsplit(found.url or "").scheme != "file" and not (found.client_id and secret):
+    if urlsplit(bearer_login.url or "").scheme != "file" and not (bearer_login.client_id and secret):
         raise reader.missing(
             f"{credentials}id", f"A token endpoint wants {credentials}id and {credentials}secret of this client."
         )
-    return found
+    return bearer_login
 
 
 def _unsecured_login(options: Mapping[str, str], where: str) -> BearerLogin:
@@ -285,10 +285,10 @@ def _unsecured_login(options: Mapping[str, str], where: str) -> BearerLogin:
 
 def _extensions(options: Mapping[str, str], prefix: str, where: str) -> dict[str, str]:
     """The extensions of a login; a name has letters only, and `auth` is the token's own."""
-    found = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
-    for name, value in found.items():
+    extensions = {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
+    for name, value in extensions.items():
         is_name = name.isascii() and name.isalpha() and name.lower() != "auth"
         is_text = value.isascii() and all(one.isprintable() or one in "\t\r\n" for one in value)
         if not (is_name and is_text and value):
             raise ConfigError(f"{prefix}{name} of a JAAS string is no extension: letters, and a text", where=where)
-    return found
+    return extensions

@@ -67,14 +67,14 @@ class PrincipalRules(Struct, frozen=True):
         rules = []
         for split in _SPLITTER.finditer(text.strip()):
             rule = split[1]
-            found = _PARSER.match(rule)
-            if found is None or found.end() != len(rule):
-                left = rule if found is None else rule[found.end() :]
+            match = _PARSER.match(rule)
+            if match is None or match.end() != len(rule):
+                left = rule if match is None else rule[match.end() :]
                 raise ValueError(f"the rule {rule!r} is invalid at {left!r}")
-            if found[1] is not None:
+            if match[1] is not None:
                 rules.append(PrincipalRule())
-            elif found[2] is not None:
-                rules.append(PrincipalRule(_compile(found[2]), found[4], found[6]))
+            elif match[2] is not None:
+                rules.append(PrincipalRule(_compile(match[2]), match[4], match[6]))
         return cls(tuple(rules))
 
     def principal_of(self, name: str) -> str:
@@ -88,7 +88,7 @@ class PrincipalRules(Struct, frozen=True):
 
 
 def _matches(pattern: re.Pattern[str], name: str) -> Iterator[re.Match[str]]:
-    """The matches of `replaceAll`. Behind an empty match Java goes on, where Python tries the same place again."""
+    """The matches of `replaceAll`. After an empty match Java goes on, where Python tries the same place again."""
     at = 0
     while at <= len(name) and (match := pattern.search(name, at)) is not None:
         yield match
@@ -135,7 +135,7 @@ def _expand(template: str, match: re.Match[str]) -> str:
 
 
 def _group(template: str, at: int, match: re.Match[str]) -> tuple[str | None, int]:
-    """The group that a `$` before this position names, and the position behind its name."""
+    """The group that a `$` before this position names, and the position after its name."""
     if template[at : at + 1] == "{":
         name = _NAME.match(template, at + 1)
         if name is None or template[name.end() : name.end() + 1] != "}" or name[0] not in match.re.groupindex:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping
 
-import javaproperties
 from msgspec import Struct
 
 from kraft.config.errors import ConfigError
+from metadata_log.java_properties import BadEscape, entries
 
 OVERRIDE = "--override"
 _BLANKS = "".join(map(chr, range(ord(" ") + 1)))
@@ -35,20 +34,16 @@ class Setting(Struct, frozen=True):
 
 def parse_properties(text: str | bytes, *, source: str) -> dict[str, Setting]:
     """The settings in the text of a properties file; as in Java, a later one of the same key wins."""
-    found: dict[str, Setting] = {}
-    line = 1
+    if isinstance(text, bytes):
+        text = text.decode("latin-1")
     try:
-        for element in javaproperties.parse(io.BytesIO(text) if isinstance(text, bytes) else io.StringIO(text)):
-            if isinstance(element, javaproperties.KeyValue):
-                found[element.key] = Setting(trim(element.value), f"{source}:{line}")
-            line += _lines(element.source)
-    except javaproperties.InvalidUEscapeError as bad:
+        return {key: Setting(trim(value), f"{source}:{line}") for key, value, line in entries(text)}
+    except BadEscape as bad:
         raise ConfigError(
             f"{bad.escape} is not a \\u escape",
-            where=f"{source}:{line}",
+            where=f"{source}:{bad.line}",
             hint="Write a backslash as two of them, as in every Java properties file.",
         ) from bad
-    return found
 
 
 def read_properties(path: str) -> bytes:
@@ -73,7 +68,3 @@ def apply_overrides(settings: Mapping[str, Setting], overrides: Iterable[str]) -
             raise ConfigError(f"{text!r} is not key=value", where=OVERRIDE, hint="Write --override key=value.")
         result[trim(key)] = Setting(trim(value), OVERRIDE)
     return result
-
-
-def _lines(source: str) -> int:
-    return len(source.replace("\r\n", "\n").replace("\r", "\n").split("\n")) - 1

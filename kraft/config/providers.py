@@ -7,7 +7,6 @@ a `ConfigError`.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import stat
@@ -15,11 +14,10 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Final, Protocol
 
-import javaproperties
-
 from kraft.config.addresses import split_list
 from kraft.config.errors import ConfigError
 from kraft.config.properties import Setting, trim
+from metadata_log.java_properties import BadEscape, entries
 
 PROVIDERS: Final = "config.providers"
 _PREFIX: Final = PROVIDERS + "."
@@ -93,12 +91,12 @@ class _PropertiesFile(_Files):
     def value(self, path: str, key: str) -> str:
         self._check(path)
         try:
-            found: dict[str, str] = javaproperties.load(io.StringIO(self._text(path)))
-        except javaproperties.InvalidUEscapeError as bad:
+            values = {key: value for key, value, _ in entries(self._text(path))}
+        except BadEscape as bad:
             raise _Unanswered(f"{path} is not a properties file: it has an invalid \\u escape") from bad
-        if key not in found:
+        if key not in values:
             raise _Unanswered(f"{path} has no key {key}")
-        return found[key]
+        return values[key]
 
 
 class _Directory(_Files):

@@ -6,6 +6,7 @@ Names of listeners and mechanisms are in lower case there. No error repeats a JA
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -34,6 +35,7 @@ SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 JAAS: Final = "sasl.jaas.config"
 ENABLED: Final = "sasl.enabled.mechanisms"
 CONTROLLERS: Final = "sasl.mechanism.controller.protocol"
+INTER_BROKER: Final = "sasl.mechanism.inter.broker.protocol"
 MAX_REAUTH: Final = "connections.max.reauth.ms"
 LOGIN_MODULES: Final = {
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -69,6 +71,8 @@ class SaslListenerSettings(Struct, frozen=True, kw_only=True):
     mechanisms: tuple[str, ...]
     passwords: dict[str, str]
     """The users of PLAIN."""
+    scram_passwords: dict[str, str] = {}
+    """The users of SCRAM whom a program has named, besides those in the metadata."""
     max_reauth_ms: dict[str, int]
     """The longest session by mechanism; 0 for no end."""
     tokens: TokenRules | None = None
@@ -83,21 +87,34 @@ class SaslSettings(Struct, frozen=True, kw_only=True):
 
     listeners: dict[str, SaslListenerSettings] = {}
     """By the name of the listener."""
-    outgoing: LoginSettings | None = None
-    """The login at controllers."""
+    outgoing: Mapping[str, LoginSettings | None] = {}
+    """The login at each kind of peers; None for peers without login."""
 
 
-def read_sasl(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: str | None) -> SaslSettings:
-    """The logins of a node with these listeners.
+class Destination(Struct, frozen=True, kw_only=True):
+    """By whose settings a node connects to one kind of peers."""
 
-    `controllers` is the name of the listener for connections to controllers, if these have a login.
+    listener: str
+    """The name of the listener."""
+    protocol: str
+    mechanism_key: str
+    """The setting that names the mechanism of the login."""
+
+
+def read_sasl(
+    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], destinations: Mapping[str, Destination]
+) -> SaslSettings:
+    """The logins of a node with these listeners, which reaches its peers so.
 
     Raises:
         ConfigError: A setting is missing, invalid or not supported.
     """
     secured = [one for one in listeners if one.protocol in SASL_PROTOCOLS]
     found = {one.name: _listener(reader, one.name) for one in secured}
-    outgoing = None if controllers is None else _outgoing(reader, controllers, is_controller=controllers in found)
+    outgoing = {
+        kind: _outgoing(reader, one, is_own=one.listener in found) if one.protocol in SASL_PROTOCOLS else None
+        for kind, one in destinations.items()
+    }
     return SaslSettings(listeners=found, outgoing=outgoing)
 
 
@@ -221,14 +238,18 @@ def _jaas(reader: SettingsReader, name: str, mechanism: str) -> JaasEntry:
         raise ConfigError(f"{key}: {bad}", where=reader.settings[key].where) from None
 
 
-def _outgoing(reader: SettingsReader, name: str, *, is_controller: bool) -> LoginSettings:
-    """The login at controllers: with the credentials of the server's own JAAS entry, as in Kafka."""
-    mechanism = reader.settings[CONTROLLERS].value if CONTROLLERS in reader.settings else "GSSAPI"
+def _outgoing(reader: SettingsReader, destination: Destination, *, is_own: bool) -> LoginSettings:
+    """The login at one kind of peers: with the credentials of the server's own JAAS entry, as in Kafka.
+
+    `is_own` says whether this node has the listener, too.
+    """
+    name, named_by = destination.listener, destination.mechanism_key
+    mechanism = reader.settings[named_by].value if named_by in reader.settings else "GSSAPI"
     if (why := check_mechanism(mechanism)) is not None:
-        if CONTROLLERS not in reader.settings:
-            raise _missing(reader, CONTROLLERS, name, f"{_GSSAPI} Add {CONTROLLERS}={PLAIN}.")
-        raise reader.bad(CONTROLLERS, why, hint=UNSUPPORTED)
-    if is_controller and mechanism in SCRAM:
+        if named_by not in reader.settings:
+            raise _missing(reader, named_by, name, f"{_GSSAPI} Add {named_by}={PLAIN}.")
+        raise reader.bad(named_by, why, hint=UNSUPPORTED)
+    if is_own and named_by == CONTROLLERS and mechanism in SCRAM:
         raise reader.bad(
             CONTROLLERS,
             f"controllers cannot log in at each other by {mechanism}: the credentials are in the metadata log, which"
@@ -238,9 +259,9 @@ def _outgoing(reader: SettingsReader, name: str, *, is_controller: bool) -> Logi
         )
     key = f"{_prefix(name)}{mechanism.lower()}.{JAAS}"
     entry = _jaas(reader, name, mechanism)
-    if is_controller and mechanism not in _enabled(reader, name):
+    if is_own and mechanism not in _enabled(reader, name):
         enabled = _key(reader, name, ENABLED) or ENABLED
-        raise reader.bad(enabled, f"{mechanism} is missing, which {CONTROLLERS} names", hint=f"Add {mechanism}.")
+        raise reader.bad(enabled, f"{mechanism} is missing, which {named_by} names", hint=f"Add {mechanism}.")
     if mechanism == OAUTHBEARER:
         return LoginSettings(
             mechanism=mechanism, bearer=read_bearer_login(reader, _finder(reader, name), entry.options)
@@ -248,7 +269,7 @@ def _outgoing(reader: SettingsReader, name: str, *, is_controller: bool) -> Logi
     try:
         return _credentials(entry, mechanism)
     except ValueError:
-        hint = "Controllers log in with username and password of their own entry."
+        hint = "Nodes log in at each other with username and password of their own entry."
         raise ConfigError(
             f"{key}: username or password is missing", where=reader.settings[key].where, hint=hint
         ) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
@@ -107,10 +106,10 @@ class SettingsReader:
 
     def numbers(self) -> dict[str, Any]:
         """Every number of a `Config`, by its field; raises `ConfigError`."""
-        found = {number.field: self.number(key, number) for key, number in NUMBERS.items()}
+        values = {number.field: self.number(key, number) for key, number in NUMBERS.items()}
         if SEGMENT_BYTES_OVERRIDE in self.settings:
-            found["segment_bytes"] = self.whole_number(SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, INT_MAX)
-        return found
+            values["segment_bytes"] = self.whole_number(SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, INT_MAX)
+        return values
 
     def number(self, key: str, number: Number) -> int:
         """A number within its bounds, or its default; raises `ConfigError`."""
@@ -141,7 +140,9 @@ class SettingsReader:
         """A warning for each setting that neither Kafka nor this software knows, and one for all without effect."""
         for key, setting in self.settings.items():
             if key not in NODE and key not in TEXTS and not key.startswith(PREFIXES):
-                nearest = difflib.get_close_matches(key, sorted(NODE), n=1, cutoff=0.75)
+                from difflib import get_close_matches
+
+                nearest = get_close_matches(key, sorted(NODE), n=1, cutoff=0.75)
                 advice = f"; did you mean {nearest[0]}?" if nearest else ""
                 yield f"unknown setting {key}{advice} ({setting.where})"
         idle = [key for key in self.settings if (one := definition_of(key)) and one.name in WITHOUT_EFFECT]

@@ -90,18 +90,17 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
 
 
 class ConfigTls(Struct, frozen=True):
-    """TLS of a node: of its listeners by name, and of its connections to controllers."""
+    """TLS of a node: of its listeners by name, and of its connections by the kind of peers; None is in the clear."""
 
     listeners: tuple[tuple[str, TlsSettings], ...] = ()
-    outgoing: TlsSettings | None = None
+    outgoing: Mapping[str, TlsSettings | None] = {}
     altered: Callable[[Mapping[str, str]], ConfigTls] | None = None
     """Returns these settings with the values of other settings, by key; raises `ConfigError`. None for a client."""
 
     @property
     def every(self) -> tuple[TlsSettings, ...]:
-        """The settings of the listeners, and those of the connections to controllers."""
-        listeners = tuple(one for _, one in self.listeners)
-        return listeners if self.outgoing is None else (*listeners, self.outgoing)
+        """The settings of the listeners, and those of the connections to peers."""
+        return (*(one for _, one in self.listeners), *(one for one in self.outgoing.values() if one is not None))
 
 
 RELOADABLE: Final = (

@@ -24,7 +24,7 @@ _KEYS: Final = {
 
 
 class TransactionConfig(Struct, frozen=True, kw_only=True):
-    """What a transaction coordinator reads; the defaults are Kafka's."""
+    """The settings of a transaction coordinator; the defaults are Kafka's."""
 
     topic_partitions: int = 50
     topic_replication_factor: int = 3
@@ -45,5 +45,5 @@ class TransactionConfig(Struct, frozen=True, kw_only=True):
 
 def read_transactions(reader: SettingsReader) -> TransactionConfig:
     """The settings in the file; raises `ConfigError` for a value that Kafka refuses."""
-    found = reader.given(_KEYS)
-    return TransactionConfig(**found)
+    values = reader.given(_KEYS)
+    return TransactionConfig(**values)

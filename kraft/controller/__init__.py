@@ -18,7 +18,7 @@ else:
         "QuorumController": "kraft.controller.controller",
         "VersionedRecord": "kraft.controller.decision.result",
     }
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = ["ControllerResult", "ControllerSettings", "QuorumController", "VersionedRecord"]

@@ -3,147 +3,155 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from typing import Any, Final
 
 from msgspec import Struct
 
-from kraft.controller.brokers.broker_heartbeat import broker_heartbeat
-from kraft.controller.brokers.broker_registration import register_broker, unregister_broker
-from kraft.controller.configs.incremental_configs import alter_one_at_once, incremental_alter_configs
-from kraft.controller.configs.legacy_configs import alter_configs
-from kraft.controller.configs.quotas import alter_client_quotas
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, answered_with
-from kraft.controller.features.controller_registration import register_controller, unregister_controller
-from kraft.controller.features.update_features import update_features
-from kraft.controller.producer_ids import allocate_producer_ids
-from kraft.controller.security.acls import create_acls, delete_acls
-from kraft.controller.security.scram import alter_scram_credentials
-from kraft.controller.security.tokens import (
-    create_token,
-    describe_tokens,
-    expire_token,
-    renew_token,
-)
-from kraft.controller.topics.alter_reassignments import alter_reassignments, list_reassignments
-from kraft.controller.topics.directories import assign_replicas_to_dirs
-from kraft.controller.topics.elect_leaders import elect
-from kraft.controller.topics.isr import alter_partition
-from kraft.controller.topics.topics import create_partitions, create_topics, delete_topics
-from kraft.reads.acls import describe_acls
-from kraft.reads.configs import describe_configs
-from kraft.reads.reading import Reading
-from kraft.reads.scram import describe_scram_credentials
-from kraft.steps import Answering
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
-from transport.protocol.messages import (
-    AllocateProducerIdsRequest,
-    AlterClientQuotasRequest,
-    AlterConfigsRequest,
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionRequest,
-    AlterUserScramCredentialsRequest,
-    AssignReplicasToDirsRequest,
-    BrokerHeartbeatRequest,
-    BrokerRegistrationRequest,
-    ControllerRegistrationRequest,
-    CreateAclsRequest,
-    CreateDelegationTokenRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteAclsRequest,
-    DeleteTopicsRequest,
-    DescribeAclsRequest,
-    DescribeConfigsRequest,
-    DescribeDelegationTokenRequest,
-    DescribeUserScramCredentialsRequest,
-    ElectLeadersRequest,
-    ExpireDelegationTokenRequest,
-    IncrementalAlterConfigsRequest,
-    ListPartitionReassignmentsRequest,
-    RenewDelegationTokenRequest,
-    UnregisterBrokerRequest,
-    UnregisterControllerRequest,
-    UpdateFeaturesRequest,
-)
+
+Decide = Callable[[RequestContext, Any], ControllerResult | Steps]
+"""From a request to records and an answer."""
 
 
 class Write(Struct, frozen=True):
     """An API that only the active controller serves.
 
-    If `is_empty` is true for a request, the request changes nothing and any controller answers it. `at_once` decides
-    as `decide` does, in one call; it returns None for a request that may be long, or that it does not know to be short.
-    It changes nothing, not even a session.
+    If `is_empty` is true for a request, the request changes nothing and any controller answers it. `at_once` names a
+    function that decides as `decide` does, in one call; it returns None for a request that may be long, or that it does
+    not know to be short. It changes nothing, not even a session.
     """
 
     key: ApiKey
-    decide: Callable[[RequestContext, Any], ControllerResult | Steps]
+    decision: str
+    """The module and the name of the function that decides. It is loaded for the first such request, as a start needs
+    few of them.
+    """
     is_empty: Callable[[Any], bool] = lambda request: False
-    at_once: Callable[[RequestContext, Any], ControllerResult | None] | None = None
+    at_once: str = ""
+
+    @property
+    def decide(self) -> Decide:
+        """The function that decides."""
+        return function_of(self.decision)
 
 
 class Read(Struct, frozen=True):
     """An API that each controller serves from committed metadata."""
 
     key: ApiKey
-    decide: Callable[[RequestContext, Any], ControllerResult | Steps]
+    decision: str
+    is_shared: bool = False
+    """Whether brokers answer by the same function, which makes an answer and no decision."""
+
+    @property
+    def decide(self) -> Decide:
+        """The function that decides."""
+        return _answering(self.decision) if self.is_shared else function_of(self.decision)
 
 
-def _answering(read: Callable[[Reading, Any], Answering]) -> Callable[[RequestContext, Any], Steps]:
+@cache
+def function_of(named: str) -> Callable[..., Any]:
+    """Load a function of the table."""
+    module, _, name = named.partition(":")
+    function: Callable[..., Any] = getattr(import_module(f"kraft.{module}"), name)
+    return function
+
+
+@cache
+def _answering(named: str) -> Decide:
     """A read as a decision."""
+    read = function_of(named)
     return lambda context, request: answered_with(read(context.reading, request))
 
 
-APIS: Final[dict[type[Message], Write | Read]] = {
-    IncrementalAlterConfigsRequest: Write(
+def load_decisions() -> None:
+    """Load all functions of the table, and what refuses: a node calls this in a thread once it has run for a while."""
+    for api in APIS.values():
+        function_of(api.decision)
+    import_module("kraft.access.refusals")
+
+
+@cache
+def at_once_of(asked: type[Message]) -> Callable[[RequestContext, Any], ControllerResult | None] | None:
+    """The decision in one call on requests of this type; None if there is none."""
+    api = APIS.get(asked.__name__)
+    return function_of(api.at_once) if isinstance(api, Write) and api.at_once else None
+
+
+APIS: Final[dict[str, Write | Read]] = {
+    "IncrementalAlterConfigsRequest": Write(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        incremental_alter_configs,
+        "controller.configs.incremental_configs:incremental_alter_configs",
         lambda request: not request.resources,
-        at_once=alter_one_at_once,
+        at_once="controller.configs.incremental_configs:alter_one_at_once",
     ),
-    ControllerRegistrationRequest: Write(
-        ApiKey.CONTROLLER_REGISTRATION, lambda context, request: register_controller(context.image, request)
+    "ControllerRegistrationRequest": Write(
+        ApiKey.CONTROLLER_REGISTRATION, "controller.features.controller_registration:register_controller"
     ),
-    CreateTopicsRequest: Write(ApiKey.CREATE_TOPICS, create_topics, lambda request: not request.topics),
-    DeleteTopicsRequest: Write(
-        ApiKey.DELETE_TOPICS, delete_topics, lambda request: not request.topics and not request.topic_names
+    "CreateTopicsRequest": Write(
+        ApiKey.CREATE_TOPICS, "controller.topics.topics:create_topics", lambda request: not request.topics
     ),
-    CreatePartitionsRequest: Write(ApiKey.CREATE_PARTITIONS, create_partitions, lambda request: not request.topics),
-    BrokerRegistrationRequest: Write(ApiKey.BROKER_REGISTRATION, register_broker),
-    BrokerHeartbeatRequest: Write(ApiKey.BROKER_HEARTBEAT, broker_heartbeat),
-    UnregisterBrokerRequest: Write(ApiKey.UNREGISTER_BROKER, unregister_broker),
-    UnregisterControllerRequest: Write(ApiKey.UNREGISTER_CONTROLLER, unregister_controller),
-    AlterPartitionRequest: Write(ApiKey.ALTER_PARTITION, alter_partition),
-    AssignReplicasToDirsRequest: Write(ApiKey.ASSIGN_REPLICAS_TO_DIRS, assign_replicas_to_dirs),
-    AllocateProducerIdsRequest: Write(ApiKey.ALLOCATE_PRODUCER_IDS, allocate_producer_ids),
-    ElectLeadersRequest: Write(ApiKey.ELECT_LEADERS, elect, lambda request: request.topic_partitions == []),
-    AlterPartitionReassignmentsRequest: Write(
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS, alter_reassignments, lambda request: not request.topics
+    "DeleteTopicsRequest": Write(
+        ApiKey.DELETE_TOPICS,
+        "controller.topics.topics:delete_topics",
+        lambda request: not request.topics and not request.topic_names,
     ),
-    ListPartitionReassignmentsRequest: Read(
-        ApiKey.LIST_PARTITION_REASSIGNMENTS, lambda context, request: list_reassignments(context.committed, request)
+    "CreatePartitionsRequest": Write(
+        ApiKey.CREATE_PARTITIONS, "controller.topics.topics:create_partitions", lambda request: not request.topics
     ),
-    CreateAclsRequest: Write(ApiKey.CREATE_ACLS, create_acls),
-    DeleteAclsRequest: Write(ApiKey.DELETE_ACLS, delete_acls),
-    DescribeAclsRequest: Read(ApiKey.DESCRIBE_ACLS, _answering(describe_acls)),
-    DescribeConfigsRequest: Read(ApiKey.DESCRIBE_CONFIGS, _answering(describe_configs)),
-    AlterUserScramCredentialsRequest: Write(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, alter_scram_credentials),
-    DescribeUserScramCredentialsRequest: Read(
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _answering(describe_scram_credentials)
+    "BrokerRegistrationRequest": Write(
+        ApiKey.BROKER_REGISTRATION, "controller.brokers.broker_registration:register_broker"
     ),
-    AlterConfigsRequest: Write(ApiKey.ALTER_CONFIGS, alter_configs, lambda request: not request.resources),
-    CreateDelegationTokenRequest: Write(ApiKey.CREATE_DELEGATION_TOKEN, create_token),
-    RenewDelegationTokenRequest: Write(ApiKey.RENEW_DELEGATION_TOKEN, renew_token),
-    ExpireDelegationTokenRequest: Write(ApiKey.EXPIRE_DELEGATION_TOKEN, expire_token),
-    DescribeDelegationTokenRequest: Read(ApiKey.DESCRIBE_DELEGATION_TOKEN, describe_tokens),
-    UpdateFeaturesRequest: Write(ApiKey.UPDATE_FEATURES, update_features),
-    AlterClientQuotasRequest: Write(
-        ApiKey.ALTER_CLIENT_QUOTAS, alter_client_quotas, lambda request: not request.entries
+    "BrokerHeartbeatRequest": Write(ApiKey.BROKER_HEARTBEAT, "controller.brokers.broker_heartbeat:broker_heartbeat"),
+    "UnregisterBrokerRequest": Write(
+        ApiKey.UNREGISTER_BROKER, "controller.brokers.broker_registration:unregister_broker"
+    ),
+    "UnregisterControllerRequest": Write(
+        ApiKey.UNREGISTER_CONTROLLER, "controller.features.controller_registration:unregister_controller"
+    ),
+    "AlterPartitionRequest": Write(ApiKey.ALTER_PARTITION, "controller.topics.isr:alter_partition"),
+    "AssignReplicasToDirsRequest": Write(
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS, "controller.topics.directories:assign_replicas_to_dirs"
+    ),
+    "AllocateProducerIdsRequest": Write(ApiKey.ALLOCATE_PRODUCER_IDS, "controller.producer_ids:allocate_producer_ids"),
+    "ElectLeadersRequest": Write(
+        ApiKey.ELECT_LEADERS, "controller.topics.elect_leaders:elect", lambda request: request.topic_partitions == []
+    ),
+    "AlterPartitionReassignmentsRequest": Write(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        "controller.topics.alter_reassignments:alter_reassignments",
+        lambda request: not request.topics,
+    ),
+    "ListPartitionReassignmentsRequest": Read(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS, "controller.topics.alter_reassignments:list_reassignments"
+    ),
+    "CreateAclsRequest": Write(ApiKey.CREATE_ACLS, "controller.security.acls:create_acls"),
+    "DeleteAclsRequest": Write(ApiKey.DELETE_ACLS, "controller.security.acls:delete_acls"),
+    "DescribeAclsRequest": Read(ApiKey.DESCRIBE_ACLS, "reads.acls:describe_acls", is_shared=True),
+    "DescribeConfigsRequest": Read(ApiKey.DESCRIBE_CONFIGS, "reads.configs:describe_configs", is_shared=True),
+    "AlterUserScramCredentialsRequest": Write(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "controller.security.scram:alter_scram_credentials"
+    ),
+    "DescribeUserScramCredentialsRequest": Read(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "reads.scram:describe_scram_credentials", is_shared=True
+    ),
+    "AlterConfigsRequest": Write(
+        ApiKey.ALTER_CONFIGS, "controller.configs.legacy_configs:alter_configs", lambda request: not request.resources
+    ),
+    "CreateDelegationTokenRequest": Write(ApiKey.CREATE_DELEGATION_TOKEN, "controller.security.tokens:create_token"),
+    "RenewDelegationTokenRequest": Write(ApiKey.RENEW_DELEGATION_TOKEN, "controller.security.tokens:renew_token"),
+    "ExpireDelegationTokenRequest": Write(ApiKey.EXPIRE_DELEGATION_TOKEN, "controller.security.tokens:expire_token"),
+    "DescribeDelegationTokenRequest": Read(
+        ApiKey.DESCRIBE_DELEGATION_TOKEN, "controller.security.tokens:describe_tokens"
+    ),
+    "UpdateFeaturesRequest": Write(ApiKey.UPDATE_FEATURES, "controller.features.update_features:update_features"),
+    "AlterClientQuotasRequest": Write(
+        ApiKey.ALTER_CLIENT_QUOTAS, "controller.configs.quotas:alter_client_quotas", lambda request: not request.entries
     ),
 }
-"""The APIs that are each served by one function."""
-AT_ONCE: Final = {
-    asked: api.at_once for asked, api in APIS.items() if isinstance(api, Write) and api.at_once is not None
-}
-"""The decisions in one call, by the type of the request."""
+"""The APIs that are each served by one function, by the name of the request."""

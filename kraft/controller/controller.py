@@ -15,22 +15,20 @@ from msgspec import structs
 
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, Denial
 from kraft.access.caller import ANONYMOUS, Caller
-from kraft.access.errors import ApiError
+from kraft.access.errors import ApiError, not_controller_error
 from kraft.access.items import AuthorizedRequest, authorize_items
 from kraft.access.permissions import check_cluster
-from kraft.access.refusals import not_controller_error, refusal, refuse_envelope
-from kraft.controller.apis import APIS, AT_ONCE, Write
+from kraft.controller.apis import APIS, Write, at_once_of
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.cluster import check_described, describe_cluster
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, answered_with, at_once
 from kraft.controller.decision.topic_configs import TopicDefaults
-from kraft.controller.envelope import Forwarded, open_envelope, seal_in_steps
+from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
 from kraft.controller.features.activation import activation
 from kraft.controller.features.controller_registration import Registrar
 from kraft.controller.leftovers import Leftovers
-from kraft.controller.security.tokens import remove_expired
 from kraft.controller.settings import ControllerSettings
 from kraft.controller.topics.elect_leaders import balance, elect_uncleanly, imbalanced, leaderless
 from kraft.controller.topics.partition_updates import Member
@@ -286,7 +284,7 @@ class QuorumController:
         """
         if self.active_epoch == NOT_ACTIVE or self.settings.admin.authorizer is not None:
             return None
-        decide = AT_ONCE.get(type(request))
+        decide = at_once_of(type(request))
         if decide is None:
             return None
         try:
@@ -302,14 +300,14 @@ class QuorumController:
         try:
             return (yield from self._decide(context, request, leader_id))
         except ApiError as refused:
-            return (yield from answered_with(refusal(request, refused)))
+            return (yield from answered_with(_refusal(request, refused)))
 
     def handle_own(self, request: ControllerRegistrationRequest, now_ms: int) -> ControllerResult:
         """Decide on a request of this node to itself while it is active; such a request needs no permission."""
         try:
-            return at_once(APIS[type(request)].decide(self._request_context(0, now_ms), request))
+            return at_once(APIS[type(request).__name__].decide(self._request_context(0, now_ms), request))
         except ApiError as refused:
-            return at_once(answered_with(refusal(request, refused)))
+            return at_once(answered_with(_refusal(request, refused)))
 
     def denial(self, key: ApiKey, caller: Caller) -> ApiError | None:
         """The error if the caller may not use an API that is decided elsewhere, chiefly an API of the quorum."""
@@ -340,7 +338,7 @@ class QuorumController:
         """Decide for a broker's client. The broker, not the client, is redirected to another controller."""
         try:
             forwarded = self.opened(request, outer.caller)
-            if type(forwarded.message) not in APIS:
+            if type(forwarded.message).__name__ not in APIS:
                 raise ApiError(Error.INVALID_REQUEST)
         except ApiError as refused:
             return ControllerResult(response=refuse_envelope(refused.error))
@@ -350,7 +348,7 @@ class QuorumController:
         except ApiError as refused:
             if refused.error == Error.NOT_CONTROLLER:
                 return ControllerResult(response=refuse_envelope(Error.NOT_CONTROLLER))
-            result = yield from answered_with(refusal(forwarded.message, refused))
+            result = yield from answered_with(_refusal(forwarded.message, refused))
         assert result.response is not None, forwarded
         return structs.replace(result, response=(yield from seal_in_steps(forwarded, result.response)))
 
@@ -358,7 +356,7 @@ class QuorumController:
         """Decide on a request with the caller's permissions; raises `ApiError` if the request fails as a whole."""
         if isinstance(request, DescribeClusterRequest):
             return self._describe_cluster(context, request, leader_id)
-        api = APIS[type(request)]
+        api = APIS[type(request).__name__]
         authorized: AuthorizedRequest | None = None
         if context.authorizer is not None:
             check_cluster(context, api.key)
@@ -431,11 +429,11 @@ class QuorumController:
 
     def not_controller(self, request: Message, leader_id: int) -> Answering:
         """The response to a write that this node cannot decide on, or with records that may be lost."""
-        return refusal(request, not_controller_error(leader_id))
+        return _refusal(request, not_controller_error(leader_id))
 
     def failure(self, request: Message, error: Error, text: str) -> Answering:
         """The response to a write that fails as a whole."""
-        return refusal(request, ApiError(error, text))
+        return _refusal(request, ApiError(error, text))
 
     # Time
 
@@ -489,6 +487,8 @@ class QuorumController:
         return self._one_run(run, self._unclean_elections, now_ms)
 
     def _remove_expired(self, now_ms: int) -> Steps:
+        from kraft.controller.security.tokens import remove_expired
+
         return self._one_run(remove_expired(self._request_context(0, now_ms)), self._token_removal, now_ms)
 
     def _one_run(self, run: Steps, timer: Periodic, now_ms: int) -> Steps:
@@ -543,3 +543,10 @@ def _fence(expired: tuple[int, int], controller: QuorumController, now_ms: int) 
 
 def _no_op(_: QuorumController, __: int) -> ControllerResult:
     return NO_OP
+
+
+def _refusal(request: Message, refused: ApiError) -> Answering:
+    """The response to a request that fails as a whole. What refuses loads its messages with the first one."""
+    from kraft.access.refusals import refusal
+
+    return refusal(request, refused)

@@ -91,6 +91,11 @@ def seal_in_steps(forwarded: Forwarded, response: Message) -> Generator[None, No
     return EnvelopeResponse(response_data=b"".join(pieces))
 
 
+def refuse_envelope(error: Error) -> EnvelopeResponse:
+    """The response to the broker itself, which then retries, or turns to another controller."""
+    return EnvelopeResponse(error_code=error)
+
+
 def _principal(data: bytes | None) -> DefaultPrincipalData:
     """The client's principal as the broker serialized it (`DefaultKafkaPrincipalBuilder`)."""
     if data is None or len(data) < _PRINCIPAL_VERSION_BYTES:

@@ -220,14 +220,14 @@ class ClusterModel:
         topic = image.topics.by_id.get(key[0])
         if topic is None or key[1] >= len(topic.partitions):
             return f"partition {key} is missing"
-        expected, found = self.partition(key), model_of_image(topic.partitions[key[1]])
-        return "" if found == expected else f"{topic.name}-{key[1]} is {expected}, and not {found}"
+        expected, actual = self.partition(key), model_of_image(topic.partitions[key[1]])
+        return "" if actual == expected else f"{topic.name}-{key[1]} is {expected}, and not {actual}"
 
     def _other_difference(self, image: MetadataImage) -> str:
         settings = {resource: values for resource, values in self._state.settings.items() if values}
-        found = {resource: dict(values) for resource, values in image.configs.by_resource.items()}
-        if found != settings:
-            return f"the configurations are {settings}, and not {found}"
+        actual = {resource: dict(values) for resource, values in image.configs.by_resource.items()}
+        if actual != settings:
+            return f"the configurations are {settings}, and not {actual}"
         levels = {name: level for name, level in self._state.levels.items() if level or name == _METADATA_VERSION}
         if dict(image.features.all_levels()) != levels:
             return f"the feature levels are {levels}, and not {image.features.all_levels()}"

@@ -58,7 +58,7 @@ class CommitLedger:
     # Logs beside the committed batches
 
     def ends_between(self, node_id: int, log_start_offset: int) -> str | None:
-        """What is wrong if a log begins at this offset: a snapshot replaces committed batches only, and whole ones."""
+        """Check where a log begins: a snapshot replaces committed batches only, and whole ones."""
         place = self.count_below(log_start_offset)
         if log_start_offset > 0 and (place == 0 or self.batches[place - 1].next_offset != log_start_offset):
             return (
@@ -72,7 +72,7 @@ class CommitLedger:
         return place < len(self.batches) and self._epochs[place] <= epoch and batch == self.batches[place]
 
     def missing(self, node_id: int, observed: ObservedNode, epoch: int) -> str | None:
-        """What a new leader of this epoch lacks: every batch committed in an earlier epoch is in its log."""
+        """Check a new leader of this epoch: every batch committed in an earlier epoch is in its log."""
         place = len(self.batches) - 1
         while place >= 0 and self._epochs[place] >= epoch:
             place -= 1
@@ -86,14 +86,14 @@ class CommitLedger:
     # The high watermark of a leader
 
     def own_epoch_missing(self, observed: ObservedNode, view: View) -> str | None:
-        """What is wrong if a leader commits batches of former epochs without one of its own (Raft §5.4.2)."""
+        """Check that a leader commits batches of former epochs only with one of its own (Raft §5.4.2)."""
         first = bisect_left(observed.log, view.epoch, key=_epoch)
         if first == len(observed.log) or view.high_watermark <= observed.log[first].base_offset:
             return f"node {observed.key.id} commits batches of former epochs without one of its own: {view}"
         return None
 
     def falls_behind(self, node_id: int, view: View) -> str | None:
-        """What is wrong if the high watermark of a leader is below that of a former leader."""
+        """Check that the high watermark of a leader is not below that of a former leader."""
         epoch, offset = self._leader_progress
         if view.epoch >= epoch:
             if view.high_watermark < offset:
@@ -107,7 +107,7 @@ class CommitLedger:
     # What applications and callers are told
 
     def applied(self, node_id: int, applied: Applied, applied_offset: int) -> str | None:
-        """What is wrong if an application that is at `applied_offset` receives this batch."""
+        """Check a batch for an application at `applied_offset`: it is committed, and follows what was applied."""
         place = bisect_right(self.batches, applied.base_offset, key=_base_offset) - 1
         if place < 0 or self.batches[place].base_offset != applied.base_offset or self.values[place] != applied.values:
             return f"node {node_id} applies {applied}, which is not a committed batch"
@@ -119,8 +119,8 @@ class CommitLedger:
     def acknowledged(
         self, node_id: int, value: bytes, offset: int | None, is_record_of: IsRecordOf = operator.eq
     ) -> str | None:
-        """What is wrong if a node acknowledges a submission, at an offset if that is known. Otherwise `is_record_of`
-        recognises the record of the submission: a record that only contains the same bytes is not the one.
+        """Check that a submission that a node acknowledges is committed, at the offset if that is known. Otherwise
+        `is_record_of` recognises the record of the submission: another record may contain the same bytes.
         """
         if offset is None:
             if any(is_record_of(record, value) for values in reversed(self.values) for record in values):
@@ -135,6 +135,6 @@ class CommitLedger:
         return None
 
     def refused(self, values: Iterable[bytes]) -> str | None:
-        """What is wrong if these values were definitely refused."""
-        found = {one for values in self.values for one in values}.intersection(values)
-        return f"these values were refused, but are committed: {sorted(found)}" if found else None
+        """Check that none of these values, which were definitely refused, is committed."""
+        committed = {one for values in self.values for one in values}.intersection(values)
+        return f"these values were refused, but are committed: {sorted(committed)}" if committed else None

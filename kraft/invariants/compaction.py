@@ -85,12 +85,12 @@ class CompactionLedger:
         for key, (offset, value) in before.values.items():
             if value is None or not replica.start_offset <= offset < min(before.high_watermark, replica.end_offset):
                 continue
-            found = now.values.get(key)
-            if found is None or found[0] < offset or (found[0] == offset and found[1] != value):
+            kept = now.values.get(key)
+            if kept is None or kept[0] < offset or (kept[0] == offset and kept[1] != value):
                 raise InvariantViolated(
                     f"broker {replica.broker_id} has removed the last value of {key.decode()!r} in {replica.name},"
                     f" which was at offset {offset} below the high watermark {before.high_watermark}; the log has"
-                    f" {'no other value' if found is None else f'a value at offset {found[0]}'}"
+                    f" {'no other value' if kept is None else f'a value at offset {kept[0]}'}"
                 )
 
     def _note_loss(self, replica: Replica, before: _Kept, *, may_lose: bool) -> None:
@@ -104,7 +104,7 @@ class CompactionLedger:
             )
 
     def _note_watermark(self, replica: Replica) -> None:
-        """What is below the watermark is committed, unless the replica does not know of an unclean election yet."""
+        """Take the records below the watermark as committed, unless the replica has missed an unclean election."""
         is_outdated = replica.leader_epoch < self._unclean.get(replica.key, NEVER)
         if not is_outdated and replica.high_watermark > self._committed_end(replica):
             self._committed[replica.key] = _Committed(replica.high_watermark, replica.leader_epoch)

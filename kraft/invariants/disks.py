@@ -110,7 +110,7 @@ class Ledger:
                 )
         values = [(node_id, _values(log)) for node_id, log in voters] if self._acknowledged else []
         for offset, value in self._acknowledged.items():
-            holders = [node_id for node_id, found in values if found.get(offset) == value]
+            holders = [node_id for node_id, held in values if held.get(offset) == value]
             if not is_majority(len(holders), len(voters)):
                 raise InvariantViolated(
                     f"{value!r}, acknowledged at offset {offset}, is only on the disks of {holders}"

@@ -35,10 +35,12 @@ from metadata_log.types import Uuid
 
 _INT16: Final = Layout(">h")
 _INT32: Final = Layout(">i")
+AWAY: Final = -2
+"""The epoch of a static member that has left for a while, and keeps its partitions."""
 Place = tuple[str, str, int]
 """The group, the topic and the partition of an offset."""
-Owned = tuple[Uuid | str, int]
-"""A topic, by its id or its name, and a partition."""
+Owned = tuple[Uuid, int]
+"""A topic and a partition."""
 
 
 def mark(member_id: str, epoch: int, number: int) -> str:
@@ -64,18 +66,18 @@ def encoded_assignment(places: Mapping[str, Iterable[int]]) -> bytes:
 
 def decoded_assignment(data: bytes) -> list[tuple[str, int]]:
     """The partitions of an assignment by consumers; empty for no bytes."""
-    found = list[tuple[str, int]]()
+    assigned = list[tuple[str, int]]()
     if not data:
-        return found
+        return assigned
     (count,), at = _INT32.unpack_from(data, 2), 6
     for _ in range(count):
         (size,) = _INT16.unpack_from(data, at)
         topic = data[at + 2 : at + 2 + size].decode()
         (numbers,) = _INT32.unpack_from(data, at + 2 + size)
         at += 6 + size
-        found += [(topic, _INT32.unpack_from(data, at + 4 * one)[0]) for one in range(numbers)]
+        assigned += [(topic, _INT32.unpack_from(data, at + 4 * one)[0]) for one in range(numbers)]
         at += 4 * numbers
-    return found
+    return assigned
 
 
 class Committed(Struct, frozen=True):
@@ -89,14 +91,24 @@ class Committed(Struct, frozen=True):
 
 
 class _Classic(Struct):
-    """A classic group as of its last record."""
+    """A classic group as of its last record. A static member is the same one under each of its ids."""
 
     generation: int
     owners: dict[tuple[str, int], str]
+    names: dict[str, str]
+    """The members by id: a static one is named by its instance."""
+
+
+class _Former(Struct):
+    """A group with members that has ended: it is to go on under the other protocol, in the same batch."""
+
+    epoch: int
+    members: dict[str, str]
+    """Their names by id."""
 
 
 class GroupLedger:
-    """What the log has, and what members were told. Every method raises `InvariantViolated`."""
+    """The groups in the log, and the answers that members got. Every method raises `InvariantViolated`."""
 
     def __init__(self) -> None:
         self._lives: dict[str, int] = {}
@@ -107,11 +119,23 @@ class GroupLedger:
         self._epochs: dict[str, int] = {}
         self._members: dict[str, dict[str, tuple[int, frozenset[Owned]]]] = {}
         """The epoch and the partitions of each member of a consumer group, also those that it has still to give up."""
+        self._told: dict[tuple[str, str], tuple[int, frozenset[Owned]]] = {}
+        """What each member was told last, by group and name, with the generation or member epoch."""
+        self._left: dict[str, list[str]] = {}
+        """The ids of the members that a batch has removed from each consumer group."""
+        self._former: dict[str, _Former] = {}
+        """The groups that a batch has ended."""
+        self._kept: dict[str, dict[str, frozenset[Owned]]] = {}
+        """What the members of groups own, by id, that a batch has made consumer groups."""
+        self.migrations = 0
+        """How often a group with members has changed its protocol."""
         self._order = 0
         self._offsets: dict[Place, Committed] = {}
         self._marks: dict[tuple[Place, str], Committed] = {}
         self._pending: dict[tuple[PartitionKey, int], list[tuple[Place, int, str, int]]] = {}
         """The offsets of open transactions by partition and producer, with the order of their records."""
+        self._ended: set[tuple[Place, str]] = set()
+        """The offsets of transactions that are over, however they have ended."""
         self._acknowledged: dict[Place, int] = {}
         self.assignments = 0
         self.commits = 0
@@ -121,8 +145,12 @@ class GroupLedger:
     # Members are told
 
     def told(self, group: str, epoch: int, member_id: str, owned: Iterable[Owned]) -> None:
-        """A member was told to own partitions in a generation, or at a member epoch."""
+        """A member was told to own partitions in a generation, or at a member epoch. A static member is named by its
+        instance.
+        """
         self.assignments += 1
+        owned = frozenset(owned)
+        self._told[group, member_id] = epoch, owned
         for one in owned:
             key = group, self._lives.get(group, 0), epoch, one
             known = self._owners.setdefault(key, member_id)
@@ -134,26 +162,27 @@ class GroupLedger:
 
     def acknowledged(self, place: Place, its_mark: str) -> None:
         """A member was told that its offset is committed."""
-        found = self._marks.get((place, its_mark))
-        if found is None:
+        noted = self._marks.get((place, its_mark))
+        if noted is None:
             raise InvariantViolated(
                 f"the commit {its_mark} for {place[1]}-{place[2]} of group {place[0]} is acknowledged, and no record of"
                 f" it is committed"
             )
         self.commits += 1
-        self._acknowledged[place] = max(found.order, self._acknowledged.get(place, 0))
+        self._acknowledged[place] = max(noted.order, self._acknowledged.get(place, 0))
 
     def pended(self, key: PartitionKey, producer_id: int, place: Place, its_mark: str) -> None:
         """A producer was told that its offset is part of its transaction."""
         pending = self._pending.get((key, producer_id), ())
-        if (place, its_mark) not in self._marks and not any((one[0], one[2]) == (place, its_mark) for one in pending):
+        # The answer may come after the marker, also after one that has aborted it.
+        if (place, its_mark) not in self._ended and not any((one[0], one[2]) == (place, its_mark) for one in pending):
             raise InvariantViolated(
                 f"the offset {its_mark} of a transaction for {place[1]}-{place[2]} of group {place[0]} is acknowledged,"
                 f" and no record of it is committed"
             )
 
     def floor(self) -> dict[Place, int]:
-        """What a fetch of offsets that is asked from now on may not fall behind."""
+        """The least offsets that a fetch of offsets from now on may return."""
         return dict(self._acknowledged)
 
     def fetched(self, place: Place, offset: int, its_mark: str, floor: int) -> None:
@@ -164,18 +193,18 @@ class GroupLedger:
             if floor:
                 raise InvariantViolated(f"there is no committed offset for {name}, though one was acknowledged")
             return
-        found = self._marks.get((place, its_mark))
-        if found is None or found.offset != offset:
+        noted = self._marks.get((place, its_mark))
+        if noted is None or noted.offset != offset:
             raise InvariantViolated(f"the fetched offset {offset} for {name} is not committed: {its_mark}")
-        if found.order < floor:
+        if noted.order < floor:
             raise InvariantViolated(
                 f"the fetched offset {offset} for {name} is older than one that was acknowledged before: {its_mark}"
             )
 
     def offset_of(self, place: Place) -> int:
         """The committed offset; -1 for none."""
-        found = self._offsets.get(place)
-        return -1 if found is None else found.offset
+        offset = self._offsets.get(place)
+        return -1 if offset is None else offset.offset
 
     # The log
 
@@ -183,6 +212,7 @@ class GroupLedger:
         """A batch of `__consumer_offsets` is committed: each partition in the order of its log."""
         if batch.is_control:
             ended = self._pending.pop((key, batch.producer_id), [])
+            self._ended.update((place, its_mark) for place, _, its_mark, _ in ended)
             for place, offset, its_mark, order in ended if is_commit(batch) else ():
                 known = self._offsets.get(place)
                 if known is None or known.written < order:
@@ -197,6 +227,11 @@ class GroupLedger:
                     self._replay(key, batch, pair.key, pair.value, changed)
         for group in changed:
             self._check_members(group)
+        for group, former in self._former.items():
+            raise InvariantViolated(
+                f"group {group} is forgotten, and has the members {', '.join(sorted(former.members))}"
+            )
+        self._left, self._kept = {}, {}
 
     def _replay(
         self, key: PartitionKey, batch: StoredBatch, name: Message, value: Message | None, changed: set[str]
@@ -217,14 +252,21 @@ class GroupLedger:
                 self._check_generation(group, value)
             case GroupMetadataKey(group=group), None:
                 known = self._classic.pop(group, None)
-                self._forgotten(group, [] if known is None else sorted(set(known.owners.values())))
-            case ConsumerGroupMetadataKey(group_id=group), ConsumerGroupMetadataValue(epoch=epoch):
+                self._ends(group, 0 if known is None else known.generation, {} if known is None else known.names)
+            case ConsumerGroupMetadataKey(group_id=group), ConsumerGroupMetadataValue(
+                epoch=epoch, metadata_hash=topics
+            ):
+                former = self._former.pop(group, None)
+                if former is not None:
+                    self._migrated(group, former, epoch)
+                    # A coordinator that does not know the topics yet takes them for deleted ones, as in Kafka.
+                    self._kept[group] = self._owned_in(group, former) if topics else {}
                 if epoch < self._epochs.get(group, 0):
                     raise InvariantViolated(f"the epoch of group {group} falls from {self._epochs[group]} to {epoch}")
                 self._epochs[group] = epoch
             case ConsumerGroupMetadataKey(group_id=group), None:
-                self._epochs.pop(group, None)
-                self._forgotten(group, sorted(self._members.pop(group, {})))
+                member_ids = (*self._left.pop(group, ()), *self._members.pop(group, ()))
+                self._ends(group, self._epochs.pop(group, 0), {one: one for one in member_ids})
             case (
                 ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member_id),
                 ConsumerGroupCurrentMemberAssignmentValue(),
@@ -232,12 +274,27 @@ class GroupLedger:
                 self._replay_member(group, member_id, value)
                 changed.add(group)
             case ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member_id), None:
-                self._members.get(group, {}).pop(member_id, None)
+                if self._members.get(group, {}).pop(member_id, None) is not None:
+                    self._left.setdefault(group, []).append(member_id)
 
-    def _forgotten(self, group: str, members: list[str]) -> None:
+    def _ends(self, group: str, epoch: int, members: dict[str, str]) -> None:
+        """The records of a group are gone. With members it may only have changed its protocol."""
         if members:
-            raise InvariantViolated(f"group {group} is forgotten, and has the members {', '.join(members)}")
-        self._lives[group] = self._lives.get(group, 0) + 1
+            self._former[group] = _Former(epoch, members)
+        else:
+            self._lives[group] = self._lives.get(group, 0) + 1
+
+    def _migrated(self, group: str, former: _Former, epoch: int) -> None:
+        self.migrations += 1
+        if epoch < former.epoch:
+            raise InvariantViolated(
+                f"the epoch of group {group} falls from {former.epoch} to {epoch} as it changes its protocol"
+            )
+
+    def _owned_in(self, group: str, former: _Former) -> dict[str, frozenset[Owned]]:
+        """What each member of a group was told to own in its last generation. A record alone tells nobody anything."""
+        told = {one: self._told.get((group, name), (0, frozenset())) for one, name in former.members.items()}
+        return {one: owned for one, (epoch, owned) in told.items() if epoch == former.epoch}
 
     def _effect(self, place: Place, committed: Committed) -> None:
         before = self._offsets.get(place)
@@ -260,6 +317,10 @@ class GroupLedger:
                 f"member {member_id} of group {group} commits an offset in generation {epoch}, and the group is in"
                 f" generation {classic.generation}"
             )
+        if classic is not None and member_id not in classic.names:
+            raise InvariantViolated(
+                f"{member_id} commits an offset of group {group} in generation {epoch}, which has no such member"
+            )
         members = self._members.get(group)
         if members is not None and (member_id not in members or members[member_id][0] < epoch):
             raise InvariantViolated(
@@ -268,14 +329,22 @@ class GroupLedger:
             )
 
     def _check_generation(self, group: str, value: GroupMetadataValue) -> None:
-        before = self._classic.get(group)
+        before, former = self._classic.get(group), self._former.pop(group, None)
+        if former is not None and value.members:
+            self._migrated(group, former, value.generation)
+            strange = [one.member_id for one in value.members if one.member_id not in former.members]
+            if strange:
+                raise InvariantViolated(f"group {group} becomes a classic one with other members: {', '.join(strange)}")
+        elif former is not None:
+            self._ends(group, 0, {})
         owners: dict[tuple[str, int], str] = {}
         for member in value.members:
+            name = member.group_instance_id or member.member_id
             for one in decoded_assignment(member.assignment):
-                if owners.setdefault(one, member.member_id) != member.member_id:
+                if owners.setdefault(one, name) != name:
                     raise InvariantViolated(
                         f"{one[0]}-{one[1]} has two owners in generation {value.generation} of group {group}:"
-                        f" {owners[one]} and {member.member_id}"
+                        f" {owners[one]} and {name}"
                     )
         if before is not None and value.generation < before.generation:
             raise InvariantViolated(
@@ -288,12 +357,13 @@ class GroupLedger:
                         f"{one[0]}-{one[1]} has another owner in the same generation {value.generation} of group"
                         f" {group}: {owner}, after {before.owners[one]}"
                     )
-        self._classic[group] = _Classic(value.generation, owners)
+        names = {one.member_id: one.group_instance_id or one.member_id for one in value.members}
+        self._classic[group] = _Classic(value.generation, owners, names)
 
     def _replay_member(self, group: str, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue) -> None:
         members = self._members.setdefault(group, {})
         before, _ = members.get(member_id, (0, frozenset()))
-        if value.member_epoch < before:
+        if value.member_epoch < before and value.member_epoch != AWAY:
             raise InvariantViolated(
                 f"the epoch of member {member_id} of group {group} falls from {before} to {value.member_epoch}"
             )
@@ -303,11 +373,17 @@ class GroupLedger:
             for one in listed
             for number in one.partitions
         )
+        kept = self._kept.get(group, {}).pop(member_id, frozenset())
+        if not kept <= owned:
+            raise InvariantViolated(
+                f"member {member_id} owns {_numbers(owned)} once group {group} is a consumer group, and was told to own"
+                f" {_numbers(kept)} before"
+            )
         members[member_id] = value.member_epoch, owned
 
     def _check_members(self, group: str) -> None:
         owners: dict[Owned, str] = {}
-        for member_id, (_, owned) in self._members[group].items():
+        for member_id, (_, owned) in self._members.get(group, {}).items():
             for one in owned:
                 other = owners.setdefault(one, member_id)
                 if other != member_id:
@@ -315,3 +391,8 @@ class GroupLedger:
                         f"partition {one[1]} of {one[0]} has two owners in the log of group {group}: {other} and"
                         f" {member_id}"
                     )
+
+
+def _numbers(owned: Iterable[Owned]) -> list[int]:
+    """The numbers of partitions, for a reader."""
+    return sorted(number for _, number in owned)

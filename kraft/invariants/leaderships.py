@@ -27,7 +27,7 @@ class Remote(Struct, frozen=True):
 
 
 class Belief(Struct, frozen=True):
-    """What a running broker believes of one partition that it hosts."""
+    """The state of one hosted partition, as a running broker believes it to be."""
 
     broker_id: int
     key: PartitionKey
@@ -49,7 +49,7 @@ class CommittedIsrs(Protocol):
 
 
 class LeadershipLedger:
-    """What each running broker has believed, sent and received. Every method raises `InvariantViolated`."""
+    """A record of all that running brokers believed, sent and received. Every method raises `InvariantViolated`."""
 
     def __init__(self, metadata: CommittedIsrs) -> None:
         self._metadata = metadata

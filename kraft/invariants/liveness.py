@@ -21,7 +21,7 @@ class _Behind(Struct):
 
 
 class Liveness:
-    """What waits in a cluster whose faults have all ended, and since when. Methods raise `InvariantViolated`.
+    """The waits in a cluster whose faults have all ended, each with its begin. Methods raise `InvariantViolated`.
 
     Args:
         most_ms: The longest wait, in ms.

@@ -53,7 +53,7 @@ class LogLedger:
         return None
 
     def changes_too_early(self, observed: ObservedNode, view: View, batches: Sequence[LogBatch]) -> str | None:
-        """What is wrong if a leader writes these batches: it changes the voters only after a batch of its own epoch is
+        """Check the batches that a leader writes: it changes the voters only after a batch of its own epoch is
         committed (Raft, the correction of 2015).
         """
         begin = observed.log[bisect_left(observed.log, view.epoch, key=_epoch)].base_offset
@@ -65,7 +65,7 @@ class LogLedger:
 
 
 def lost_by_restart(node_id: int, observed: ObservedNode, log: Sequence[LogBatch], *, is_later: bool) -> str | None:
-    """What is wrong with the log of a restarted node: flushed records are still there.
+    """Check the log of a restarted node: flushed records are still there.
 
     An interrupted step may have truncated the log, or replaced it by a snapshot (`is_later`), but committed records
     remain.
@@ -79,7 +79,7 @@ def lost_by_restart(node_id: int, observed: ObservedNode, log: Sequence[LogBatch
 
 
 def written_in_another_epoch(observed: ObservedNode, view: View, batches: Sequence[LogBatch]) -> str | None:
-    """What is wrong if a leader writes these batches: a leader writes in its own epoch."""
+    """Check the batches that a leader writes: they have the leader's own epoch."""
     if any(batch.epoch != view.epoch for batch in batches):
         return f"node {observed.key.id} leads epoch {view.epoch} and writes {batches}"
     return None

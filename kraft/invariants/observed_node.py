@@ -1,4 +1,4 @@
-"""What the invariants have observed of each node and of its disks."""
+"""The observations of each node and of its disks, which the invariants compare."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ _next_offset = attrgetter("next_offset")
 
 
 class ObservedNode(Struct):
-    """What the invariants have observed of one disk and of the node on it. The log and the flushed offset outlive
-    crashes.
+    """The observations of one disk and of the node on it. The log and the flushed offset outlive crashes.
 
     Batches before the log start offset count as part of the log: a snapshot covers them.
     """
@@ -64,11 +63,11 @@ class ObservedNodes:
         self._damaged: set[int] = set()
 
     def observed(self, node_id: int) -> ObservedNode:
-        """What was observed of a node; nothing before its first start."""
+        """The observations of a node; empty before its first start."""
         return self.by_id.setdefault(node_id, ObservedNode(ReplicaKey(node_id)))
 
     def disk_of(self, member: ObservedMember) -> ObservedNode:
-        """What was observed of the disk with which a node starts, which may be another disk than before."""
+        """The observations of the disk with which a node starts; it may be another disk than before."""
         observed = self.by_id.get(member.node_id)
         if observed is not None and observed.key != member.key:
             self._former.setdefault(member.node_id, []).append(observed)

@@ -30,6 +30,8 @@ from metadata_log.types import OffsetAndEpoch, Uuid
 
 RECOVERING: Final = 1
 _FENCE: Final = 1
+_TOPIC: Final = 2
+_MIN_ISR: Final = "min.insync.replicas"
 
 
 class PartitionLedger:
@@ -67,6 +69,8 @@ class PartitionLedger:
         """The replicas that a reassignment removed from a partition and left in the ELR. Kafka 4.3.1 does not remove
         such a replica from the ELR. Added again, the replica may lead with only the records that it had before.
         """
+        self._resized: dict[str, None] = {}
+        """The topics of which a batch changes min.insync.replicas; the empty name is that of all topics."""
 
     # The log
 
@@ -85,6 +89,7 @@ class PartitionLedger:
         and the epoch of the batch. A record may change a partition of the image only as it changes the model.
         """
         batch = MetadataDelta(self.image)
+        self._resized = {}
         changed: dict[PartitionKey, None] = {}
         for offset, value in enumerate(values, base_offset):
             record = decode_record(value, where=f"offset {offset}").record
@@ -130,12 +135,23 @@ class PartitionLedger:
                 model.replay(record)
                 self._complete = {key: ids for key, ids in self._complete.items() if key[0] != record.topic_id}
             case ConfigRecord() | ClearElrRecord():
+                self._check_clearing(record, where)
                 model.replay(record)
                 for key, _, partition in model.partitions():
                     self._advance(key, partition)
                     self._note_isr(key, partition)
             case _:
                 model.replay(record)
+
+    def _check_clearing(self, record: ConfigRecord | ClearElrRecord, where: str) -> None:
+        """Only another minimum takes from replicas outside of the ISR that they may lead (KIP-966)."""
+        match record:
+            case ConfigRecord(resource_type=kind, resource_name=name) if record.name == _MIN_ISR:
+                self._resized[name if kind == _TOPIC else ""] = None
+            case ClearElrRecord(topic_name=name) if name not in self._resized:
+                raise InvariantViolated(
+                    f"nobody changes {_MIN_ISR} of {name or 'all topics'}, and the ELR is emptied; {where}"
+                )
 
     def _note_isr(self, key: PartitionKey, partition: PartitionModel) -> None:
         self.isrs.setdefault(key, {})[partition.partition_epoch] = partition.isr
@@ -181,10 +197,20 @@ class PartitionLedger:
                 f"broker {new.leader} is elected as if it had everything, as only"
                 f" {sorted(self._complete[key])} have; {where}"
             )
+        self._check_last_known(old, new, where)
         self._complete[key] = self._complete[key].union(new.isr)
         gone = set(new.elr).difference(new.replicas).union(self._taken_away.get(key, ()))
         self._taken_away[key] = frozenset(gone.intersection(new.elr))
         self._advance(key, new)
+
+    def _check_last_known(self, old: PartitionModel, new: PartitionModel, where: str) -> None:
+        """A partition that loses its leader keeps its name, and that replica leads again if nobody else may (KIP-966).
+        Only a new minimum takes that away, and then the partition waits for an operator.
+        """
+        wanted = old.last_known_elr or (() if old.leader == NO_LEADER else (old.leader,))
+        has_elr = self._model.level("eligible.leader.replicas.version") > 0
+        if new.leader == NO_LEADER and has_elr and new.last_known_elr != wanted:
+            raise InvariantViolated(f"the last known leader is {new.last_known_elr}, and not {wanted}; {where}")
 
     def _check_unclean(self, key: PartitionKey, old: PartitionModel, new: PartitionModel, where: str) -> None:
         """A replica that may lack records leads only if unclean election is enabled or requested, or if the replica is

@@ -81,7 +81,7 @@ class Invariants:
         return reached_by_majority(0 if one is None else one.epoch for one in elections)
 
     def observed(self, node_id: int) -> ObservedNode:
-        """What the ledger has observed of a node; nothing before its first start."""
+        """The observations of a node; empty before its first start."""
         return self.nodes.observed(node_id)
 
     def voters_of(self, node_id: int) -> VoterSet:

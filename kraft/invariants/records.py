@@ -30,7 +30,7 @@ NEVER: Final = -1
 
 
 class Replica(Struct, frozen=True):
-    """What a running broker says of one replica."""
+    """One replica, as a running broker describes it."""
 
     broker_id: int
     key: PartitionKey
@@ -73,7 +73,7 @@ class Committed(Struct):
 
 
 class Held(Struct):
-    """What one replica holds, as of the last look at its files."""
+    """The batches of one replica, as of the last look at its files."""
 
     batches: list[StoredBatch] = []
     by_offset: dict[int, StoredBatch] = {}
@@ -92,7 +92,7 @@ class Held(Struct):
 
 
 class RecordLedger:
-    """What clients were told, and what each replica holds. Every method raises `InvariantViolated`."""
+    """The answers that clients got, and the batches of each replica. Every method raises `InvariantViolated`."""
 
     def __init__(self, metadata: Metadata, flush_messages: int | None) -> None:
         """Begin with empty partitions.
@@ -205,7 +205,7 @@ class RecordLedger:
 
     def moved(self, replica: Replica, kept: int, added: Sequence[StoredBatch]) -> None:
         """The files or the state of a replica have changed in a step: `kept` batches of the last look are still there,
-        the rest was truncated, and `added` stand behind those.
+        the rest was truncated, and `added` stand after those.
         """
         held = self._held[replica.broker_id, replica.key]
         start = self._starts[replica.key] = max(replica.start_offset, self._starts.get(replica.key, 0))
@@ -293,8 +293,8 @@ class RecordLedger:
         for batch in batches_between(held.batches, before, watermark):
             if batch.next_offset <= self._starts.get(key, 0):
                 continue
-            found = committed.get(batch.base_offset)
-            if not is_proof and (found is None or self._is_void(key, found)):
+            other = committed.get(batch.base_offset)
+            if not is_proof and (other is None or self._is_void(key, other)):
                 continue
             known = self._know(committed, batch, replica)
             if known.content != batch.content:
@@ -306,7 +306,7 @@ class RecordLedger:
                 self._check_members(replica, batch, "counts as committed")
 
     def _know(self, committed: dict[int, Committed], batch: StoredBatch, replica: Replica) -> StoredBatch:
-        """What is committed at the offset of a batch: that batch, if nothing is known yet."""
+        """The committed batch at the offset of a batch: the batch itself, if nothing is known yet."""
         known = committed.get(batch.base_offset)
         if known is None or self._is_void(replica.key, known):
             known = committed[batch.base_offset] = Committed(batch, replica.leader_epoch)
@@ -353,8 +353,8 @@ class RecordLedger:
 
     @staticmethod
     def _had_by(held: Held, batch: StoredBatch) -> bool:
-        found = held.by_offset.get(batch.base_offset)
-        return found is not None and found.content == batch.content
+        other = held.by_offset.get(batch.base_offset)
+        return other is not None and other.content == batch.content
 
     def _is_void(self, key: PartitionKey, committed: Committed) -> bool:
         """Whether the loss of a batch is allowed: an unclean election came later, or the records were deleted."""

@@ -59,7 +59,7 @@ class SnapshotLedger:
     def listed(
         self, node_id: int, snapshots: tuple[OffsetAndEpoch, ...], log_start_offset: int, *, is_moved: bool
     ) -> str | None:
-        """What is wrong with the snapshots of a node, given its log start offset (SnapshotAtLogStart).
+        """Check the snapshots of a node against its log start offset (SnapshotAtLogStart).
 
         After a restart a log may begin a little earlier: at the base offset of the segment with its first record.
         """
@@ -73,7 +73,7 @@ class SnapshotLedger:
         return None
 
     def wrong_id(self, snapshot: OffsetAndEpoch, committed: Sequence[LogBatch]) -> str | None:
-        """What is wrong with a snapshot id: a snapshot ends with a committed batch and has the epoch of that batch."""
+        """Check a snapshot id: a snapshot ends with a committed batch and has the epoch of that batch."""
         if snapshot.offset == 0:
             return None
         place = bisect_left(committed, snapshot.offset, key=_next_offset)
@@ -90,7 +90,7 @@ class SnapshotLedger:
         committed: Sequence[LogBatch],
         values: Sequence[tuple[bytes, ...]],
     ) -> str | None:
-        """What is wrong with the content of a snapshot. Its id must be valid."""
+        """Check the content of a snapshot. Its id must be valid."""
         if snapshot.offset == 0 and not content.voters:
             return None  # What the format of a node that joins has written: only first voters have the same.
         known = self._contents.get(snapshot)

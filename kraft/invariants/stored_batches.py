@@ -17,7 +17,7 @@ _ATTRIBUTES_AT: Final = 21
 _TRANSACTIONAL: Final = 16
 _CONTROL: Final = 32
 _CLIENT_PART: Final = 16
-"""The position behind the base offset, the length and the leader epoch, which a leader sets."""
+"""The position after the base offset, the length and the leader epoch, which a leader sets."""
 NO_PRODUCER: Final = -1
 
 
@@ -75,20 +75,20 @@ def stored_batches(data: bytes) -> Iterator[StoredBatch]:
 
 def batches_between(batches: Sequence[StoredBatch], start: int, end: int) -> list[StoredBatch]:
     """The batches that end above `start` and not above `end`."""
-    found = list[StoredBatch]()
+    between = list[StoredBatch]()
     for batch in reversed(batches):
         if batch.next_offset <= start:
             break
         if batch.next_offset <= end:
-            found.append(batch)
-    found.reverse()
-    return found
+            between.append(batch)
+    between.reverse()
+    return between
 
 
 _RECORDS_AT: Final = 61
 _KEY: Final = Layout(">hh")
 _KEY_AT: Final = 5
-"""The position of the key in a marker's record: behind length, attributes, both deltas and the key's size."""
+"""The position of the key in a marker's record: after length, attributes, both deltas and the key's size."""
 _COMMIT: Final = 1
 
 

@@ -24,6 +24,8 @@ from metadata_log.records.transaction_state import TransactionLogKey, Transactio
 ONGOING: Final = 1
 PREPARED: Final = {2: True, 3: False}
 """The states with an outcome that partitions have still to learn, and whether they commit."""
+BUMPING: Final = 2
+"""The transaction version since which the end of a transaction raises the epoch of its producer (KIP-890)."""
 COMPLETED: Final = {4: True, 5: False}
 
 
@@ -43,12 +45,12 @@ def content(attempt: Attempt) -> tuple[bytes, bytes]:
 
 def attempts_in(data: bytes) -> list[Attempt]:
     """The attempts of the records in a batch."""
-    found: dict[Attempt, None] = {}
+    attempts: dict[Attempt, None] = {}
     for batch in scan(data, verify=False):
         for record in records(batch):
             worker, first, end = (record.value or b"").decode().split()
-            found[Attempt((record.key or b"").decode(), worker, int(first), int(end))] = None
-    return list(found)
+            attempts[Attempt((record.key or b"").decode(), worker, int(first), int(end))] = None
+    return list(attempts)
 
 
 def _said(*, commits: bool) -> str:
@@ -64,16 +66,20 @@ class _Known(Struct):
 
 
 class TransactionLedger:
-    """What the logs have, and what producers were told. Every method raises `InvariantViolated`."""
+    """The transactions in the logs, and the answers that producers got. Every method raises `InvariantViolated`."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
         self._decided: dict[tuple[int, int], bool] = {}
         """Whether a transaction commits, by its producer and the epoch of its markers."""
+        self._plain: dict[tuple[int, int], set[bool]] = {}
+        """The outcomes of the transactions in which a producer has kept its epoch: there may be many of an epoch."""
         self._given: dict[tuple[int, int], None] = {}
         """The epochs that were given to producers."""
         self._fenced: dict[int, tuple[int, dict[PartitionKey, int]]] = {}
         """From which epoch on a producer may write, and from which offsets on."""
+        self._closed: dict[tuple[PartitionKey, int], int] = {}
+        """The epoch of the last marker, by partition and producer: nothing of an earlier one comes after it."""
         self._open: dict[tuple[PartitionKey, int], list[Attempt]] = {}
         self._outcomes: dict[str, tuple[bool, str]] = {}
         """Whether an attempt is committed, and the partition that has told it first."""
@@ -114,7 +120,9 @@ class TransactionLedger:
                 )
         if now.status in PREPARED:
             commits = PREPARED[now.status]
-            if self._decided.setdefault((now.producer_id, now.epoch), commits) is not commits:
+            if value.client_transaction_version < BUMPING:
+                self._plain.setdefault((now.producer_id, now.epoch), set()).add(commits)
+            elif self._decided.setdefault((now.producer_id, now.epoch), commits) is not commits:
                 raise InvariantViolated(f"the transaction of {name} in epoch {now.epoch} has two outcomes")
         self._known[name] = now
 
@@ -133,10 +141,10 @@ class TransactionLedger:
         """A producer was told that its transaction of an epoch is committed or aborted."""
         said = _said(commits=commits)
         decided = self._decided.get((producer_id, epoch + 1))
-        if decided is not commits:
-            found = "has no outcome in the log" if decided is None else f"is to {_said(commits=decided)} by the log"
+        if decided is not commits and commits not in self._plain.get((producer_id, epoch), ()):
+            outcome = "has no outcome in the log" if decided is None else f"is to {_said(commits=decided)} by the log"
             raise InvariantViolated(
-                f"producer {producer_id} was told of the {said} of its transaction in epoch {epoch}, which {found}"
+                f"producer {producer_id} was told of the {said} of its transaction in epoch {epoch}, which {outcome}"
             )
         self.ended += 1
 
@@ -147,20 +155,27 @@ class TransactionLedger:
         if not batch.is_control:
             return
         commits = is_commit(batch)
-        decided = self._decided.get((batch.producer_id, batch.producer_epoch))
-        if decided is not commits:
-            found = "no outcome is committed" if decided is None else f"its outcome is {_said(commits=decided)}"
+        producer = batch.producer_id, batch.producer_epoch
+        decided = self._decided.get(producer)
+        if decided is not commits and commits not in self._plain.get(producer, ()):
+            outcome = "no outcome is committed" if decided is None else f"its outcome is {_said(commits=decided)}"
             raise InvariantViolated(
                 f"{name} has a marker to {_said(commits=commits)} the transaction of producer {batch.producer_id} in"
-                f" epoch {batch.producer_epoch}, and {found}"
+                f" epoch {batch.producer_epoch}, and {outcome}"
             )
 
     def committed(self, key: PartitionKey, name: str, batch: StoredBatch, *, has_attempts: bool) -> None:
         """A batch is committed: each partition in the order of its log. `has_attempts` unless it has offsets."""
         if batch.is_control:
+            self._closed[key, batch.producer_id] = batch.producer_epoch
             for one in self._open.pop((key, batch.producer_id), []):
                 self._resolve(key, name, one, commits=is_commit(batch))
             return
+        closed = self._closed.get((key, batch.producer_id), -1)
+        if batch.is_transactional and batch.producer_epoch < closed:
+            raise InvariantViolated(
+                f"{name} has {batch} in epoch {batch.producer_epoch}, after a marker of epoch {closed}"
+            )
         epoch, ends = self._fenced.get(batch.producer_id, (-1, {}))
         if batch.producer_epoch < epoch and batch.base_offset >= ends.get(key, 0):
             raise InvariantViolated(

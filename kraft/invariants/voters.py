@@ -74,7 +74,7 @@ class VoterLedger:
         return f"the voters change from {_told(known)} to {_told(voters)} at once in the log of node {node_id}"
 
     def uncommitted(self, node_id: int, found: VotersInLog, committed: int) -> str | None:
-        """What is wrong if only the first `committed` batches of a log are committed (AtMostOneUncommittedVoterSet).
+        """Check the voter changes after the first `committed` batches of a log (AtMostOneUncommittedVoterSet).
 
         Two uncommitted voter sets could have majorities without a common voter.
         """
@@ -90,16 +90,16 @@ class VoterLedger:
         return f"the log of node {node_id} changes the voters {len(changes)} times in what is not committed: {changes}"
 
     def believed(self, node_id: int, found: VotersInLog, keys: tuple[ReplicaKey, ...]) -> str | None:
-        """What is wrong if a node has these voters. A joining node knows no voters before it has a log."""
+        """Check that a node has the voters of its log. A joining node knows no voters before it has a log."""
         voters = self.in_force(found)
         if keys == voters.keys or not (keys or found):
             return None
         return f"node {node_id} has the voters {_keys(keys)}, and the voters in its log are {_told(voters)}"
 
     def not_made(self, node_id: int, found: VotersInLog, committed: int, change: AnsweredChange) -> str | None:
-        """What is wrong if a node answers a voter change with success (AnsweredChangeIsMade). `found` are the voter
-        sets in its log, and `committed` is how many batches it knows as committed. The leader makes no other change
-        before the answer.
+        """Check that a voter change that a node answers with success is made (AnsweredChangeIsMade). `found` are the
+        voter sets in its log, and `committed` is how many batches it knows as committed. The leader makes no other
+        change before the answer.
         """
         voters = self.before(found, committed) if change.is_committed else self.in_force(found)
         if _is_made(change, voters):

@@ -14,13 +14,13 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Final
 
-import javaproperties
 import trio
 
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from kraft.config.node_settings import BROKER, CONTROLLER
 from metadata_log.disk import OsDisk
+from metadata_log.java_properties import setting
 from metadata_log.log.log_dir import format_directory, read_meta_properties
 from metadata_log.types import PARTITION_DIRECTORY, random_uuid
 from transport.interface import Endpoint
@@ -236,7 +236,7 @@ def _properties(node: NodeProcess, nodes: Sequence[NodeProcess]) -> str:
         }
     else:
         settings |= {"controller.quorum.append.linger.ms": "0", "broker.session.timeout.ms": "3000"}
-    return "".join(javaproperties.join_key_value(key, value) + "\n" for key, value in settings.items())
+    return "".join(setting(key, value) + "\n" for key, value in settings.items())
 
 
 def _free_ports(count: int) -> list[int]:

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kraft.broker.coordinator.partition import CoordinatorPartition, Status
+from kraft.broker.coordinator.partition import CoordinatorPartition
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.coordinator.settings import Status
 from kraft.broker.groups.classic_group import GroupState
 from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.consumer.group import GroupState as ConsumerState

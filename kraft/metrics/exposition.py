@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
+from msgspec import Struct
 from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 
@@ -46,6 +47,24 @@ def families_of(readings: Iterable[Reading], dialects: Collection[Dialect]) -> l
 def _base(series: Series) -> str:
     """The name of a family in prometheus-client, which adds `_total` to a counter's."""
     return series.family.removesuffix("_total") if series.type == "counter" else series.family
+
+
+class Gauge(Struct, frozen=True):
+    """A gauge: its name, its help, and its values with their labels."""
+
+    name: str
+    help: str
+    values: Sequence[tuple[dict[str, str], float]]
+
+
+def text_of_gauges(gauges: Iterable[Gauge]) -> bytes:
+    """The Prometheus text of some gauges."""
+    families = []
+    for gauge in gauges:
+        families.append(Metric(gauge.name, gauge.help, "gauge"))
+        for labels, value in gauge.values:
+            families[-1].add_sample(gauge.name, labels, value)
+    return b"".join(texts_of(families))
 
 
 def texts_of(families: Iterable[Metric]) -> Iterator[bytes]:

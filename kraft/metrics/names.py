@@ -111,11 +111,13 @@ def series_of(reading: Reading, dialect: Dialect) -> list[Series]:
                 return [series(name, "gauge", 1, {full: value})]
             return [series(f"{name}_info", "gauge", 1, {short: value, full: value})]
         case Kind.HISTOGRAM, Quantiles():
-            found = [series(name, "summary", number, {"quantile": f"{at:g}"}) for at, number in value.values]
+            all_series = [series(name, "summary", number, {"quantile": f"{at:g}"}) for at, number in value.values]
             # jmx_exporter's rules name the median 0.50.
-            found += [series(name, "summary", number, {"quantile": "0.50"}) for at, number in value.values if at == 0.5]
-            found.append(series(name, "summary", value.count, at=f"{name}_count"))
-            return found if is_strimzi else [*found, series(name, "summary", value.total, at=f"{name}_sum")]
+            all_series += [
+                series(name, "summary", number, {"quantile": "0.50"}) for at, number in value.values if at == 0.5
+            ]
+            all_series.append(series(name, "summary", value.count, at=f"{name}_count"))
+            return all_series if is_strimzi else [*all_series, series(name, "summary", value.total, at=f"{name}_sum")]
         case unfit:
             raise AssertionError(f"{metric.name} has no value of its kind: {unfit}")
 

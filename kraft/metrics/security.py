@@ -32,13 +32,13 @@ def authentication_readings(view: NodeView) -> Iterator[Reading]:
 
 def certificate_readings(view: NodeView) -> Iterator[Reading]:
     """The ends of the certificates in use, and of the trusted authorities; nothing for a node without TLS."""
-    found = view.certificates
-    if found is None:
+    certificates = view.certificates
+    if certificates is None:
         return
-    for one in found.own:
+    for one in certificates.own:
         labels = (("listener", one.listener), ("subject", one.subject), ("serial", one.serial))
         yield Reading(own_names.CERTIFICATE_END, one.ends_s, labels)
-    for one in found.authorities:
+    for one in certificates.authorities:
         yield Reading(own_names.AUTHORITY_END, one.ends_s, (("subject", one.subject), ("serial", one.serial)))
-    for result, count in (("replaced", found.replaced), ("kept", found.kept)):
+    for result, count in (("replaced", certificates.replaced), ("kept", certificates.kept)):
         yield Reading(own_names.STORE_RELOADS, count, (("result", result),))

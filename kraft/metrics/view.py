@@ -1,4 +1,4 @@
-"""What the metrics and the health of a node are computed from: its replica, and what its shell has counted."""
+"""The inputs of a node's metrics and health: its replica, and the counts of its shell."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Certificates(Struct, frozen=True):
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """What the shell of a node has counted up to now. Averages and maxima are over 30 to 60 seconds."""
+    """The counts of a node's shell up to now. Averages and maxima are over 30 to 60 seconds."""
 
     commit_ms_avg: float = nan
     commit_ms_max: float = nan

@@ -111,5 +111,5 @@ class Recent:
         """The quantiles of the recent values, each the value at its rank."""
         ordered = sorted(self._values)
         last = len(ordered) - 1
-        found = tuple((one, ordered[round(one * last)]) for one in QUANTILES) if ordered else ()
-        return Quantiles(self.count, self.total, found)
+        values = tuple((one, ordered[round(one * last)]) for one in QUANTILES) if ordered else ()
+        return Quantiles(self.count, self.total, values)

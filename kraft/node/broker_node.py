@@ -17,12 +17,18 @@ from transport.wire import WireTransport
 class BrokerNode(Node):
     """A running broker."""
 
+    def __init__(self, parts: NodeParts) -> None:
+        super().__init__(parts)
+        self.serves = trio.Event()
+        """Whether clients may connect."""
+
     def _on_told(self, told: Returned | Noted) -> None:
         match told:
             case Noted(Unfenced()):
                 if isinstance(self._transport, WireTransport):
                     self._transport.open_listeners()
                 self._log.write("serving", {"on": ",".join(map(str, self.endpoints))})
+                self.serves.set()
             case Noted(Found(texts)):
                 for text in texts:
                     self._log.write("found", {"what": repr(text)}, logging.WARNING)

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from msgspec import Struct
+
 from kraft.committed import CommittedBatch
 from kraft.limits import APPLIED_BYTES_PER_STEP
 from kraft.node.errors import OffsetOutOfRange
 from metadata_log.log.log import MetadataLog
 from metadata_log.records.batch import scan
 from metadata_log.records.record import records
+
+
+class LogSnapshot(Struct, frozen=True):
+    """What the program of a raw log has made of all values below `offset`; see `Node.snapshot`."""
+
+    offset: int
+    epoch: int
+    state: bytes
+
 
 Read = Callable[[int], tuple[list[CommittedBatch], int]]
 """Returns committed data batches from an offset on, and the offset after them."""
@@ -23,15 +34,15 @@ def read_committed(log: MetadataLog, offset: int, high_watermark: int) -> tuple[
     """
     if offset < log.start_offset:
         raise OffsetOutOfRange(offset, log.start_offset)
-    found: list[CommittedBatch] = []
+    batches: list[CommittedBatch] = []
     if offset < high_watermark:
         data = log.read(offset, APPLIED_BYTES_PER_STEP, end_offset=high_watermark)
         for batch in scan(data, where=log.directory):
             offset = batch.next_offset
             if not batch.is_control:
                 values = tuple(record.value or b"" for record in records(batch, where=log.directory))
-                found.append(CommittedBatch(batch.base_offset, offset, batch.epoch, batch.base_timestamp, values))
-    return found, offset
+                batches.append(CommittedBatch(batch.base_offset, offset, batch.epoch, batch.base_timestamp, values))
+    return batches, offset
 
 
 class CommittedBatches:

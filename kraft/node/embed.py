@@ -12,13 +12,15 @@ import trio
 
 from kraft.config import Config
 from kraft.node.clock import NodeClock
+from kraft.node.monitoring import NodeMonitor
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
-from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
+from kraft.replica.interface.application import METADATA, ApplicationFactory, host_silent_raw_log, kind_of
 from kraft.security.contexts import LoadedTls, load_tls
 from kraft.state_machine import C, R, StateMachine
-from metadata_log.disk import DirectoryDisk, OsDisk
+from metadata_log.disk import DirectoryDisk, Disk, OsDisk
+from metadata_log.log.log_dir import is_unused, note_what_it_hosts
 from transport.causes import one_cause
 from transport.descriptors import connections_allowed
 from transport.interface import Transport
@@ -39,6 +41,7 @@ def open_node(
     disk: DirectoryDisk | None = None,
     rng: Random | None = None,
     clock: NodeClock | None = None,
+    monitor: Callable[[Config, NodeClock], NodeMonitor] | None = None,
     inline_flush: bool = False,
 ) -> AbstractAsyncContextManager[StateMachineNode[C, R]]: ...
 
@@ -51,6 +54,7 @@ def open_node(
     disk: DirectoryDisk | None = None,
     rng: Random | None = None,
     clock: NodeClock | None = None,
+    monitor: Callable[[Config, NodeClock], NodeMonitor] | None = None,
     application: ApplicationFactory = host_silent_raw_log,
     inline_flush: bool = False,
 ) -> AbstractAsyncContextManager[Node]: ...
@@ -64,6 +68,7 @@ def open_node(
     disk: DirectoryDisk | None = None,
     rng: Random | None = None,
     clock: NodeClock | None = None,
+    monitor: Callable[[Config, NodeClock], NodeMonitor] | None = None,
     application: ApplicationFactory = host_silent_raw_log,
     inline_flush: bool = False,
 ) -> AbstractAsyncContextManager[Any]:
@@ -82,6 +87,7 @@ def open_node(
         disk: The disk of the node's directory; by default this machine's.
         rng: The source of the random election timeouts; by default seeded by the operating system.
         clock: The node's clock, in milliseconds; by default the wall clock at the start, advanced by Trio's clock.
+        monitor: Makes what hears of the node's metrics, such as `metrics_hook(tell)`; by default nobody does.
         application: Makes the application of the replica; by default a raw log. Ignored with `state_machine`.
         inline_flush: Whether to flush in the node's own task instead of a thread, for memory disks.
 
@@ -93,12 +99,19 @@ def open_node(
         MetadataLogError: The directory is unusable, or the log is damaged.
         AssertionError: An invariant is broken.
         NodeError: Python runs with -O, which removes the assertions.
+        TypeError: `config` is no `Config`, such as the name of a directory.
     """
+    if not isinstance(config, Config):
+        raise TypeError(
+            f"a node is opened with a Config, not with {config!r}: kraft.create(directory) makes the first node in a"
+            " directory, and Config.load(path) reads a properties file"
+        )
     if state_machine is not None:
         # Loaded here, because other nodes host no state machine.
         from kraft.process.parts.state_machine_host import host_state_machine
 
         application = host_state_machine(state_machine)
+    disk = OsDisk() if disk is None else disk
     users, loaded = NodeUsers(config), LoadedTls(None) if transport is not None else load_tls(config)
     run = partial(
         run_node,
@@ -106,20 +119,33 @@ def open_node(
         transport=tcp_transport(config, tls=loaded, users=users) if transport is None else transport,
         users=users,
         stores=keeper_of(config, loaded),
-        disk=OsDisk() if disk is None else disk,
+        disk=disk,
         rng=Random(SystemRandom().getrandbits(64)) if rng is None else rng,
-        clock=clock,
         application=application,
         inline_flush=inline_flush,
     )
-    return _running(run)
+    return _running(run, disk, config.metadata_log_dir, clock, None if monitor is None else partial(monitor, config))
 
 
 @asynccontextmanager
-async def _running(run: Callable[..., Awaitable[None]]) -> AsyncIterator[Node]:
+async def _running(
+    run: Callable[..., Awaitable[None]],
+    disk: Disk,
+    directory: str,
+    clock: NodeClock | None,
+    monitor: Callable[[NodeClock], NodeMonitor] | None,
+) -> AsyncIterator[Node]:
+    # Made here, as `kraft.asyncio` and `kraft.sync` call `open_node` outside of the thread in which Trio runs.
+    clock = NodeClock() if clock is None else clock
+    run = partial(run, clock=clock, monitor=None if monitor is None else monitor(clock))
+    is_new = is_unused(disk, directory)
     with one_cause():
         async with trio.open_nursery() as nursery:
             node: Node = await nursery.start(run)
+            kind = kind_of(node.application)
+            if is_new and kind != METADATA:
+                # The node has the lock of the directory.
+                note_what_it_hosts(disk, directory, kind, clock.now_ms())
             yield node
             await node.shutdown()
 

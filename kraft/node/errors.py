@@ -29,6 +29,23 @@ class NotLeader(NodeError):
         self.leader = leader
 
 
+class TransferFailed(NodeError):
+    """The leadership was handed over, and a node that was not asked for has it.
+
+    Attributes:
+        leader: Who leads, with its epoch.
+    """
+
+    def __init__(self, wanted: int | None, leader: LeaderAndEpoch, voters: int) -> None:
+        heard = " of four or more voters those that heard the former leader a moment ago refuse it, as in Kafka;"
+        super().__init__(
+            f"node {leader.leader_id} leads epoch {leader.epoch}, and not {'another' if wanted is None else wanted}:"
+            f"{heard if voters > 3 else ''} its log was shorter than those of a majority, or it was not reached in time"
+        )
+        self.leader = leader
+        self.add_note(f"hint: node {leader.leader_id} can hand over to it now")
+
+
 class OutcomeUnknown(NodeError):
     """This node lost its leadership before the append was committed; a later leader may hold the values, or not.
 
@@ -56,6 +73,10 @@ class AppendRejected(NodeError):
     def __init__(self, error: Error) -> None:
         super().__init__(f"the append was rejected: {error.name}")
         self.error = error
+
+
+class AppendsFull(NodeError):
+    """The outstanding appends take as much memory as they may, and this one is not made. First await the oldest."""
 
 
 class NodeStopped(NodeError):

@@ -24,10 +24,13 @@ async def freeze_survivors() -> None:
     """Keep collections short until the caller cancels this task."""
     gc.set_threshold(*THRESHOLDS)
     gc.freeze()
-    most, limit = gc.get_freeze_count(), _limit()
+    # The exact count walks over all frozen objects: the first requests do not wait for it.
+    await trio.sleep(_EVERY_S)
+    gc.freeze()
+    most, limit = _counted()
     while True:
         await trio.sleep(_EVERY_S)
-        # The exact count walks over all frozen objects: an idle broker would spend most of its time on that.
+        # Not the exact count: an idle broker would spend most of its time on that.
         most += len(gc.get_objects())
         gc.freeze()
         if most <= limit:
@@ -37,8 +40,10 @@ async def freeze_survivors() -> None:
             gc.unfreeze()
             gc.collect()
             gc.freeze()
-            most, limit = gc.get_freeze_count(), _limit()
+            most, limit = _counted()
 
 
-def _limit() -> int:
-    return int(gc.get_freeze_count() * _GROWTH) + _SPARE
+def _counted() -> tuple[int, int]:
+    """How many objects are frozen, and how many may be before the next full collection."""
+    count = gc.get_freeze_count()
+    return count, int(count * _GROWTH) + _SPARE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kraft.node.inbox import Inbox
@@ -45,6 +46,8 @@ class Inbound:
         """The requests, parked fetches included, that wait for an answer."""
         self.loggers: LoggerRequests | None = None
         """Answers for the loggers of the process, if requests may change them."""
+        self.own: Callable[[Reply | Failed], None] | None = None
+        """Takes the outcomes of requests with tokens below 0, which the replica has not sent."""
         self._with_loggers = set[int]()
         """The unanswered requests that name loggers. The set serves membership tests only, never iteration."""
 
@@ -81,14 +84,24 @@ class Inbound:
                 )
             )
         elif isinstance(thing, Reply):
-            self._inbox.events.append(WireReply(thing.token, thing.message))
+            if thing.token < 0:
+                self._tell_own(thing)
+            else:
+                self._inbox.events.append(WireReply(thing.token, thing.message))
         elif isinstance(thing, Failed):
-            self._inbox.events.append(WireFailed(request_id=thing.token, cause=_CAUSES[thing.cause]))
+            if thing.token < 0:
+                self._tell_own(thing)
+            else:
+                self._inbox.events.append(WireFailed(request_id=thing.token, cause=_CAUSES[thing.cause]))
         else:
             for request in thing.requests:
                 if self.unanswered.pop(request.tag, None) is not None:
                     self._with_loggers.discard(request.tag)
                     self._inbox.events.append(WireGone(request_id=request.tag))
+
+    def _tell_own(self, outcome: Reply | Failed) -> None:
+        assert self.own is not None, outcome
+        self.own(outcome)
 
     def answer(self, request_id: int, message: Message) -> None:
         """Send the replica's answer, if the connection of the request is still open."""

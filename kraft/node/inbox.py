@@ -59,6 +59,6 @@ class Inbox(Generic[E]):
         await trio.lowlevel.wait_task_rescheduled(self._abort)
 
     def _abort(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
-        """The deadline of the reader has passed. Trio has scheduled the reader, and `wake` must not do so again."""
+        """Forget the reader, whose deadline has passed: Trio has scheduled it, and `wake` must not do so again."""
         self._reader = None
         return trio.lowlevel.Abort.SUCCEEDED

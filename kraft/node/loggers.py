@@ -67,7 +67,7 @@ _OF_CONFIGS: Final = (IncrementalAlterConfigsRequest, DescribeConfigsRequest)
 
 
 class Judge(Protocol):
-    """What judges the rights of a caller: the controller or the broker of the node."""
+    """The judge of a caller's rights: the controller or the broker of the node."""
 
     def may(self, operation: AclOperation, caller: Caller) -> bool:
         """Whether a caller may perform an operation on the cluster."""

@@ -66,7 +66,7 @@ class NodeLog:
                 pass
 
     def warn(self, event: str, facts: dict[str, object], *, kind: str = "") -> None:
-        """At most one line per event, kind and second, because a hostile peer may decide how often this is called.
+        """Write a warning, at most one per event, kind and second: a hostile peer may decide how often this is called.
 
         `event` and `kind` are constants of the program: an id or a name that a peer chooses gets no line of its own.
         """

@@ -1,4 +1,4 @@
-"""What a node reports to its monitor, if it has one, and what the monitor reads of the node."""
+"""The interface between a node and its monitor, if it has one: the node's reports, and what the monitor reads."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class TurnMeter(Protocol):
     """Takes the times of turns, in seconds of Trio's clock."""
 
     def event(self, waited_s: float, took_s: float) -> None:
-        """An event of a turn was handled, `waited_s` after the turn began; called for one in `MEASURED_EVENTS`."""
+        """Take the time of an event, handled `waited_s` after its turn began; called for one in `MEASURED_EVENTS`."""
 
     def turn(self, took_s: float, now_s: float, events: int) -> None:
-        """A turn has ended; `events` were handled since the start of the node."""
+        """Take the time of a turn that has ended; `events` were handled since the start of the node."""
 
 
 class NodeMeter(TurnMeter, Protocol):
@@ -56,8 +56,8 @@ class NodeMonitor(Protocol):
     def measured(self, disk: DirectoryDisk) -> DirectoryDisk:
         """The same disk with measured fsyncs."""
 
-    async def run(self, log: NodeLog, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
-        """Bind, and serve until cancelled; `task_status` gets the bound address."""
+    async def run(self, log: NodeLog, task_status: trio.TaskStatus[Endpoint | None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; `task_status` gets the bound address, if there is one."""
 
     def attach(self, node: MonitoredNode, replica: Process, transport: Transport) -> None:
-        """The node has recovered its log."""
+        """Take the parts of the node, which has recovered its log."""

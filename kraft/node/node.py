@@ -7,37 +7,61 @@ transport's own task handles the events that the transport delivers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final, NoReturn, assert_never
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import closing
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, assert_never
 
 import trio
 from msgspec import Struct
 
 from kraft.access.failures import RequestFailure
 from kraft.committed import Committed, CommittedBatch, Noted
-from kraft.limits import OUTSTANDING_APPEND_BYTES
-from kraft.node.appends import Appends
+from kraft.config.listener_settings import TO_BROKERS, TO_CONTROLLERS
+from kraft.limits import APPENDED_BYTES_PER_TURN, OUTSTANDING_APPEND_BYTES
+from kraft.node.appends import AppendedOffsets, AppendHandle, Appends
 from kraft.node.background import Flusher
 from kraft.node.clock import NodeClock
-from kraft.node.committed import CommittedBatches, read_committed
+from kraft.node.committed import CommittedBatches, LogSnapshot, read_committed
+from kraft.node.errors import NodeError, NodeStopped, NotLeader, TransferFailed
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.node.monitoring import NodeMeter
 from kraft.node.turns import LongestTurn, Turns
+from kraft.node.waiters import Waiters
 from kraft.node.watching import MetadataWatch
 from kraft.process.process import Process
 from kraft.quorum.effects import VotersChanged
-from kraft.quorum.events import BeginShutdown, Resumed, Tick
+from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
+from kraft.quorum.voters import Voter
 from kraft.replica.interface.application import Application, RawLog
-from kraft.replica.interface.events import Input, Output, Returned, StartFlush, SubmitDone, Trace
+from kraft.replica.interface.events import (
+    Input,
+    LogState,
+    MakeSnapshot,
+    Output,
+    Returned,
+    SnapshotMade,
+    StartFlush,
+    Submit,
+    SubmitDone,
+    Trace,
+)
+from kraft.replica.interface.raw_snapshot import raw_snapshot_values
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.wire import Answer, Drop, LeaveUnanswered, Part, WireSend
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, NO_NODE
+from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch
 from transport.interface import Endpoint, Transport
 from transport.protocol.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from kraft.admin.descriptions import QuorumDescription
+    from kraft.node.administration import Administration
+
+T = TypeVar("T")
 
 SHUTDOWN_BUDGET_MS: Final = 5000
 """How long a graceful shutdown may take."""
@@ -59,6 +83,12 @@ _LOOKS: Final = 16
 """How often a late node polls its sockets, at most."""
 BUSY: Final = 4
 """With more unanswered requests and appends than this, the node goes on with them while the log is flushed."""
+SNAPSHOT_CALLS: Final = 100
+"""So many callers may wait for a snapshot at a time; further ones wait for their turn."""
+CATCH_UP_S: Final = 1.0
+"""How long a leader that hands over waits until its successor has everything."""
+TRANSFER_S: Final = 10.0
+"""After this time a leader that is elected again and again does not hand over any more."""
 _OBLIGED: Final = frozenset({"Leader", "Resigned"})
 """The states in which other voters may wait for this node."""
 
@@ -76,6 +106,28 @@ class NodeParts(Struct, frozen=True, eq=False, kw_only=True):
     endpoints: tuple[Endpoint, ...]
     meter: NodeMeter | None = None
     """Counts for the metrics listener; None if the listener is off."""
+
+
+class Latest(AsyncIterator[T], Generic[T]):
+    """The present value of something that a node follows, and each change of it: `Node.leaders`, `Node.memberships`.
+
+    A value of a short time may be left out. The iteration ends when the node stops.
+    """
+
+    def __init__(self, now: Callable[[], T], wait_for_change: Callable[[], Awaitable[bool]]) -> None:
+        self._now = now
+        self._wait_for_change = wait_for_change
+        self._told: T | None = None
+
+    def __aiter__(self) -> Latest[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        while (now := self._now()) == self._told:
+            if not await self._wait_for_change():
+                raise StopAsyncIteration
+        self._told = now
+        return now
 
 
 class Node:
@@ -100,7 +152,13 @@ class Node:
         self._client_id = str(self._node_id)
         self._fetcher_client_id = f"broker-{self._node_id}-fetcher-0"
         """As in Kafka's channel from a node to the active controller, which also has a connection of its own."""
-        self._appends = Appends(parts.inbox, limit=OUTSTANDING_APPEND_BYTES)
+        self.appends = Appends(
+            parts.inbox,
+            limit=OUTSTANDING_APPEND_BYTES,
+            batch_bytes=parts.replica.options.quorum.max_batch_bytes,
+        )
+        """The appends under way, for programs in other threads."""
+        self._snapshots: Waiters[SnapshotMade] = Waiters(parts.inbox, limit=SNAPSHOT_CALLS)
         self._changed = trio.lowlevel.ParkingLot()
         self._deadline_ms = NEVER_MS
         """When the deadline of `_scope` wakes the owner."""
@@ -112,6 +170,8 @@ class Node:
         self._failure: BaseException | None = None
         self._turns = Turns(parts.log, parts.meter)
         self._was_active = False
+        self._is_listening = False
+        """Whether a task waits until this node hears the leader that it knows."""
         self._leaving = False
         self._stop = trio.Event()
         self._ended = False
@@ -148,20 +208,277 @@ class Node:
         return self._replica.application
 
     async def wait_for_leader(self) -> LeaderAndEpoch:
-        """Wait until this node knows a leader that accepts appends: another node, or this node once it is active.
+        """Wait until this node hears a leader that accepts appends: another node, or this node once it is active.
+
+        A leader that this node remembers from its former life, and that has not answered it since, does not count.
 
         Returns:
             The id and the epoch of the leader.
+
+        Raises:
+            NodeStopped: The node has stopped.
         """
-        while (leader := self._known_leader()) is None:
-            await self._changed.park()
-        return leader
+        while self._ended or not self.has_quorum:
+            self._is_listening = True
+            if not await self.wait_for_change():
+                raise NodeStopped("the node has stopped")
+        return self._replica.core.leader
 
     def _known_leader(self) -> LeaderAndEpoch | None:
         leader = self._replica.core.leader
         if leader.leader_id == NO_NODE or (leader.leader_id == self._node_id and not self._replica.is_active):
             return None
         return leader
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether this node leads a majority, or follows a leader that has answered it, as far as it knows.
+
+        A follower that is cut off learns that after `controller.quorum.fetch.timeout.ms`, a leader after half as long
+        again.
+        """
+        return self._known_leader() is not None and (self._replica.core.is_leader or self._replica.core.hears_leader)
+
+    def leaders(self) -> Latest[LeaderAndEpoch]:
+        """Follow who leads: the present leader at once, then each change that this node comes to know.
+
+        The id of the leader is -1 while none is known. A leader of a short time may be left out. The iteration ends
+        when the node stops.
+        """
+        return Latest(self._leader_now, self.wait_for_change)
+
+    def _leader_now(self) -> LeaderAndEpoch:
+        known = self._known_leader()
+        return LeaderAndEpoch(NO_NODE, self._replica.core.leader.epoch) if known is None else known
+
+    # The voters
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """The committed voters that this node knows, by id; those of the configuration in a static quorum."""
+        history, high_watermark = self._replica.core.history, self._replica.core.log.high_watermark
+        committed = history.voters_at(max(high_watermark, 0) - 1)
+        return (history.static_voters if committed is None else committed).voters
+
+    def memberships(self) -> Latest[tuple[Voter, ...]]:
+        """Follow who votes: the present voters at once, then each committed change that this node comes to know.
+
+        The iteration ends when the node stops.
+        """
+        return Latest(lambda: self.voters, self.wait_for_change)
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """Ask the leader how far each voter and each observer is (Kafka: `Admin.describeMetadataQuorum`).
+
+        Raises:
+            NoController: No leader answered within 30 seconds.
+            NodeStopped: The node has stopped.
+        """
+        return await self._administration.describe()
+
+    async def add_voter(self, node_id: int | None = None, address: str | None = None) -> None:
+        """Make an observer that has caught up a voter (Kafka: `Admin.addRaftVoter`).
+
+        The call returns once that is committed, and this node knows it. Any node may ask. The quorum must be dynamic,
+        as `kraft.create` makes it.
+
+        Args:
+            node_id: The id of the observer; by default this node.
+            address: Where other nodes reach the observer, as `host:port`; needed for another node than this one.
+
+        Raises:
+            AdminError: The node votes already, or does not follow the leader.
+            RequestRefused: The leader refused the change.
+            NoController: No leader made the change within 30 seconds; it may do so yet.
+            NodeStopped: The node has stopped.
+        """
+        key = await self._administration.add(node_id, address)
+        await self._until(lambda: any(voter.key == key for voter in self.voters))
+
+    async def remove_voter(self, node_id: int, *, force: bool = False) -> None:
+        """Make a voter an observer (Kafka: `Admin.removeRaftVoter`).
+
+        The call returns once that is committed, and this node knows it. Any node may ask, the voter itself included. A
+        leader that removes itself hands over.
+
+        Args:
+            node_id: The id of the voter.
+            force: Whether to do so although too few of the voters that remain keep up with the leader: then nothing is
+                committed before enough of them are back.
+
+        Raises:
+            AdminError: No voter has this id, or too few of those that would remain keep up.
+            RequestRefused: The leader refused the change, such as the removal of the last voter.
+            NoController: No leader made the change within 30 seconds; it may do so yet.
+            NodeStopped: The node has stopped.
+        """
+        key = await self._administration.remove(node_id, force=force)
+        await self._until(lambda: all(voter.key != key for voter in self.voters))
+
+    async def transfer_leadership(self, node_id: int | None = None) -> LeaderAndEpoch:
+        """Hand the leadership of this node over, and wait until the other node leads.
+
+        The successor campaigns first, and wins if its log is as long as those of a majority. With more than three
+        voters those that have heard this leader a moment ago may refuse it, as in Kafka, so that another one wins. If
+        this node is elected again instead, it hands over again.
+
+        Args:
+            node_id: The id of a voter; by default the one that has most of the log, or whoever else wins.
+
+        Returns:
+            The node that leads now, with its epoch; it is the one that was asked for, if one was.
+
+        Raises:
+            NotLeader: This node does not lead.
+            TransferFailed: A node leads that was not asked for, or this one does after ten seconds.
+            NodeError: The other node is no voter.
+            NodeStopped: The node has stopped.
+        """
+        core = self._replica.core
+        if not core.is_leader:
+            raise NotLeader(core.leader)
+        if node_id is not None and (node_id == self._node_id or node_id not in core.voters.ids):
+            raise NodeError(f"node {node_id} is no other voter")
+        if core.voters.ids == (self._node_id,):
+            raise NodeError("this node is the only voter")
+        gives_up = trio.current_time() + TRANSFER_S
+        while True:
+            epoch = core.epoch
+            with trio.move_on_after(CATCH_UP_S):
+                while core.is_leader and not core.has_everything(node_id) and await self.wait_for_change():
+                    pass
+            self._inbox.put(Resign(epoch, "transfer", node_id))
+            await self._until(partial(self._leads_after, epoch))
+            leader = self._leader_now()
+            if leader.leader_id == node_id or (node_id is None and leader.leader_id != self._node_id):
+                return leader
+            if leader.leader_id != self._node_id or trio.current_time() >= gives_up:
+                raise TransferFailed(node_id, leader, len(core.voters.ids))
+
+    def _leads_after(self, epoch: int) -> bool:
+        """Whether somebody leads another epoch."""
+        known = self._known_leader()
+        return known is not None and known.epoch != epoch
+
+    async def _until(self, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            if not await self.wait_for_change():
+                raise NodeStopped("the node has stopped")
+
+    # Snapshots
+
+    async def snapshot(self, state: bytes | None = None, *, offset: int | None = None) -> OffsetAndEpoch | None:
+        """Write a snapshot, unless there is one that reaches as far (Kafka: `RaftClient.createSnapshot`).
+
+        A node with a state machine, or with metadata, writes what it has applied. Only the program of a raw log knows
+        what the values mean: it gives the state that it has made of them. The log up to there may be removed later, and
+        nodes that need what was removed get the snapshot; see `load_snapshot`.
+
+        Args:
+            state: For a raw log: what the program has made of all values below `offset`.
+            offset: For a raw log: a `CommittedBatch.next_offset`.
+
+        Returns:
+            The end offset and the epoch of the snapshot, which is on disk; None if nothing was applied so far. It may
+            reach further than `offset`, if another node has sent it.
+
+        Raises:
+            TypeError: A raw log without these arguments, or another node with them.
+            NodeError: The offset is not committed, as far as this node knows, or inside of a batch.
+            NodeStopped: The node has stopped.
+        """
+        is_raw = isinstance(self._replica.application, RawLog)
+        if (state is not None, offset is not None) != (is_raw, is_raw):
+            raise TypeError(
+                "the program of a raw log gives the state of the log and the offset at which it ends"
+                if is_raw
+                else "this node makes its snapshot of what it has applied: there is no state to give"
+            )
+        given = None if state is None or offset is None else LogState(offset, raw_snapshot_values(state))
+        made = await self._snapshots.ask(lambda call_id: MakeSnapshot(call_id, given), weight=1)
+        if made is None:
+            raise NodeStopped("the node has stopped; there may or may not be a snapshot")
+        if made.refused:
+            raise NodeError(made.refused)
+        return made.snapshot
+
+    async def load_snapshot(self) -> LogSnapshot | None:
+        """The newest snapshot of a raw log: what was made of all values before `LogSnapshot.offset`.
+
+        A program reads it when it starts, and when `committed` raises `OffsetOutOfRange`; then it goes on with
+        `committed(snapshot.offset)`.
+
+        Returns:
+            The snapshot; None if there is none yet, so that the log begins at offset 0.
+
+        Raises:
+            TypeError: The node hosts no raw log.
+            CorruptBatch: The file is damaged.
+            OSError: The disk has failed.
+            NodeStopped: The node has stopped.
+        """
+        self._check_raw("load_snapshot")
+        newest = self._replica.newest_snapshot
+        if newest.offset == 0:
+            await trio.lowlevel.checkpoint()
+            return None
+        # Loaded here, because most nodes read no snapshot.
+        from kraft.node.backup import read_state
+
+        # Closed here, because a call that is cancelled starts no thread.
+        with closing(self._replica.open_snapshot(newest)) as file:
+            state = await trio.to_thread.run_sync(read_state, file)
+        return LogSnapshot(newest.offset, newest.epoch, state)
+
+    def _check_raw(self, what: str) -> None:
+        if not isinstance(self._replica.application, RawLog):
+            raise TypeError(f"only a raw log has {what}")
+        if self._ended:
+            raise NodeStopped("the node has stopped")
+
+    async def backup(self, folder: str) -> str:
+        """Write what this node has applied into a file, from which `restore` begins another quorum.
+
+        With a state machine that is everything that was acknowledged before the call. Of a raw log it is the newest
+        snapshot, and all records of the log that this node knows to be committed: at the leader, everything that was
+        acknowledged before.
+
+        Args:
+            folder: The directory for the file, which gets the name of a snapshot that ends where the backup does.
+
+        Returns:
+            The path of the file, which is on disk.
+
+        Raises:
+            NodeError: Nothing was applied so far.
+            OSError: The disk has failed, or the directory does not exist.
+            NodeStopped: The node has stopped.
+        """
+        # Loaded here, because most nodes make no backup.
+        from kraft.node.backup import copy_log, copy_snapshot
+
+        if isinstance(self._replica.application, RawLog):
+            self._check_raw("backup")
+            return await copy_log(self._replica, folder, lambda: self._ended)
+        snapshot = await self.snapshot()
+        if snapshot is None:
+            raise NodeError("there is nothing to back up: nothing was committed so far")
+        # The newest snapshot stays for a minute after a newer one is there.
+        with closing(self._replica.open_snapshot(snapshot)) as file:
+            return await trio.to_thread.run_sync(copy_snapshot, file, snapshot, folder)
+
+    @cached_property
+    def _administration(self) -> Administration:
+        # Loaded here, because most nodes ask nothing.
+        from kraft.node.administration import Administration
+
+        made = Administration(self._replica, self._transport)
+        self._inbound.own = made.client.deliver
+        if self._ended:
+            made.stop()
+        return made
+
+    # The log
 
     async def append(self, values: Sequence[bytes]) -> int:
         """Append raw record values as one atomic unit and wait for the commit (Kafka: `RaftClient.prepareAppend`).
@@ -179,12 +496,58 @@ class Node:
             NotLeader: This node does not lead; the values are not appended.
             OutcomeUnknown: The node lost its leadership before the commit.
             AppendRejected: The values cannot be appended.
+            TypeError: A value is not bytes.
             NodeStopped: The node has stopped.
         """
         replica = self._replica
         while not replica.is_active and replica.core.is_leader and not self._ended:
             await self._changed.park()
-        return (await self._appends.append(values)).base_offset
+        room = self.appends.room
+        if room.weight >= room.limit:
+            await room.wait()
+        return await self.appends.append_soon(values)
+
+    def append_soon(self, values: Sequence[bytes]) -> AppendHandle:
+        """Append raw record values as one atomic unit, and return at once.
+
+        Nothing waits: there is no task for the append, and what a program appends between two checkpoints goes to the
+        log as one batch. So many small appends cost a fraction of what they do with `append`. Appends to one leader
+        keep their order.
+
+        Args:
+            values: The record values, which are written in one batch.
+
+        Returns:
+            A handle. `await` it for the offset of the first value. It raises the errors of `append`; `NotLeader` also
+            on a new leader that is not active yet.
+
+        Raises:
+            AppendsFull: The outstanding appends exceed a memory limit; the values are not appended.
+            AppendRejected: There are no values.
+            TypeError: A value is not bytes.
+            NodeStopped: The node has stopped.
+        """
+        return self.appends.append_soon(values)
+
+    def append_many(
+        self, units: Iterable[Sequence[bytes]] | AsyncIterable[Sequence[bytes]], *, outstanding: int = 1024
+    ) -> AppendedOffsets:
+        """Append one unit after the other, as `append_soon` does, while earlier ones are under way.
+
+        The next unit is taken from its source only while fewer than `outstanding` are not committed, and while their
+        memory has a limit. Iterate over what this returns to the end: nothing is taken from the source otherwise.
+
+        Args:
+            units: Units of record values, each of which is written in one batch. An asynchronous source may wait, but
+                not for the offsets of what it has given.
+            outstanding: The most units that are under way.
+
+        Returns:
+            An asynchronous iterator over the offset of the first value of each unit, in their order, once it is
+            committed. It raises the errors of `append` for the first unit that fails; later ones that are under way may
+            be committed or not.
+        """
+        return AppendedOffsets(self.appends.append_soon, self.appends.room.wait, units, outstanding)
 
     def committed(self, from_offset: int = 0) -> CommittedBatches:
         """Iterate over the committed batches of data records, and wait for more, on any node.
@@ -255,7 +618,10 @@ class Node:
                 nursery.cancel_scope.cancel()
         finally:
             self._ended = True
-            self._appends.stop()
+            self.appends.stop()
+            self._snapshots.stop()
+            if "_administration" in self.__dict__:
+                self._administration.stop()
             self._changed.unpark_all()
             if self._failure is not None:
                 # The owner was cancelled before it could raise the error of a burst in the transport's task.
@@ -312,6 +678,9 @@ class Node:
                 if outputs := replica.step(event, now_ms):
                     self._carry_out(outputs)
                 has_room = turns.did(event)
+                if type(event) is Submit and events and replica.core.pending_bytes >= APPENDED_BYTES_PER_TURN:
+                    # What is appended so far is written at the end of this turn, and more would make it long.
+                    has_room = False
             # A leader waits for this flush, but not for the other work of a follower.
             if flusher.wanted is not None and not replica.core.is_leader and flusher.begin(is_busy=self._is_busy):
                 now_ms = self._after_flush(now_ms)
@@ -349,6 +718,9 @@ class Node:
         if replica.is_active is not self._was_active:
             self._was_active = replica.is_active
             self._changed.unpark_all()
+        if self._is_listening and self.has_quorum:
+            self._is_listening = False
+            self._changed.unpark_all()
         if self._leaving and not self._is_obliged and replica.may_stop:
             self._stop.set()
 
@@ -380,11 +752,13 @@ class Node:
     @property
     def _is_busy(self) -> bool:
         """Whether there is other work to do while the log is flushed."""
-        return len(self._inbound.unanswered) + len(self._appends.waiting) > BUSY
+        return len(self._inbound.unanswered) + self.appends.outstanding > BUSY
 
     def _on_told(self, told: Returned | Noted) -> None:
         """Take an output of the application for its host. Most applications have none but failures."""
         match told:
+            case Noted(SnapshotMade() as made):
+                self._snapshots.finish(made.call_id, made)
             case Noted(RequestFailure(request=request, what=what, where=where)):
                 facts: dict[str, object] = {"request": request, "cause": repr(what), "at": where}
                 self._log.warn("request-failed", facts, kind=request)
@@ -426,6 +800,7 @@ class Node:
                     output.message,
                     timeout_ms=output.timeout_ms,
                     client_id=self._raft_client_id if is_of_quorum else self._name_for(output.message),
+                    peers=TO_BROKERS if output.is_for_broker else TO_CONTROLLERS,
                 )
             elif type(output) is Trace:
                 self._log.trace(output.effect)
@@ -444,7 +819,7 @@ class Node:
                     case LeaveUnanswered():
                         self._inbound.leave_unanswered(output.request_id, output.mute_ms)
                     case SubmitDone():
-                        self._appends.finish(output.submit_id, output)
+                        self.appends.finish(output)
                     case Committed():
                         # Readers read the log at their own pace. The Trace of the high watermark wakes them.
                         pass

@@ -31,7 +31,7 @@ def listeners_of(config: Config) -> tuple[Listener, ...]:
 
 
 def needs_own_name(config: Config) -> bool:
-    """Whether a listener is reached by the name of the machine, as nothing else says how."""
+    """Whether some advertised listener has no host, so that clients reach it by the name of the machine."""
     return not all(one.host for one in config.advertised_listeners)
 
 

@@ -30,7 +30,13 @@ from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
 from kraft.process.process import Process
-from kraft.replica.interface.application import Application, ApplicationFactory, RawLog, WithMetadata
+from kraft.replica.interface.application import (
+    Application,
+    ApplicationFactory,
+    ControllerAndBroker,
+    RawLog,
+    WithMetadata,
+)
 from kraft.replica.interface.events import Input
 from metadata_log.disk import DirectoryDisk
 from transport.addresses import name_of_this_machine
@@ -139,7 +145,7 @@ async def run_node(
     log.write("stopped", {})
 
 
-# A broker comes first in these functions, and what other kinds of nodes need loads behind it: the modules of a
+# A broker comes first in these functions, and the modules of other kinds of nodes are imported after it: those of a
 # controller would be a large part of the start of a broker.
 
 
@@ -156,19 +162,15 @@ def _default_application(config: Config, disk: DirectoryDisk) -> ApplicationFact
 
 def _node_of(application: Application | RawLog) -> type[Node]:
     """The class of the node that hosts an application."""
-    if isinstance(application, BrokerServer):
-        return BrokerNode
-    from kraft.node.state_machine_node import StateMachineNode
-    from kraft.process.parts.state_machine_host import StateMachineHost
-    from kraft.replica.interface.application import ControllerAndBroker
-
     match application:
+        case BrokerServer():
+            return BrokerNode
         case ControllerAndBroker():
             return CombinedNode
-        case StateMachineHost():
-            return StateMachineNode
-        case _:
-            return Node
+    from kraft.node.state_machine_node import StateMachineNode
+    from kraft.process.parts.state_machine_host import StateMachineHost
+
+    return StateMachineNode if isinstance(application, StateMachineHost) else Node
 
 
 def _logger_requests(config: Config, application: Application | RawLog, log: NodeLog) -> LoggerRequests | None:

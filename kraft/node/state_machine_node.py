@@ -72,7 +72,7 @@ class Watch(AsyncIterator[Change[C, R]], Generic[C, R]):
             self._news.unpark_all()
 
     def end(self) -> None:
-        """The node has stopped."""
+        """Wake all who wait, as the node has stopped."""
         self._ended = True
         self._news.unpark_all()
 
@@ -128,6 +128,9 @@ class StateMachineNode(Node, Generic[C, R]):
         host.watch(self._turns.watched)
         self._calls: Waiters[Returned] = Waiters(parts.inbox, limit=OUTSTANDING_APPEND_BYTES)
         self._watches: WeakSet[Watch[C, R]] = WeakSet()
+        self._applied = trio.lowlevel.ParkingLot()
+        self._seen_at = float("-inf")
+        """When the last linearizable read began: the state has everything that was acknowledged before."""
 
     @property
     def machine(self) -> StateMachine[C, R]:
@@ -188,7 +191,17 @@ class StateMachineNode(Node, Generic[C, R]):
         assert isinstance(opened, log.Opened), opened
         return ClientSession(self, client, opened)
 
-    async def read(self, look: Callable[[Any], T] | None = None, *, linearizable: bool = True) -> T:
+    def age(self) -> float:
+        """How old the state of this node may be, in seconds: it has everything that was acknowledged longer ago.
+
+        The time since the last linearizable read of this node began; it is infinite before the first one. No clock of
+        another machine counts.
+        """
+        return trio.current_time() - self._seen_at
+
+    async def read(
+        self, look: Callable[[Any], T] | None = None, *, linearizable: bool = True, max_age: float | None = None
+    ) -> T:
         """Read this node's state machine. A read writes nothing to the log (Raft dissertation §6.4).
 
         Args:
@@ -196,6 +209,8 @@ class StateMachineNode(Node, Generic[C, R]):
             linearizable: Whether the read sees every command acknowledged to any client before the call. Such a read
                 waits until a majority has confirmed the leader and this node has applied the log up to the leader's
                 read index. Otherwise the read returns the local state of this node at once.
+            max_age: Return the local state at once if its `age` is below so many seconds, and otherwise read it
+                linearizably. Ignored with `linearizable=False`.
 
         Returns:
             The result of `look`, or of `StateMachine.value`.
@@ -203,13 +218,20 @@ class StateMachineNode(Node, Generic[C, R]):
         Raises:
             NodeStopped: The node has stopped.
         """
-        if linearizable:
+        if linearizable and (max_age is None or self.age() >= max_age):
+            began = trio.current_time()
             await self._call(ReadCall())
+            self._seen_at = max(self._seen_at, began)
         else:
             await trio.lowlevel.checkpoint()
         machine: Any = self._host.machine
         seen: T = machine.value() if look is None else look(machine)
         return seen
+
+    async def backup(self, folder: str) -> str:
+        """See `Node.backup`; the state is one that has everything that was acknowledged before."""
+        await self._call(ReadCall())
+        return await super().backup(folder)
 
     def watch(self, types: Sequence[str] = ()) -> Watch[C, R]:
         """Iterate over the commands that this node applies from now on.
@@ -222,6 +244,12 @@ class StateMachineNode(Node, Generic[C, R]):
         watch: Watch[C, R] = Watch(types, self._host.applied_offset)
         self._watches.add(watch)
         return watch
+
+    async def wait_for_applied(self) -> bool:
+        """Wait until this node applies further commands, or takes a snapshot; False once the node has ended."""
+        if not self._ended:
+            await self._applied.park()
+        return not self._ended
 
     async def _call(self, ask: SubmitCall | OpenCall | ReadCall) -> object:
         weight = _WEIGHT + (len(ask.command) if isinstance(ask, SubmitCall) else 0)
@@ -238,6 +266,7 @@ class StateMachineNode(Node, Generic[C, R]):
             await super().run(outputs, task_status)
         finally:
             self._calls.stop()
+            self._applied.unpark_all()
             for watch in list(self._watches):
                 watch.end()
 
@@ -250,8 +279,12 @@ class StateMachineNode(Node, Generic[C, R]):
             case Returned():
                 self._calls.finish(told.call_id, told)
             case Noted(Changes(changes)):
+                self._applied.unpark_all()
                 for watch in list(self._watches):
                     watch.put(changes)
             case Noted(Skipped(end_offset)):
+                self._applied.unpark_all()
                 for watch in list(self._watches):
                     watch.skip("a snapshot has taken the place of the state", end_offset)
+            case _:
+                super()._on_told(told)

@@ -62,13 +62,13 @@ class StoreKeeper:
             self._warn(log)
 
     def facts(self) -> TlsFacts:
-        """What the metrics show of the stores."""
+        """The facts about the stores that the metrics show."""
         return TlsFacts(self._stores.loaded, self._replaced, self._kept)
 
     def _values(self, image: Callable[[], MetadataImage] | None) -> dict[str, str]:
         """The stores in the dynamic configuration of this node (`kafka-configs --entity-type brokers`)."""
-        found = {} if image is None else image().configs.of(self._resource)
-        return {key: found[key] for key in found if is_reloadable(key)}
+        values = {} if image is None else image().configs.of(self._resource)
+        return {key: values[key] for key in values if is_reloadable(key)}
 
     def _warn(self, log: NodeLog) -> None:
         """One line a day for each certificate that is near its end."""

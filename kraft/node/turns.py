@@ -64,7 +64,7 @@ class Turns:
         self._own: tuple[str, float] = ("", 0.0)
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin to measure a turn."""
         self._began_s = self._mark_s = self._clock()
         self._dearest, self._dearest_s = None, 0.0
         self._own = ("", 0.0)

@@ -59,20 +59,24 @@ class NodeUsers:
         if self.image is None:
             return None
         credentials = self.image().scram.by_user.get(user)
-        found = None if credentials is None else credentials.get(_NUMBERS[mechanism])
-        return None if found is None else ScramKeys(found.salt, found.stored_key, found.server_key, found.iterations)
+        credential = None if credentials is None else credentials.get(_NUMBERS[mechanism])
+        return (
+            None
+            if credential is None
+            else ScramKeys(credential.salt, credential.stored_key, credential.server_key, credential.iterations)
+        )
 
     def token(self, mechanism: str, token_id: str) -> TokenKeys | None:
         """The delegation token with this id. Its password is the HMAC of the token as base64 text."""
         if self.image is None or self._token_secret is None:
             return None
-        found = self.image().tokens.by_id.get(token_id)
-        if found is None:
+        token = self.image().tokens.by_id.get(token_id)
+        if token is None:
             return None
         hmac = token_hmac(self._token_secret, token_id)
-        kind, _, name = found.owner.partition(":")
+        kind, _, name = token.owner.partition(":")
         owner = Principal(kind, name, is_token=True)
-        expires_ms = min(found.expiration_timestamp, found.max_timestamp)
+        expires_ms = min(token.expiration_timestamp, token.max_timestamp)
         return TokenKeys(_token_keys(mechanism, base64.b64encode(hmac)), owner, expires_ms)
 
 

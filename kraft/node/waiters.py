@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from kraft.node.errors import NodeStopped
 from kraft.node.inbox import Inbox
+from kraft.node.room import Room
 from kraft.replica.interface.events import Input
 
 D = TypeVar("D")
@@ -29,36 +30,28 @@ class Waiters(Generic[D]):
 
     def __init__(self, inbox: Inbox[Input], *, limit: int) -> None:
         self._inbox = inbox
-        self._limit = limit
         self._next_id = 1
         self.waiting: dict[int, _Waiting[D]] = {}
         """The callers that wait, by the ids of their requests."""
-        self._weight = 0
-        """The weight of all outstanding requests."""
-        self._turn = trio.lowlevel.ParkingLot()
-        self._crowd = 0
-        """How many callers wait for room."""
-        self._stopped = False
+        self._room = Room(limit)
 
     async def ask(
-        self, ask: Callable[[int], Input], take_back: Callable[[int], Input] | None = None, *, weight: int = 1
+        self, ask: Callable[[int], Input], take_back: Callable[[int], Input] | None = None, *, weight: int
     ) -> D | None:
         """Put the request that `ask` makes of a new id into the inbox, and wait for the answer; None if none will come.
 
-        If the caller is cancelled meanwhile, `take_back` makes the event that withdraws the request. Raises
-        `NodeStopped` if the node has stopped before.
+        If the caller is cancelled meanwhile, `take_back` makes the event that withdraws the request, if there is one.
+        Raises `NodeStopped` if the node has stopped before.
         """
-        while self._weight >= self._limit and not self._stopped:
-            await self._wait_for_room()
-        if self._stopped:
+        if self._room.is_full:
+            await self._room.wait()
+        if self._room.is_closed:
             raise NodeStopped("the node has stopped")
         waiting_id = self._next_id
         self._next_id = waiting_id + 1
         waiting: _Waiting[D] = _Waiting(trio.lowlevel.current_task(), weight)
         self.waiting[waiting_id] = waiting
-        self._weight += weight
-        if self._crowd:
-            self._let_in()
+        self._room.add(weight)
         self._inbox.put(ask(waiting_id))
 
         def forget(_: Callable[[], None]) -> trio.lowlevel.Abort:
@@ -79,28 +72,13 @@ class Waiters(Generic[D]):
 
     def stop(self) -> None:
         """Wake all callers without an answer, as no answer follows any more."""
-        self._stopped = True
         for waiting in self.waiting.values():
             trio.lowlevel.reschedule(waiting.task)
         self.waiting.clear()
-        self._turn.unpark_all()
+        self._room.close()
 
     def _remove(self, waiting_id: int) -> _Waiting[D] | None:
         waiting = self.waiting.pop(waiting_id, None)
         if waiting is not None:
-            self._weight -= waiting.weight
-            if self._crowd:
-                self._let_in()
+            self._room.add(-waiting.weight)
         return waiting
-
-    async def _wait_for_room(self) -> None:
-        self._crowd += 1
-        try:
-            await self._turn.park()
-        finally:
-            self._crowd -= 1
-
-    def _let_in(self) -> None:
-        """Each admitted caller admits the next one, as one heavy caller may have made room for many."""
-        if self._weight < self._limit:
-            self._turn.unpark()

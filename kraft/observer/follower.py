@@ -142,13 +142,13 @@ class Follower:
         return Committed(batches, self.high_watermark) if batches else None
 
     def _committed(self) -> tuple[RecordBatch, ...]:
-        found = []
+        batches = []
         while self._waiting and self._waiting[0].next_offset <= self.high_watermark:
-            found.append(self._waiting.popleft())
-        if found:
-            self.end = OffsetAndEpoch(epoch=found[-1].epoch, offset=found[-1].next_offset)
+            batches.append(self._waiting.popleft())
+        if batches:
+            self.end = OffsetAndEpoch(epoch=batches[-1].epoch, offset=batches[-1].next_offset)
             self._knows_epoch = True
-        return tuple(found)
+        return tuple(batches)
 
     async def _fetch(self, max_wait_ms: int = FETCH_WAIT_MS) -> Jumped | None:
         part = await self._log.fetch(self._fetched, max_wait_ms=max_wait_ms, high_watermark=self.high_watermark)

@@ -79,9 +79,9 @@ class LeadersLog:
                 cluster_id=self._cluster_id, max_wait_ms=max_wait_ms, max_bytes=max_bytes, topics=[topic]
             )
             answer = await self._admin.ask_active(request, FetchResponse, _fetch_refusal)
-            found = answer.responses[0].partitions[0]
-            if not await self._has_moved_on(found.error_code):
-                return found
+            partition = answer.responses[0].partitions[0]
+            if not await self._has_moved_on(partition.error_code):
+                return partition
 
     async def snapshot(
         self, snapshot: OffsetAndEpoch, on_progress: Callable[[int], None] = lambda offset: None
@@ -131,5 +131,5 @@ def _snapshot_refusal(answer: FetchSnapshotResponse) -> Refusal:
 
 
 def _refusal(code: int) -> Refusal:
-    """A changed epoch is not a refusal: the request is sent again."""
+    """The refusal in an error code. A changed epoch is none: the request is sent again."""
     return Error.NONE if code in _OTHER_EPOCH else Error.of(code), None

@@ -1,4 +1,4 @@
-"""What happens to a cluster, in sentences: the events of committed batches, with names and causes, as the batches come.
+"""The events of a cluster in sentences, with names and causes, as its committed batches come.
 
 The causes are those of `metadata_log.history.causes`. A history writes a row when its interval ends; `LiveEvents`
 reports each change at once, and one event covers all partitions that changed for one cause.
@@ -28,7 +28,7 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 
 CONTRADICTS: Final = "contradicts"
-"""The cause of a record that cannot be replayed behind one that is not known."""
+"""The cause of a record that cannot be replayed after one that is not known."""
 _MOST_TOPICS: Final = 3
 _SUBJECTS: Final = {
     "preferred-election": "preferred leaders were elected",
@@ -159,19 +159,19 @@ def _events(before: MetadataImage, after: MetadataImage, held: Sequence[Entry], 
 
     of_brokers = [(index, entry.record) for index, entry in enumerate(held) if entry.record is not None]
     brokers = dict(before.brokers.by_id.items())
-    found = broker_events(of_brokers, brokers, lost_leaderships, {}, now_ms, None)
+    events = broker_events(of_brokers, brokers, lost_leaderships, {}, now_ms, None)
     groups: dict[tuple[str, str], list[_Change]] = {}
     for key, (topic, old, new) in pairs.items():
         index, entry, record = changed[key]
-        trigger = trigger_of(found, index, old, new)
+        trigger = trigger_of(events, index, old, new)
         reason = explain(old, new, record, trigger)
-        event = next((one for one in found if one.trigger is trigger), None)
+        event = next((one for one in events if one.trigger is trigger), None)
         change = _Change(entry.offset, f"{topic}-{key[1]}", topic, old, new, reason, event)
         groups.setdefault((reason.code, "" if event is None else event.trigger.text), []).append(change)
     for (code, subject), changes in groups.items():
         yield _of_partitions(code, subject, changes)
     told = {change.event.index for changes in groups.values() for change in changes if change.event is not None}
-    for event in found:
+    for event in events:
         if event.index not in told:
             text = event.trigger.text
             if (
@@ -217,7 +217,7 @@ def _of_partitions(code: str, subject: str, changes: Sequence[_Change]) -> LiveE
 
 
 def _effects(changes: Sequence[_Change]) -> Iterator[str]:
-    """What happened to partitions, the worst first; each partition counts in the first clause that applies."""
+    """Clauses about changed partitions, the worst first; each partition counts in the first clause that applies."""
     rest = list(changes)
     clauses: tuple[tuple[str, str, Callable[[Partition, Partition], bool]], ...] = (
         ("has no leader", "have no leader", lambda old, new: new.leader == NO_LEADER != old.leader),

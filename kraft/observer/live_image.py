@@ -35,10 +35,10 @@ async def read_image(admin: AdminClient, on_progress: Progress = lambda offset, 
         reached = reading.end.offset
         part = await log.fetch(reading.end)
         if part.snapshot_id.end_offset >= 0:
-            found = OffsetAndEpoch(epoch=part.snapshot_id.epoch, offset=part.snapshot_id.end_offset)
+            snapshot = OffsetAndEpoch(epoch=part.snapshot_id.epoch, offset=part.snapshot_id.end_offset)
             reading.begin_with_snapshot(
-                await log.snapshot(found, lambda offset: on_progress(offset, until)),
-                found,
+                await log.snapshot(snapshot, lambda offset: on_progress(offset, until)),
+                snapshot,
             )
         elif part.diverging_epoch.end_offset >= 0:
             raise AdminError("the metadata log was truncated while it was read", hint="Try again.")

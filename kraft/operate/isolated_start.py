@@ -23,6 +23,7 @@ from msgspec import Struct
 from kraft.config import Config, join_host_port
 from kraft.node.node import Node
 from kraft.node.run import run_node
+from kraft.operate.interrupts import run_tasks
 from kraft.process.parts.controller_host import ControllerHost
 from metadata_log.disk import Disk, OsDisk, make_directory
 from metadata_log.errors import DirectoryError, MetadataLogError
@@ -54,7 +55,7 @@ class IsolatedNode(Struct, frozen=True, kw_only=True):
 
 
 class Started(Struct, frozen=True, kw_only=True):
-    """What the nodes did: the leader, its epoch, and the image that it has applied.
+    """The result of the start: the leader, its epoch, and the image that it has applied.
 
     `log_end` is the end of the log before the start: the leader has committed everything below, and one own record.
     """
@@ -87,7 +88,7 @@ def start_isolated(nodes: Sequence[IsolatedNode], *, dynamic: bool, log_end: int
         copies = {node.id: f"{below}/node-{node.id}" for node in nodes}
         for node in nodes:
             copy_tree(OsDisk(), node.directory, copies[node.id])
-        return trio.run(_run, nodes, copies, dynamic, log_end, seconds, seed)
+        return run_tasks(_run, nodes, copies, dynamic, log_end, seconds, seed)
 
 
 def copy_tree(disk: Disk, source: str, target: str) -> None:
@@ -113,7 +114,7 @@ async def _run(
     nodes: Sequence[IsolatedNode], copies: dict[int, str], dynamic: bool, log_end: int, seconds: float, seed: int
 ) -> Started:
     network, rng = MemoryNetwork(seed), Random(seed)
-    found: Started | None = None
+    started: Started | None = None
     with one_cause():
         async with trio.open_nursery() as nursery:
             running: list[Node] = []
@@ -127,8 +128,8 @@ async def _run(
                 )
                 running.append(await nursery.start(run))
             with trio.move_on_after(seconds):
-                found = await _committed(running, log_end)
-            if found is None:
+                started = await _committed(running, log_end)
+            if started is None:
                 states = ", ".join(f"node {node.status().node_id} is {node.status().state}" for node in running)
                 raise DirectoryError(
                     f"no leader has committed the log up to offset {log_end} after {seconds:g} s: {states}",
@@ -136,27 +137,27 @@ async def _run(
                     hint="Do not start the controllers on these directories. Check them with `kraft check`.",
                 )
             nursery.cancel_scope.cancel()
-    assert found is not None
-    return found
+    assert started is not None
+    return started
 
 
 async def _committed(running: Sequence[Node], log_end: int) -> Started:
     """Wait for the leader that has committed and applied the log: each node reports its changes."""
-    found: list[Started] = []
+    all_started: list[Started] = []
     async with trio.open_nursery() as nursery:
 
         async def watch(node: Node) -> None:
             while (started := _leader_of(node, log_end)) is None:
                 if not await node.wait_for_change():
                     return
-            found.append(started)
+            all_started.append(started)
             nursery.cancel_scope.cancel()
 
         for node in running:
             nursery.start_soon(watch, node)
-    if not found:
+    if not all_started:
         raise DirectoryError("every node stopped before there was a leader", hint="Run `kraft check` on the result.")
-    return found[0]
+    return all_started[0]
 
 
 def _config(node: IsolatedNode, nodes: Sequence[IsolatedNode], directory: str, *, dynamic: bool) -> Config:
@@ -177,7 +178,7 @@ def _config(node: IsolatedNode, nodes: Sequence[IsolatedNode], directory: str, *
 
 
 def _leader_of(node: Node, log_end: int) -> Started | None:
-    """The result, if the node leads, and has committed a record behind `log_end` and applied everything below."""
+    """The result, if the node leads, and has committed a record after `log_end` and applied everything below."""
     status, application = node.status(), node.application
     if (
         status.leader.leader_id != status.node_id
@@ -226,7 +227,7 @@ def start_kafka(java: str, jars: str, node: IsolatedNode, *, dynamic: bool, log_
         properties.write_text(_properties(node, copy, _free_port(), dynamic=dynamic))
         command = [java, "-Xmx512m", "-cp", f"{jars}/*", MAIN_CLASS, str(properties)]
         output = Path(below, "output")
-        if trio.run(_run_kafka, command, copy, output, log_end, seconds):
+        if run_tasks(_run_kafka, command, copy, output, log_end, seconds):
             return _result(node, copy, log_end)
         printed = " | ".join(output.read_text(errors="replace").splitlines()[-_LAST_LINES:])
         raise DirectoryError(

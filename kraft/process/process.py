@@ -51,6 +51,7 @@ from kraft.replica.interface.application import (
     Served,
     Serving,
     Timed,
+    kind_of,
 )
 from kraft.replica.interface.events import (
     Call,
@@ -59,6 +60,8 @@ from kraft.replica.interface.events import (
     Input,
     LeaveCluster,
     Left,
+    LogState,
+    MakeSnapshot,
     Output,
     PeerRequest,
     Returned,
@@ -73,6 +76,7 @@ from kraft.replica.peer_replies import PeerReplies
 from kraft.replica.proposals import Proposals
 from kraft.replica.quorum_requests import QuorumRequests
 from kraft.replica.rpc.api_versions import KEYS_OF_QUORUM, describe_versions, refuse_login
+from kraft.replica.rpc.describe_rpc import describe_cluster
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.snapshot_schedule import SnapshotSchedule
@@ -90,13 +94,14 @@ from kraft.wire import (
     WireReply,
     WireRequest,
 )
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, File
 from metadata_log.log.log import MetadataLog
 from metadata_log.serde.codec import finished
-from metadata_log.types import NEVER_MS, NO_NODE
+from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import ApiVersionsRequest
+from transport.protocol.messages.describe_cluster import DescribeClusterRequest
 
 _TICK: Final = Tick()
 
@@ -212,12 +217,13 @@ class Process:
                 listener=options.listener,
             )
             hosted = application(options, storage.cluster_id, storage.bootstrap(), rng)
+            storage.check_kind(kind_of(hosted))
             process = cls(options=options, disk=disk, storage=storage, core=core, application=hosted, now_ms=now_ms)
             commits = process._commits
-            snapshots = storage.snapshots.ids()
-            if snapshots and snapshots[-1].offset > 0:
-                with storage.naming_snapshot(snapshots[-1]):
-                    commits.load_snapshot(snapshots[-1])
+            newest = storage.snapshots.newest
+            if newest.offset > 0:
+                with storage.naming_snapshot(newest):
+                    commits.load_snapshot(newest)
                     while commits.is_applying:
                         yield None
                         commits.apply_more()
@@ -259,6 +265,15 @@ class Process:
         return self._storage.log
 
     @property
+    def newest_snapshot(self) -> OffsetAndEpoch:
+        """The newest snapshot on disk; one of offset 0 holds nothing of the log."""
+        return self._storage.snapshots.newest
+
+    def open_snapshot(self, snapshot: OffsetAndEpoch) -> File:
+        """The file of a snapshot, to read; it stays readable when the snapshot is removed. Raises `OSError`."""
+        return self._storage.snapshots.open(snapshot)
+
+    @property
     def outstanding_flush(self) -> StartFlush | None:
         """The flush that was handed out and has not come back; a fork has one of its own."""
         return self._storage.outstanding_flush
@@ -285,6 +300,8 @@ class Process:
             cluster_id=self._storage.cluster_id,
             state=core.state_name,
             leader=core.leader,
+            voters=core.voters,
+            is_voter=core.is_voter,
             high_watermark=core.log.high_watermark,
             log_start_offset=core.log.start_offset,
             log_end_offset=core.log.end_offset,
@@ -381,6 +398,14 @@ class Process:
                         del self._requests.received[event.request_id]
                     elif self._broker is not None:
                         self._broker.on_gone(event.request_id)
+                case MakeSnapshot(call_id, LogState() as state):
+                    assert self._raw_log is not None, "only a raw log has the state of its program"
+                    self._snapshots.take_state(call_id, state, now_ms)
+                    self._tell_snapshots()
+                case MakeSnapshot(call_id):
+                    self._snapshots.want(call_id)
+                    self._commits.apply(now_ms)
+                    self._tell_snapshots()
                 case Resign() | Resumed():
                     self._effects.step_core(event, now_ms)
                 case BeginShutdown():
@@ -409,6 +434,10 @@ class Process:
                 self._activation.early.append(next_one)
             else:
                 self._decide(next_one, now_ms)
+
+    def _tell_snapshots(self) -> None:
+        """Tell the calls that wanted a snapshot of it."""
+        self._outbox.outputs.extend(Noted(made) for made in self._snapshots.take_made())
 
     def _leave_if_finished(self, now_ms: int) -> None:
         """Begin the core's shutdown, with which a leader resigns, unless this leader has records to commit."""
@@ -469,6 +498,16 @@ class Process:
             broker = (self._storage.cluster_id, self.core.local.id) if is_of_broker else None
             versions = describe_versions(part, message, request.version, self.core.history.kraft_version, broker)
             self._outbox.outputs.append(Answer(request.request_id, versions))
+        elif isinstance(message := request.message, DescribeClusterRequest):
+            described = describe_cluster(
+                message,
+                version=request.version,
+                listener=request.listener,
+                cluster_id=self._storage.cluster_id,
+                leader_id=self.core.leader.leader_id,
+                voters=self.core.voters,
+            )
+            self._outbox.outputs.append(Answer(request.request_id, described))
         elif (refusal := refuse_login(request.message)) is not None:
             self._outbox.outputs.append(Answer(request.request_id, refusal))
         else:
@@ -500,6 +539,9 @@ class Process:
             self._tick_parts(now_ms)
         if now_ms >= snapshots.maker.deadline_ms or now_ms >= snapshots.cleaner.deadline_ms:
             snapshots.work(self._effects.step_core, now_ms)
+            self._tell_snapshots()
+            if snapshots.maker.is_wanted:
+                self._commits.apply(now_ms)
         if now_ms >= self._replies.deadline_ms:
             self._replies.judge(now_ms)
         if now_ms >= self.core.deadline_ms():

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kraft.limits import APPENDED_BYTES_PER_TURN
+
 BATCH_OVERHEAD = 61
 """The bytes of a batch header."""
 RECORD_OVERHEAD = 21
@@ -61,7 +63,10 @@ class BatchAccumulator:
         base_offset = self.next_offset
         self._open.extend(values)
         self._open_bytes = total
-        self.pending_bytes += size
+        pending = self.pending_bytes = self.pending_bytes + size
+        if pending >= APPENDED_BYTES_PER_TURN:
+            # So much is worth a write, and a turn that wrote much more would be long.
+            self.drain_at_ms = now_ms
         self.next_offset = base_offset + count
         return base_offset
 

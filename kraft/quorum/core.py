@@ -64,6 +64,7 @@ from kraft.quorum.states import (
     UnattachedState,
     VotedState,
 )
+from kraft.quorum.states.follower import LeaderContact
 from kraft.quorum.values import (
     ElectionState,
     Endpoints,
@@ -143,7 +144,7 @@ class RaftCore:
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """The leader, or -1, and the current epoch."""
+        """The id of the leader, -1 if none is known, and the current epoch."""
         return self._quorum.leader
 
     @property
@@ -162,9 +163,23 @@ class RaftCore:
         return self._quorum.state.name
 
     @property
+    def hears_leader(self) -> bool:
+        """Whether this replica follows a leader that has answered: after a lost campaign it follows one unheard."""
+        state = self._quorum.state
+        return isinstance(state, FollowerState) and state.contact in {LeaderContact.DIRECT, LeaderContact.INDIRECT}
+
+    @property
     def is_leader(self) -> bool:
         """Whether this replica leads its epoch."""
         return type(self._quorum.state) is LeaderState
+
+    def has_everything(self, node_id: int | None) -> bool:
+        """Whether this leader knows that another voter has the whole log; of None, whether any has, if there is one."""
+        state = self._quorum.state
+        assert isinstance(state, LeaderState), state
+        others = [one for voter_id, one in state.progress.items() if voter_id != self.local.id]
+        ends = [one.end_offset for one in others if node_id in (None, one.key.id)]
+        return not ends or max(ends) >= self.log.end_offset
 
     @property
     def epoch_start_offset(self) -> int:

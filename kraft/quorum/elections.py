@@ -35,15 +35,14 @@ def on_vote(quorum: QuorumState, event: Received, vote: Vote, now_ms: int) -> No
 
 
 def _may_grant_prevote_after_leader_exit(quorum: QuorumState, vote: Vote) -> bool:
-    """Whether to grant a pre-vote because the leader's process has ended and the nominee's log is longer than this one.
+    """Whether to grant a pre-vote because the leader's process has ended and the nominee's log is not behind this one.
 
-    Otherwise leader stickiness delays the election by two timeouts, although no replica with a shorter log can win.
-    (Kafka does not detect ended processes.) Among equal logs the first nominee is refused and the second one is
-    elected, so that votes do not split.
+    Otherwise leader stickiness delays the election until this voter is a nominee, too. (Kafka does not detect ended
+    processes.) Votes seldom split, as nominees have turns: see `on_leader_gone`.
     """
     match quorum.state:
         case FollowerState(contact=LeaderContact.REFUSED):
-            return vote.pre_vote and vote.last > quorum.log.end
+            return vote.pre_vote and vote.last >= quorum.log.end
     return False
 
 
@@ -91,7 +90,8 @@ def poll_following(quorum: QuorumState, follower: FollowerState, now_ms: int) ->
 def on_leader_gone(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
     """Shorten the fetch timeout after a known leader refuses connections, as its process has ended.
 
-    Each voter adds a random delay, as otherwise all voters would request pre-votes at the same time. Kafka waits for
+    The other voters take turns, in the order of their ids after the leader's: each delays its pre-votes into the first
+    half of its own share of the longest delay, so that the first is elected before the second asks. Kafka waits for
     the fetch timeout. A refusal at the advertised address means nothing if the leader was last heard at a bootstrap
     server's address: the advertised address may never have reached the leader.
     """
@@ -99,7 +99,18 @@ def on_leader_gone(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
     match quorum.state:
         case FollowerState(contact=LeaderContact.DIRECT) as follower if peer_id == follower.leader_id:
             if most_ms and quorum.is_voter:
-                follower.leader_refused(now_ms + 1 + quorum.rng.randrange(most_ms))
+                drawn_ms = quorum.rng.randrange(most_ms)
+                nominees = len(quorum.other_voter_ids)
+                delay_ms = (2 * most_ms * _turn_after(quorum, peer_id) + drawn_ms) // (2 * nominees)
+                follower.leader_refused(now_ms + 1 + delay_ms)
+
+
+def _turn_after(quorum: QuorumState, leader_id: int) -> int:
+    """How many voters are nominated before this one when the leader is gone: those between their ids, in a ring."""
+    own_id = quorum.local.id
+    if own_id > leader_id:
+        return sum(leader_id < one < own_id for one in quorum.other_voter_ids)
+    return sum(one > leader_id or one < own_id for one in quorum.other_voter_ids)
 
 
 def campaign(quorum: QuorumState, now_ms: int, cause: str) -> None:

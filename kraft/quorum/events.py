@@ -100,10 +100,11 @@ class LogStartRaised(Struct, frozen=True, gc=False):
 
 
 class Resign(Struct, frozen=True, gc=False):
-    """The application resigns the leadership of `epoch`."""
+    """The application resigns the leadership of `epoch`, in favour of one voter if it names one."""
 
     epoch: int
     cause: str = "requested"
+    successor: int | None = None
 
 
 class ReadIndex(Struct, frozen=True, gc=False):

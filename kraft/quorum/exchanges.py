@@ -25,7 +25,7 @@ _NO_ENDPOINTS: Final = Endpoints()
 
 
 class Verdict(Enum):
-    """What remains to do after the common part of a reply."""
+    """The next step after the common part of a reply."""
 
     HANDLED = auto()
     """Nothing; the next request to the peer may follow at once."""

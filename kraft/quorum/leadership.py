@@ -112,14 +112,16 @@ def on_resign(quorum: QuorumState, event: Resign, now_ms: int) -> None:
     """Resign on behalf of the application, if this node still leads the epoch."""
     match quorum.state:
         case LeaderState(epoch=epoch) if epoch == event.epoch:
-            resign(quorum, now_ms, event.cause)
+            resign(quorum, now_ms, event.cause, event.successor)
 
 
-def resign(quorum: QuorumState, now_ms: int, cause: str) -> None:
-    """Resign in favour of the voters with the highest log end offsets."""
+def resign(quorum: QuorumState, now_ms: int, cause: str, successor: int | None = None) -> None:
+    """Resign in favour of one voter, then of those with the highest log end offsets."""
     leader = quorum.state
     assert isinstance(leader, LeaderState), leader
-    quorum.become_resigned(leader.ranked_successors(), now_ms, cause)
+    # The sort keeps the order of the others.
+    ranked = sorted(leader.ranked_successors(), key=lambda key: key.id != successor)
+    quorum.become_resigned(tuple(ranked), now_ms, cause)
 
 
 def on_begin_shutdown(quorum: QuorumState, now_ms: int) -> None:

@@ -321,7 +321,7 @@ def own_report(quorum: QuorumState, follower: FollowerState) -> AddVoter | Remov
 
 
 def _remove_former_self(quorum: QuorumState, key: ReplicaKey) -> RemoveVoter | None:
-    """The request to remove this node's former replica, from before the disk was replaced, unless that one is alive."""
+    """The request to remove the replica that this node was before its disk was replaced; None if that one is alive."""
     joining = quorum.joining
     joining.take_committed(quorum.history, quorum.log.high_watermark)
     if joining.rival is None:
@@ -398,7 +398,8 @@ def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: Fet
         if verdict is Verdict.CONTINUE and reply.damage is not None and not reply.is_later:
             verdict = Verdict.BACK_OFF
         if verdict is Verdict.CONTINUE:
-            # What a later release wrote is behind its level, at whose commit the application says which, and ends.
+            # What a later release wrote follows the record of its level. When that record is committed, the application
+            # says which release it is, and ends.
             _follow_high_watermark(quorum, reply.high_watermark)
     if verdict is Verdict.CONTINUE:
         follower.heard_leader(peer_id, now_ms + quorum.config.fetch_timeout_ms)

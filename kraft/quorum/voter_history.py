@@ -87,7 +87,7 @@ class VoterHistory(Struct, frozen=True):
         return replace(self, sets=_since(self.sets, start_offset), versions=_since(self.versions, start_offset))
 
     def begun_with(self, changes: Iterable[QuorumChange]) -> VoterHistory:
-        """The history of an empty log behind a snapshot with these changes."""
+        """The history of a log that is empty after a snapshot with these changes."""
         return VoterHistory(self.static_voters).with_changes(changes)
 
     def removes(self, key: ReplicaKey) -> bool:

@@ -119,13 +119,13 @@ def matching_acls(image: MetadataImage, wanted: AclFilter) -> Generator[None, No
                 runs.append([])
                 yield None
     runs[-1].sort()
-    found = []
+    acls = []
     for sorted_entry in with_pauses(merge(*runs)):
         if sorted_entry is None:
             yield None
         else:
-            found.append(sorted_entry[1:])
-    return found
+            acls.append(sorted_entry[1:])
+    return acls
 
 
 def _codes(wanted: AclFilter) -> tuple[int, int, int, int]:

@@ -122,9 +122,9 @@ class _Describing:
     def _broker(self, name: str, wanted: frozenset[str]) -> Described:
         if name not in self._of_brokers:
             self._of_brokers[name] = _of_brokers(self._reading, name)
-        settings, found = self._of_brokers[name]
+        settings, dynamic = self._of_brokers[name]
         configs = []
-        for key, values in found.items():
+        for key, values in dynamic.items():
             if not wanted or key in wanted:
                 known = settings.get(key) or kafka_setting(key)
                 configs.append(self._config(ResourceType.BROKER, known, key, values))
@@ -211,16 +211,16 @@ def _of_brokers(reading: Reading, name: str) -> tuple[Mapping[str, DescribedSett
         return settings, {key: [value] for key, value in for_all}
     _check_own_id(reading, name, " or empty string,")
     own = [(key, (value, DYNAMIC_BROKER)) for key, value in in_key_order(configs.of((ResourceType.BROKER, name)))]
-    found: dict[str, list[Value]] = {}
+    dynamic: dict[str, list[Value]] = {}
     for key, value in (*own, *for_all):
-        found.setdefault(key, []).append(value)
+        dynamic.setdefault(key, []).append(value)
     for key, setting in settings.items():
-        values = found.setdefault(key, [])
+        values = dynamic.setdefault(key, [])
         if setting.is_set:
             values.append((setting.value, STATIC))
         elif setting.value is not None or not values:
             values.append((setting.value, DEFAULT))
-    return settings, found
+    return settings, dynamic
 
 
 def _behind(reading: Reading, kind: ResourceType, key: Definition) -> list[Value]:

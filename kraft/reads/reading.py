@@ -1,4 +1,4 @@
-"""What a read answers from."""
+"""The data from which a read is answered."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ else:
         "host_raw_log": "kraft.replica.interface.application",
         "host_silent_raw_log": "kraft.replica.interface.application",
     }
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = [

@@ -74,7 +74,7 @@ class Applier:
         self._log = log
         self._remembered: deque[CommittedBatch] = deque()
         self._kept: dict[int, Kept] = {}
-        """What `keep` got, by base offset."""
+        """The values that `keep` was given, by base offset."""
         self._kept_bytes = 0
         self._reading: _Reading | None = None
         """The batch at `next_offset`, if an earlier call has read a part of it."""

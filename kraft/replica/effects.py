@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import assert_never
 
-from kraft.committed import CommittedBatch
+from kraft.committed import CommittedBatch, Noted
 from kraft.limits import SERVED_AT_ONCE_BYTES
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import (
@@ -89,7 +89,7 @@ class Effects:
 
     @property
     def applier(self) -> Applier:
-        """What gets the batches once they are committed."""
+        """The part that gets the batches once they are committed."""
         return self._commits.applier
 
     def step_core(self, event: Event, now_ms: int) -> None:
@@ -181,6 +181,7 @@ class Effects:
                         self._snapshots.install(effect.snapshot, now_ms)
                         self._commits.load_snapshot(effect.snapshot)
                         self._commits.deadline_ms = now_ms + 1
+                        outputs.extend(map(Noted, self._snapshots.take_made()))
                     case ReadConfirmed():
                         self._commits.confirmations.confirm(effect)
                         self._commits.report_confirmed()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.wire import ReplyTo, Send, Target, WireSend
+from kraft.wire import Part, ReplyTo, Send, Target, WireSend
 
 
 class InFlightRequests:
@@ -17,4 +17,6 @@ class InFlightRequests:
         """The request under an id of its own."""
         self.last_id = request_id = self.last_id + 1
         self.reply_to[request_id] = send.reply_to
-        return WireSend(request_id, target, send.message, send.timeout_ms, send.reply_to.part)
+        part = send.reply_to.part
+        is_for_broker = part is Part.BROKER and send.target is not None
+        return WireSend(request_id, target, send.message, send.timeout_ms, part, is_for_broker)

@@ -1,4 +1,4 @@
-"""What one step of a replica causes: outputs for the host, and work that the same step still does."""
+"""The results of one step of a replica: outputs for the host, and work that the same step still does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kraft.replica.interface.events import Output
 from kraft.wire import WireRequest
 
 CoreFollowUp = LogFlushed | SnapshotChecked
-"""An event that results from an effect. The core gets it after the effects behind that effect."""
+"""An event that results from an effect. The core gets it after the effects that follow that effect."""
 
 
 class Outbox(Struct):

@@ -158,7 +158,7 @@ class PeerReplies:
         return follows, judging(data, follows, self._effects.reader.check, self._keep)
 
     def _follows(self) -> Follows:
-        """What fetched records have to follow."""
+        """The end of the own log, which fetched records have to follow, and the leader that they come from."""
         core = self._core
         leader, sets = core.leader, core.history.sets
         voters = sets[-1][1] if sets else None

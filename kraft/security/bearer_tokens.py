@@ -22,6 +22,7 @@ from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import ConfigTls, read_tls
 from kraft.security.contexts import load_tls
 from kraft.security.remote import Remote, RemoteError, read_url
+from transport.interface import PEERS
 from transport.protocol.inbound import Principal
 from transport.protocol.login import LoginRefused
 from transport.protocol.sasl.bearer import MOST_TOKEN_BYTES
@@ -90,10 +91,10 @@ def context_of(trust: Mapping[str, Setting], where: str) -> Callable[[], ssl.SSL
     """Makes the context of TLS for a URL, from the `ssl.` options of a JAAS string."""
     if not trust:
         return ssl.create_default_context
-    tls = load_tls(ConfigTls(outgoing=read_tls(SettingsReader(trust, where)))).tls
+    tls = load_tls(ConfigTls(outgoing={PEERS: read_tls(SettingsReader(trust, where))})).tls
     assert tls is not None, where
-    assert tls.outgoing is not None, where
-    context = tls.outgoing
+    context = tls.outgoing[PEERS]
+    assert context is not None, where
     return lambda: context
 
 

@@ -1,4 +1,4 @@
-"""What a certificate says: its names and its end. Kafka: `SslFactory.CertificateEntries`."""
+"""The content of a certificate: its names and its end. Kafka: `SslFactory.CertificateEntries`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, found: x509.Certificate) -> Certificate:
-        """What this certificate says; raises `ValueError`."""
+        """Read a certificate; raises `ValueError`."""
         try:
             extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
             found_names = list(extension.value)
@@ -51,7 +51,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, der: bytes) -> Certificate:
-        """What the certificate with these bytes says; raises `ValueError`."""
+        """Read the certificate with these bytes; raises `ValueError`."""
         return cls.of(x509.load_der_x509_certificate(der))
 
 

@@ -14,6 +14,7 @@ from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import SSL, ConfigTls, read_tls
 from kraft.security.contexts import load_tls
 from kraft.security.logins import login_of
+from transport.interface import PEERS
 from transport.protocol.inbound import Cause
 from transport.protocol.sasl.client import SaslLogin
 from transport.sasl import Sasl, wall_clock_ms
@@ -38,10 +39,10 @@ class ClientSecurity(Struct, frozen=True):
 
     def transport(self) -> TcpTransport:
         """A new transport for one client."""
-        return TcpTransport(tls=self.tls, sasl=Sasl(outgoing=self.login))
+        return TcpTransport(tls=self.tls, sasl=Sasl(outgoing={PEERS: self.login}))
 
     def hint_for(self, cause: Cause) -> str | None:
-        """What the user can do about a connection that fails with a cause that time does not cure."""
+        """A hint for the user about a connection that fails with a cause that a retry does not cure."""
         if cause is Cause.UNKNOWN_HOST:
             return "Check the name of the host. A name that was not typed comes from advertised.listeners of a node."
         if cause not in (Cause.AUTHENTICATION, Cause.FOREIGN):
@@ -87,7 +88,7 @@ def load_client(path: str) -> ClientSecurity:
     login = _login(reader) if protocol in SASL_PROTOCOLS else None
     if protocol not in (SSL, _SASL_SSL):
         return ClientSecurity(protocol, login=login, path=path)
-    loaded = load_tls(ConfigTls(outgoing=read_tls(reader)))
+    loaded = load_tls(ConfigTls(outgoing={PEERS: read_tls(reader)}))
     return ClientSecurity(protocol, loaded.tls, login, loaded.warnings, path)
 
 

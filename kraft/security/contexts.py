@@ -48,15 +48,15 @@ class LoadedTls(Struct, frozen=True):
     """A certificate that ends soon is among these."""
     listeners: Mapping[str, OwnCertificate] = {}
     """The certificates of the listeners, by name."""
-    outgoing: OwnCertificate | None = None
-    """The certificate of this side as a client."""
+    outgoing: Mapping[str, OwnCertificate] = {}
+    """The certificates of this side as a client, by the kind of peers."""
     authorities: tuple[Certificate, ...] = ()
     """The authorities in the trust stores of the settings, each once; not those that the machine trusts."""
 
     @property
     def own(self) -> tuple[OwnCertificate, ...]:
         """Every certificate of this side, each once."""
-        return tuple({one.key: one for one in (*self.listeners.values(), self.outgoing) if one is not None}.values())
+        return tuple({one.key: one for one in (*self.listeners.values(), *self.outgoing.values())}.values())
 
 
 class TlsFacts(Struct, frozen=True):
@@ -72,19 +72,20 @@ class TlsFacts(Struct, frozen=True):
 def load_tls(config: Config | ConfigTls) -> LoadedTls:
     """Read the stores of a node's configuration. Raises `ConfigError`, which does not repeat any secret."""
     settings = config.tls if isinstance(config, Config) else config
-    if not settings.listeners and settings.outgoing is None:
+    if not settings.every:
         return LoadedTls(None)
     warnings: list[str] = []
     served = {name: _server(one, warnings) for name, one in settings.listeners}
-    outgoing = None if settings.outgoing is None else _client(settings.outgoing, warnings)
+    clients = {kind: None if one is None else _client(one, warnings) for kind, one in settings.outgoing.items()}
+    known = {kind: one for kind, one in clients.items() if one is not None}
     loaded = LoadedTls(
         Tls(
             listeners={name: TlsListener(served[name].context, _Mapper(one.rules)) for name, one in settings.listeners},
-            outgoing=None if outgoing is None else outgoing.context,
+            outgoing={kind: None if one is None else one.context for kind, one in clients.items()},
         ),
         listeners={name: one.own for name, one in served.items() if one.own is not None},
-        outgoing=None if outgoing is None else outgoing.own,
-        authorities=_authorities([*served.values(), *([] if outgoing is None else [outgoing])]),
+        outgoing={kind: one.own for kind, one in known.items() if one.own is not None},
+        authorities=_authorities([*served.values(), *known.values()]),
     )
     return replace(loaded, warnings=tuple(dict.fromkeys((*warnings, *validity_warnings(loaded)))))
 

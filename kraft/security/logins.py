@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,10 +18,12 @@ from kraft.security.bearer_tokens import Judge, bearer_of, context_of, judge_of,
 from kraft.security.remote import Remote, read_url
 from transport.protocol.sasl.client import SaslLogin
 from transport.protocol.sasl.credentials import ScramKeys, TokenKeys, Users
+from transport.protocol.sasl.scram import LEAST_ITERATIONS, keys_of
 from transport.protocol.sasl.server import SaslListener
 from transport.sasl import NO_SASL, Sasl
 
 _HIDING_KEY_BYTES = 32
+_SALT_BYTES = 20
 _FILE_EVERY_S = 10.0
 
 FindKeys = Callable[[str, str], ScramKeys | None]
@@ -70,20 +73,33 @@ def sasl_of(config: Config, scram: FindKeys, token: FindToken, now_ms: Clock) ->
         ConfigError: A store of certificates is unusable.
     """
     settings = config.sasl
-    if not settings.listeners and settings.outgoing is None:
+    if not settings.listeners and not any(settings.outgoing.values()):
         return Logins(NO_SASL)
     hiding_key = secrets.token_bytes(_HIDING_KEY_BYTES)
-    outgoing, remote = login_of(settings.outgoing, now_ms)
-    remotes = [] if remote is None else [remote]
-    listeners = {}
+    outgoing, remotes, listeners = {}, [], {}
+    for kind, wanted in settings.outgoing.items():
+        outgoing[kind], remote = login_of(wanted, now_ms)
+        remotes += [] if remote is None else [remote]
     for name, one in settings.listeners.items():
-        users = Users(passwords=one.passwords, scram=scram, token=token, hiding_key=hiding_key)
+        known = _with_passwords(scram, one.scram_passwords) if one.scram_passwords else scram
+        users = Users(passwords=one.passwords, scram=known, token=token, hiding_key=hiding_key)
         if one.tokens is not None:
             judge, keys = _judge(one.tokens, now_ms)
             users = replace(users, bearer=judge)
             remotes += [] if keys is None else [keys]
         listeners[name] = _listener(config, one, users)
     return Logins(Sasl(listeners=listeners, outgoing=outgoing), tuple(remotes))
+
+
+def _with_passwords(scram: FindKeys, passwords: dict[str, str]) -> FindKeys:
+    """Finds the credentials of users whose passwords are known, and of others. A key takes some milliseconds, once."""
+    salt = secrets.token_bytes(_SALT_BYTES)
+
+    @cache
+    def keys(mechanism: str, user: str) -> ScramKeys:
+        return keys_of(mechanism, passwords[user].encode(), salt, LEAST_ITERATIONS)
+
+    return lambda mechanism, user: keys(mechanism, user) if user in passwords else scram(mechanism, user)
 
 
 def _listener(config: Config, settings: SaslListenerSettings, users: Users) -> SaslListener:

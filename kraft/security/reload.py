@@ -1,7 +1,7 @@
 """Stores that change while a node runs: when to read them again, and whether the new ones may replace those in use.
 
 Kafka: `SslFactory.reconfigure`, `SslFactory.SslEngineValidator`. A node of Kafka reads its stores again only when a
-dynamic configuration tells the node to, and never those of its outgoing connections. Decision 0050 says what differs.
+dynamic configuration tells the node to, and never those of its outgoing connections. Decision 0048 says what differs.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def files_of(settings: ConfigTls) -> tuple[str, ...]:
 
 
 def _times(path: str) -> tuple[int, int, int]:
-    """What changes with a file: also where its name, or a directory, is a link that now leads elsewhere."""
+    """The values that show a changed file: also where its name, or a directory, is a link that now leads elsewhere."""
     try:
         found = os.stat(path)
     except OSError:
@@ -137,13 +137,15 @@ def _check(settings: ConfigTls, old: LoadedTls, new: LoadedTls) -> None:
     now = datetime.now(UTC)
     for name, one in settings.listeners:
         _compare(one, old.listeners.get(name), new.listeners.get(name), now)
-    if settings.outgoing is not None:
-        _compare(settings.outgoing, old.outgoing, new.outgoing, now)
+    for kind, client in settings.outgoing.items():
+        if client is None:
+            continue
+        _compare(client, old.outgoing.get(kind), new.outgoing.get(kind), now)
         for name, one in settings.listeners:
-            if one.stores != settings.outgoing.stores:
-                continue  # another listener is not one for controllers
-            if (why := _failure(new, name)) is not None and _failure(old, name) is None:
-                store = settings.outgoing.truststore or settings.outgoing.keystore
+            if one.stores != client.stores:
+                continue  # another listener is not one for these peers
+            if (why := _failure(new, name, kind)) is not None and _failure(old, name, kind) is None:
+                store = client.truststore or client.keystore
                 raise ConfigError(
                     f"listener {name}: this node could not connect to itself any more: {why}",
                     where=None if store is None else store.where,
@@ -179,18 +181,19 @@ def _missing(before: Certificate, after: Certificate) -> list[str]:
     return sorted(before.names - after.names)
 
 
-def _failure(loaded: LoadedTls, name: str) -> str | None:
-    """Why this node cannot connect to its own listener with these stores; None if it can.
+def _failure(loaded: LoadedTls, name: str, kind: str) -> str | None:
+    """Why this node cannot connect to its own listener, as one of these peers, with these stores; None if it can.
 
     Nodes of a quorum have the same authorities, so that this is the best that a node can tell of its peers.
     """
     tls, own = loaded.tls, loaded.listeners.get(name)
-    if tls is None or tls.outgoing is None or own is None:
+    context = None if tls is None else tls.outgoing.get(kind)
+    if tls is None or context is None or own is None:
         return None
     listener: TlsListener = tls.listeners[name]
     host = min(own.certificate.hosts, default="localhost").replace("*", "x")
     try:
-        client, server = TlsSession(tls.outgoing, host), TlsSession(listener.context)
+        client, server = TlsSession(context, host), TlsSession(listener.context)
         for _ in range(_MOST_STEPS):
             for one, other in ((client, server), (server, client)):
                 if not one.is_secured:

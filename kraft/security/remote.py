@@ -6,15 +6,17 @@ read.
 
 from __future__ import annotations
 
-import http.client
 import logging
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 T = TypeVar("T")
 
@@ -123,6 +125,8 @@ def read_url(
 
     No redirection is followed. `RemoteError` if the read fails, the answer is none of 200, or has more than a megabyte.
     """
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
     parts = urlsplit(url)
     try:
         if parts.scheme == "file":
@@ -130,9 +134,9 @@ def read_url(
                 return _bounded(file.read(MOST_BYTES + 1))
         host = parts.hostname or ""
         connection = (
-            http.client.HTTPSConnection(host, parts.port, timeout=TIMEOUT_S, context=context())
+            HTTPSConnection(host, parts.port, timeout=TIMEOUT_S, context=context())
             if parts.scheme == "https"
-            else http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
+            else HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
         )
         try:
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -143,20 +147,22 @@ def read_url(
             connection.close()
     except ssl.SSLCertVerificationError as bad:
         raise RemoteError(f"the certificate of {parts.hostname} is not accepted: {bad.verify_message}") from None
-    except (OSError, http.client.HTTPException) as bad:
+    except (OSError, HTTPException) as bad:
         raise RemoteError(getattr(bad, "strerror", None) or str(bad) or type(bad).__name__) from None
 
 
-def _answer(response: http.client.HTTPResponse) -> bytes:
+def _answer(response: HTTPResponse) -> bytes:
+    from http.client import responses
+
     if response.status != 200:
         # The body may repeat what was sent.
-        raise RemoteError(f"the answer is {response.status} {http.client.responses.get(response.status, '')}".strip())
-    found, deadline = b"", time.monotonic() + TIMEOUT_S
-    while len(found) <= MOST_BYTES and (piece := response.read1(65_536)):
-        found += piece
+        raise RemoteError(f"the answer is {response.status} {responses.get(response.status, '')}".strip())
+    body, deadline = b"", time.monotonic() + TIMEOUT_S
+    while len(body) <= MOST_BYTES and (piece := response.read1(65_536)):
+        body += piece
         if time.monotonic() > deadline:
             raise RemoteError(f"the answer takes longer than {TIMEOUT_S:.0f} s")
-    return _bounded(found)
+    return _bounded(body)
 
 
 def _bounded(content: bytes) -> bytes:

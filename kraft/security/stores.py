@@ -67,11 +67,11 @@ def read_truststore(settings: StoreSettings) -> str:
     if settings.type != PEM:
         _, own, others = _load_pkcs12(settings, data)
         data = b"\n".join(_pem(one) for one in ([] if own is None else [own]) + others)
-    found = [block[0] for block in _BLOCK.finditer(data) if block[1] in (b"CERTIFICATE", b"TRUSTED CERTIFICATE")]
-    if not found:
+    blocks = [block[0] for block in _BLOCK.finditer(data) if block[1] in (b"CERTIFICATE", b"TRUSTED CERTIFICATE")]
+    if not blocks:
         hint = None if settings.type == PEM else "Without ssl.truststore.password no certificate can be read."
         raise _bad(settings, "the trust store has no certificate", hint)
-    return b"\n".join(found).decode("ascii") + "\n"
+    return b"\n".join(blocks).decode("ascii") + "\n"
 
 
 def _keystore_of_pkcs12(settings: StoreSettings, data: bytes, warnings: list[str]) -> KeyStore:
@@ -105,15 +105,15 @@ def _load_pkcs12(
         raise _bad(settings, f"the file is in PEM form, and {kind} is {settings.type}", f"Add {kind}=PEM.")
     password = None if settings.password is None else settings.password.value.encode()
     try:
-        found = pkcs12.load_pkcs12(data, password)
+        store = pkcs12.load_pkcs12(data, password)
     except ValueError as bad:
         if settings.type == "JKS":
             hint = f"The file is neither JKS nor PKCS12. {settings.key.removesuffix('location')}type=PEM reads PEM."
         else:
             hint = f"Check {settings.key.removesuffix('location')}password."
         raise _bad(settings, "the file is no PKCS12 store, or its password is another one", hint) from bad
-    own = None if found.cert is None else found.cert.certificate
-    return found.key, own, [one.certificate for one in found.additional_certs]
+    own = None if store.cert is None else store.cert.certificate
+    return store.key, own, [one.certificate for one in store.additional_certs]
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -46,7 +46,9 @@ def subject_of(certificate: bytes) -> str:
 def name_text(name: bytes) -> str:
     """A name in DER form as text; raises `ValueError`."""
     ((_, relative_names, _),) = _parts(name, _SEQUENCE)
-    relative = ["+".join(map(_attribute, _parts(found, _SEQUENCE))) for _, found, _ in _parts(relative_names, _SET)]
+    relative = [
+        "+".join(map(_attribute, _parts(attributes, _SEQUENCE))) for _, attributes, _ in _parts(relative_names, _SET)
+    ]
     return ",".join(reversed(relative))
 
 

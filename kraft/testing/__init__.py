@@ -35,13 +35,15 @@ if TYPE_CHECKING:
     from kraft.testing.broker import Broker
     from kraft.testing.cluster import Cluster
     from kraft.testing.kafka import Kafka
+    from kraft.testing.virtual import in_virtual_time
 else:
     # Loaded when first asked for: pytest imports this package for its plugin in each session.
     _HOMES = {
         "Broker": "kraft.testing.broker",
         "Cluster": "kraft.testing.cluster",
         "Kafka": "kraft.testing.kafka",
+        "in_virtual_time": "kraft.testing.virtual",
     }
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
-__all__ = ["Broker", "Cluster", "Kafka"]
+__all__ = ["Broker", "Cluster", "Kafka", "in_virtual_time"]

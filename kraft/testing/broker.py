@@ -11,7 +11,7 @@ from transport.memory import MemoryNetwork
 
 
 class Nodes(Protocol):
-    """What a broker needs of its cluster."""
+    """The part of a cluster that a broker needs."""
 
     network: MemoryNetwork
 

@@ -34,6 +34,7 @@ from kraft.state_machine import StateMachine
 from kraft.testing.broker import Broker
 from kraft.testing.disks import DIRECTORY, PARTITION, batches_on, durable_on
 from kraft.testing.records import RecordCheck
+from kraft.testing.settings import coordinator_topics
 from metadata_log.image import MetadataImage
 from metadata_log.log.log_dir import format_directory
 from metadata_log.log.quorum_state_file import read_quorum_state
@@ -225,6 +226,7 @@ class Cluster:
             "controller.listener.names": "CONTROLLER",
             "listeners": f"{'PLAINTEXT' if is_broker else 'CONTROLLER'}://{_host(node_id)}:{_PORT}",
             "log.dirs": DIRECTORY,
+            **(coordinator_topics(len(self.brokers)) if self._has_data else {}),
             **self._settings,
         }
         text = "".join(f"{key}={value}\n" for key, value in entries.items())

@@ -1,4 +1,4 @@
-"""What is on the disk of a node of a `Cluster`."""
+"""Readings of the disk of a node of a `Cluster`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def batches_on(disk: MemoryDisk) -> list[RecordBatch]:
     if not disk.exists(PARTITION):
         return []
     batches = []
-    for found in read_log(disk, PARTITION):
-        if isinstance(found, Damage):
-            raise InvariantViolated(str(found))
-        batches.append(found)
+    for item in read_log(disk, PARTITION):
+        if isinstance(item, Damage):
+            raise InvariantViolated(str(item))
+        batches.append(item)
     return batches
 
 

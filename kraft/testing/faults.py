@@ -1,4 +1,4 @@
-"""What goes wrong at one node of a live cluster: at its connections, with its clock, on its disk.
+"""Faults at one node of a live cluster: at its connections, with its clock, on its disk.
 
 All of it happens at the boundary of a node, where its messages arrive and leave. The node itself is the one that serves
 in production.
@@ -15,13 +15,12 @@ from msgspec import Struct, structs
 
 from kraft.broker.server import BrokerServer
 from kraft.node.clock import NodeClock
-from kraft.testing.refusals import refusal_of
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.serde.fields import OPEN_END
 from transport.channels import Channel, Socket
 from transport.faults import FaultPlan, Kind
-from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
+from transport.interface import PEERS, Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchResponse
@@ -61,6 +60,9 @@ class FailNext(Struct, kw_only=True):
     api: int
     error: Error
     times: int
+    """How many more requests fail, at all brokers together."""
+    node_id: int | None = None
+    """Only requests at this broker."""
     topic: str | None = None
     """Only requests that name this topic, or its id."""
     group: str | None = None
@@ -68,10 +70,15 @@ class FailNext(Struct, kw_only=True):
     members: set[str] | None = None
     """Only one request of each of these members."""
 
-    def takes(self, request: Request, image: MetadataImage) -> bool:
+    @property
+    def is_spent(self) -> bool:
+        """Whether no request fails any more."""
+        return self.times <= 0 or self.members == set()
+
+    def takes(self, request: Request, node_id: int, image: MetadataImage) -> bool:
         """Whether this request fails; counts it."""
         message: Any = request.message
-        if request.api_key != self.api or self.times <= 0:
+        if request.api_key != self.api or self.node_id not in (None, node_id):
             return False
         if self.group is not None and getattr(message, "group_id", None) != self.group:
             return False
@@ -87,6 +94,13 @@ class FailNext(Struct, kw_only=True):
         return True
 
 
+_APPENDING: Final = frozenset(
+    {
+        *(ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.INIT_PRODUCER_ID),
+        *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.SYNC_GROUP),
+    }
+)
+"""Requests that a broker answers once it has appended something."""
 _NAMES: Final = frozenset({"name", "topic", "topic_name", "topic_id"})
 
 
@@ -111,11 +125,10 @@ class Faults:
     """The faults of one node. They outlive its restarts."""
 
     def __init__(self) -> None:
-        self.failures: list[FailNext] = []
         self.heal()
 
     def heal(self) -> None:
-        """No fault any more, but for the requests that are to fail."""
+        """No fault any more."""
         self.is_paused = False
         self.request_delay_ms = (0, 0)
         self.disk_delay_ms = 0
@@ -134,6 +147,8 @@ class Wires:
 
     def __init__(self, plan: FaultPlan, for_nodes: Iterable[str]) -> None:
         self.plan = plan
+        self.failures: list[FailNext] = []
+        """The requests that are to fail, at all nodes."""
         self.nodes: dict[int, int] = {}
         """The node at each port."""
         self.for_nodes = frozenset(for_nodes)
@@ -196,10 +211,10 @@ class FaultyTransport(TcpTransport):
         if self._wires.plan.is_cut(CLIENTS, self._node_id, Kind.REQUEST):
             self.drop(request)
             return
-        if faults.failures and self._fails(request):
+        if self._wires.failures and self._fails(request):
             return
         delay_ms = self._wires.plan.drawn_ms(faults.request_delay_ms)
-        if request.api_key == ApiKey.PRODUCE:
+        if request.api_key in _APPENDING:
             delay_ms += faults.disk_delay_ms
         self._late(partial(self._user, request), delay_ms)
 
@@ -236,15 +251,16 @@ class FaultyTransport(TcpTransport):
         broker = self.broker()
         if broker is None or broker.requests is None:
             return False
-        rules = self._faults.failures
+        rules = self._wires.failures
         for rule in rules:
-            if rule.takes(request, broker.agent.image):
+            if rule.takes(request, self._node_id, broker.agent.image):
+                from kraft.testing.refusals import refusal_of
+
                 self.answer(request, refusal_of(broker.requests.table, request, rule.error))
-                break
-        else:
-            return False
-        rules[:] = [one for one in rules if one.times > 0 and (one.members is None or one.members)]
-        return True
+                if rule.is_spent:
+                    rules.remove(rule)
+                return True
+        return False
 
     # What leaves
 
@@ -258,9 +274,11 @@ class FaultyTransport(TcpTransport):
         client_id: str,
         lane: int = 0,
         highest: int = OPEN_END,
+        peers: str = PEERS,
     ) -> None:
         """Send a request, if the network lets it through; see `Transport.request`."""
         given: dict[str, Any] = {"timeout_ms": timeout_ms, "client_id": client_id, "lane": lane, "highest": highest}
+        given["peers"] = peers
         send: Callable[[], None] = partial(super().request, endpoint, token, message, **given)
         peer = self._wires.nodes.get(endpoint.port)
         if peer is None:

@@ -68,8 +68,8 @@ class Accounts:
 
     def _scram_beside(self, stored: Callable[[str, str], ScramKeys | None]) -> Callable[[str, str], ScramKeys | None]:
         def scram(mechanism: str, user: str) -> ScramKeys | None:
-            found, password = stored(mechanism, user), self._passwords.get(user)
-            return found if found is not None or password is None else _scram_keys(mechanism, password)
+            keys, password = stored(mechanism, user), self._passwords.get(user)
+            return keys if keys is not None or password is None else _scram_keys(mechanism, password)
 
         return scram
 

@@ -10,54 +10,58 @@ Every method may be called from any thread and from any event loop; it blocks un
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from difflib import ndiff
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, wraps
 from pathlib import Path
-from random import Random
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-import trio
+from msgspec.structs import replace
 
-from kraft.admin import (
-    AdminClient,
-    ElectionType,
-    TopicPartition,
-    alter_reassignments,
-    create_topic,
-    delete_topics,
-    elect_leaders,
-    open_admin,
-)
-from kraft.broker.handling.coordinators import GROUP, TOPICS, partition_of
-from kraft.client import Client, ConsumedRecord, ConsumerSettings, Delivered, Isolation, open_client
-from kraft.client.groups import LATEST, committed_offsets, describe_group, list_offsets
-from kraft.client.questions import Questions
-from kraft.testing.background import TrioThread
 from kraft.testing.client_configs import CLIENTS, Access
 from kraft.testing.faults import CLIENTS as ALL_CLIENTS
 from kraft.testing.faults import FailNext, Faults, api_key, error_of
 from kraft.testing.identities import MECHANISMS, Account, Accounts, Authority
-from kraft.testing.live import SECURITY, Layout, LiveCluster, open_cluster
-from kraft.testing.log_lines import THREAD, LogLines
-from kraft.testing.refusals import can_be_refused
+from kraft.testing.live import LOOK_SECONDS, SECURITY, Layout, LiveCluster, open_cluster
+from kraft.testing.log_lines import Call, LogLines
+from kraft.testing.registry import RegistryBeside
+from kraft.trio_thread import TrioThread
+from metadata_log.disk import Disk
 from metadata_log.image import MetadataImage
 from metadata_log.records.record import Header
-from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 
+if TYPE_CHECKING:
+    # A start needs none of these: what uses them loads them.
+    from kraft.client import ConsumedRecord, Delivered
+    from kraft.testing.expected import Given
+
 T = TypeVar("T")
+P = ParamSpec("P")
 SECONDS: Final = 10.0
 """How long a call waits for a condition, unless it is told another time."""
-_QUESTION_MS: Final = 10_000
-Value = str | bytes | None
-Given = Value | tuple[Value, Value]
-"""A value, or a key with a value."""
+JUMP: Final = "clock.jump"
+REGISTRY: Final = "REGISTRY"
+"""The name of the schema registry among the ports."""
+
+
+def _noted(method: Callable[Concatenate[Kafka, P], T]) -> Callable[Concatenate[Kafka, P], T]:
+    """A method that breaks, mends or moves something: each call of it is a line of the log."""
+    name = JUMP if method.__name__ == "_jump" else method.__name__
+    parameters = tuple(inspect.signature(method).parameters)[1:]
+
+    @wraps(method)
+    def run(self: Kafka, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        given = (*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items()))
+        self.log.note(name, f"{name}({', '.join(given)})", dict(zip(parameters, args, strict=False)) | kwargs)
+        return method(self, *args, **kwargs)
+
+    return run
 
 
 class Kafka:
@@ -70,7 +74,9 @@ class Kafka:
         security: The protocol of `bootstrap_servers` and `client_config`; the listeners of the others are there, too.
         auto_create: Whether a client that names a topic creates it.
         seed: The seed of everything that is random: elections, ids, faults.
-        ports: Ports of clients' listeners by protocol, for the first broker; all others come from the system.
+        ports: Ports of clients' listeners by protocol, for the first broker, and that of the schema registry as
+                REGISTRY; all others come from the system.
+        directory: Where the nodes keep their data; a cluster that was there goes on. By default they keep it in memory.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class Kafka:
         auto_create: bool = True,
         seed: int = 0,
         ports: Mapping[str, int] | None = None,
+        directory: str | Path | None = None,
     ) -> None:
         if security not in SECURITY:
             raise ValueError(f"there is no security protocol {security!r}; there are {', '.join(SECURITY)}")
@@ -93,7 +100,10 @@ class Kafka:
             auto_create=auto_create,
             seed=seed,
             ports=ports or {},
+            directory="" if directory is None else str(Path(directory).absolute()),
         )
+        if "," in self.layout.directory:
+            raise ValueError(f"a comma in the path of a log directory is not possible: {self.layout.directory}")
         self.security = security
         self.seed = seed
         self.accounts = Accounts()
@@ -101,15 +111,14 @@ class Kafka:
         """The authority that has signed the certificates of the brokers: `tls.ca_file`, `tls.ca_pem`, `tls.context`."""
         self.log = LogLines()
         """The last lines of the nodes' logs."""
-        self.schema_registry_url: str | None = None
-        """The address of a schema registry; None without one."""
         self._files: Path | None = None
         try:
-            self._thread = TrioThread(open_cluster(self.layout, self.accounts, self.tls), THREAD)
+            self._thread = TrioThread(open_cluster(self.layout, self.accounts, self.tls), self.log.thread)
+            self._cluster: LiveCluster = self._thread.value
         except BaseException:
             self.log.close()
             raise
-        self._cluster: LiveCluster = self._thread.value
+        self._registry = RegistryBeside(self._cluster, self.layout.ports.get(REGISTRY, 0))
 
     @property
     def _directory(self) -> Path:
@@ -146,6 +155,19 @@ class Kafka:
         """As `bootstrap_servers`, as a method like that of `KafkaContainer`; for another protocol if one is named."""
         return ",".join(map(str, self._cluster.endpoints(security or self.security)))
 
+    @property
+    def schema_registry_url(self) -> str:
+        """The address of a schema registry of this cluster, which starts when it is first asked for.
+
+        Raises:
+            ModuleNotFoundError: The extra `registry` is not installed.
+        """
+        return self._call(self._registry.url)
+
+    def stop_schema_registry(self) -> None:
+        """End the schema registry, which knows everything again when its address is asked for the next time."""
+        self._call(self._registry.stop)
+
     def sasl(self, user: str, password: str | None = None) -> Account:
         """A user that can log in from now on, with PLAIN and with SCRAM."""
         return self.accounts.account(user, password)
@@ -159,7 +181,7 @@ class Kafka:
         mechanism: str = "PLAIN",
         certificate: str | None = None,
     ) -> dict[str, Any]:
-        """What a client needs to reach the cluster, in the client's own keys.
+        """The settings with which a client reaches the cluster, in the client's own keys.
 
         Args:
             client: `kafka-python`, `confluent-kafka`, `librdkafka`, `aiokafka`, `java` or `franz-go` (the options of
@@ -233,7 +255,7 @@ class Kafka:
         cluster = self._cluster
         lines = [f"seed {self.seed}, cluster {cluster.cluster_id}, active controller {self.active_controller}"]
         for node_id in self.layout.ids:
-            state = "runs" if node_id in self.running else f"does not run {cluster.failures.get(node_id, '')}".rstrip()
+            state = "runs" if node_id in self.running else f"does not run {cluster.ended_by.get(node_id, '')}".rstrip()
             is_fenced = node_id in self.broker_ids and self.is_fenced(node_id)
             lines.append(f"node {node_id} {state}{' and is fenced' if is_fenced else ''}")
         for topic in self.image.topics.by_id.values():
@@ -241,8 +263,35 @@ class Kafka:
             lines.append(f"topic {topic.name}: {', '.join(parts[:8])}{' …' if len(parts) > 8 else ''}")
         return "\n".join(lines)
 
+    def picture(self, since: float = 0.0, *, title: str = "A cluster of a test") -> str:
+        """The story of the cluster, as an HTML page that needs no network: a lane for each node.
+
+        Args:
+            since: The time from which on it is shown, in seconds since 1970.
+            title: The title of the page.
+        """
+        from kraft.sim.pictures.diagram import render_page
+        from kraft.testing.picture import changes_in, drawing_of, on_the_wall
+
+        async def log() -> tuple[Disk, str, float]:
+            return *self._cluster.newest_log(), self._cluster.clock.ahead_ms / 1000
+
+        happened = self.log.happened
+        jumps = [(one.at, one.arguments["seconds"]) for one in happened if isinstance(one, Call) and one.name == JUMP]
+        disk, directory, ahead = self._call(log)
+        changes = [replace(one, at=on_the_wall(one.at, jumps, ahead)) for one in changes_in(disk, directory)]
+        drawing = drawing_of(
+            [*happened, *changes],
+            node_ids=self.layout.ids,
+            since=max(since, min((one.at for one in happened), default=0.0)),
+            until=time.time(),
+            title=title,
+            verdict="; ".join(self.described().splitlines()),
+        )
+        return render_page(drawing)
+
     def wait_until(self, condition: Callable[[Kafka], object], *, seconds: float = SECONDS) -> None:
-        """Wait until a condition holds, which is looked at again and again.
+        """Wait until a condition holds; it is tried again and again.
 
         Raises:
             TimeoutError: The condition did not hold in time.
@@ -252,7 +301,7 @@ class Kafka:
             if time.monotonic() >= until:
                 raise TimeoutError(f"the condition did not hold within {seconds:g} s")
             # Whatever changes it is anywhere: in the metadata, or in the program of the test.
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
 
     # Topics and records
 
@@ -264,7 +313,7 @@ class Kafka:
         replication_factor: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; returns once every broker that runs knows it.
+        """Create a topic; returns once every broker that serves knows it.
 
         Args:
             name: The name of the topic.
@@ -272,29 +321,32 @@ class Kafka:
             replication_factor: The number of replicas; by default 3, or as many as there are brokers.
             config: Settings of the topic.
         """
+        from kraft.admin import SomeRefused, create_topic
+
         replicas = replication_factor or min(3, self.layout.brokers)
 
         async def create() -> None:
-            async with self._admin() as admin:
-                await create_topic(admin, name, partitions=partitions, replication_factor=replicas, configs=config)
-            await self._until_known(lambda image: name in image.topics)
+            async with self._cluster.admin() as admin:
+                try:
+                    await create_topic(admin, name, partitions=partitions, replication_factor=replicas, configs=config)
+                except SomeRefused as refused:
+                    if refused.refused[name].error is Error.TOPIC_ALREADY_EXISTS:
+                        refused.add_note("Another test may have created it: call reset() first, or take another name.")
+                    raise
+            await self._cluster.wait_until_known(lambda image: name in image.topics)
 
         self._call(create)
 
     def delete_topic(self, *names: str) -> None:
-        """Delete topics; returns once no broker that runs knows them."""
+        """Delete topics; returns once no broker that serves knows them."""
+        from kraft.admin import delete_topics
 
         async def delete() -> None:
-            async with self._admin() as admin:
+            async with self._cluster.admin() as admin:
                 await delete_topics(admin, names)
-            await self._until_known(lambda image: not any(name in image.topics for name in names))
+            await self._cluster.wait_until_known(lambda image: not any(name in image.topics for name in names))
 
         self._call(delete)
-
-    async def _until_known(self, holds: Callable[[MetadataImage], bool]) -> None:
-        for broker_id in self.layout.broker_ids:
-            while broker_id in self._cluster.running and not holds(self._cluster.broker(broker_id).committed_image()):
-                await self._cluster.node(broker_id).wait_for_change()
 
     def produce(
         self,
@@ -317,11 +369,13 @@ class Kafka:
         Returns:
             The partition and the offset of each record.
         """
-        wanted = [_pair(one) for one in values]
+        from kraft.testing.expected import pair_of
+
+        wanted = [pair_of(one) for one in values]
         kept = tuple(Header(key, value) for key, value in (headers or {}).items())
 
         async def produce() -> list[Delivered]:
-            async with self._client() as client, client.producer(topic) as producer:
+            async with self._cluster.client() as client, client.producer(topic) as producer:
                 sent = [
                     await producer.send(value, key=key, partition=partition, headers=kept, timestamp_ms=timestamp_ms)
                     for key, value in wanted
@@ -344,24 +398,26 @@ class Kafka:
         Returns:
             The records, in order within their partitions. Fewer than `count` after the time.
         """
-        settings = ConsumerSettings(follows=count is not None, isolation=Isolation(committed))
+        from kraft.testing import looking
 
-        async def consume() -> list[ConsumedRecord]:
-            found: list[ConsumedRecord] = []
-            async with self._client() as client, client.consumer(topic, settings) as consumer:
-                with trio.move_on_after(seconds if count is not None else float("inf")):
-                    while (count is None or len(found) < count) and (some := await consumer.batch()):
-                        found += some
-            return found
+        if count is None:
+            return self._call(looking.read, self._cluster, topic, committed)
+        return self._call(lambda: looking.follow(self._cluster, topic, committed, count=count, seconds=seconds))
 
-        return self._call(consume)
-
+    @_noted
     def reset(self) -> None:
         """Begin anew on the same ports: no topic, group, ACL, setting or transaction is left, and no fault.
 
         All connections of clients end.
         """
-        self._call(self._cluster.reset)
+
+        async def reset() -> None:
+            has_registry = await self._registry.stop()
+            await self._cluster.reset()
+            if has_registry:
+                await self._registry.url()
+
+        self._call(reset)
 
     # Assertions
 
@@ -389,56 +445,27 @@ class Kafka:
         Yields:
             A list, in which the records are after the block.
         """
+        from kraft.testing import looking
+        from kraft.testing.expected import difference, listed
+
         if (expected is None) is (count is None):
             raise ValueError("say what is expected: either records or their count")
         wanted = len(expected) if expected is not None else count or 0
-        starts = self._call(self._ends, topic)
-        found: list[ConsumedRecord] = []
-        yield found
-        found += self._call(self._written_since, topic, starts, wanted, committed, seconds)
-        if expected is None:
-            if len(found) != wanted:
-                raise AssertionError(f"{topic} got {len(found)} records, and not {wanted}:\n{_lines(found)}")
-            return
-        pairs = [_pair(one) for one in expected]
-        has_keys = any(isinstance(one, tuple) for one in expected)
-        are = [(one.key if has_keys else None, one.value) for one in found]
-        before, after = ([_text(one) for one in some] for some in (pairs, are))
-        if not in_order:
-            before, after = sorted(before), sorted(after)
-        if before != after:
-            raise AssertionError(
-                f"{topic} did not get the records that were expected (- expected, + written):\n"
-                + "\n".join(line.rstrip() for line in ndiff(before, after) if not line.startswith("?"))
+        starts = self._call(looking.ends, self._cluster, topic)
+        records: list[ConsumedRecord] = []
+        yield records
+        records += self._call(
+            lambda: looking.written_since(
+                self._cluster, topic, starts, committed=committed, count=wanted, seconds=seconds
             )
-
-    async def _ends(self, topic: str) -> dict[int, int]:
-        """The end of each partition; empty for a topic that does not exist."""
-        async with self._client() as client:
-            ask = Questions(client, _QUESTION_MS)
-            view = (await ask.cluster((topic,))).topics.get(topic)
-            if view is None:
-                return {}
-            found = await list_offsets(ask, {(topic, one): LATEST for one in view.partitions})
-            return {number: offset for (_, number), (_, offset) in found.items()}
-
-    async def _written_since(
-        self, topic: str, starts: Mapping[int, int], wanted: int, committed: bool, seconds: float
-    ) -> list[ConsumedRecord]:
-        """The records behind these offsets, once there are so many or the time is over; more if there are more."""
-        ends = trio.current_time() + seconds
-        while True:
-            found = [one for one in await self._read(topic, committed) if one.offset >= starts.get(one.partition, 0)]
-            if len(found) >= wanted or trio.current_time() >= ends:
-                return found
-            await trio.sleep(_LOOK_SECONDS)
-
-    async def _read(self, topic: str, committed: bool) -> list[ConsumedRecord]:
-        if topic not in self._cluster.image.topics:
-            return []
-        settings = ConsumerSettings(isolation=Isolation(committed))
-        async with self._client() as client, client.consumer(topic, settings) as consumer:
-            return [record async for record in consumer]
+        )
+        if expected is None:
+            if len(records) != wanted:
+                raise AssertionError(f"{topic} got {len(records)} records, and not {wanted}:\n{listed(records)}")
+        elif lines := difference(expected, records, in_order=in_order):
+            raise AssertionError(
+                f"{topic} did not get the records that were expected (- expected, + written):\n{lines}"
+            )
 
     @contextmanager
     def assert_consumed(self, group: str, topic: str, *, seconds: float = SECONDS) -> Iterator[None]:
@@ -449,46 +476,27 @@ class Kafka:
             topic: The name of the topic.
             seconds: How long to wait at the end of the block.
         """
+        from kraft.testing import looking
+        from kraft.testing.expected import behind
+
         yield
-        lags = self._call(self._lags_until_zero, group, topic, seconds)
-        if any(committed != end for committed, end in lags.values()):
-            lines = [
-                f"  {topic}-{number}: committed {'nothing' if committed is None else committed} of {end}"
-                f"{'' if committed == end else f', {end - (committed or 0)} behind'}"
-                for number, (committed, end) in lags.items()
-            ]
-            raise AssertionError(f"group {group} has not consumed all of {topic}:\n" + "\n".join(lines))
-
-    async def _lags_until_zero(self, group: str, topic: str, seconds: float) -> dict[int, tuple[int | None, int]]:
-        until = trio.current_time() + seconds
-        while True:
-            lags = await self._lags(group, topic)
-            is_done = all(committed == end for committed, end in lags.values())
-            if is_done or trio.current_time() >= until:
-                return lags
-            await trio.sleep(_LOOK_SECONDS)
-
-    async def _lags(self, group: str, topic: str) -> dict[int, tuple[int | None, int]]:
-        """By partition with records, what is committed and where the partition ends."""
-        ends = await self._ends(topic)
-        async with self._client() as client:
-            ask = Questions(client, _QUESTION_MS)
-            known = await committed_offsets(ask, group, await ask.cluster())
-        committed = {number: one.offset for (name, number), one in known.items() if name == topic}
-        return {
-            number: (committed.get(number), end) for number, end in sorted(ends.items()) if end or number in committed
-        }
+        lags = self._call(lambda: looking.lags(self._cluster, group, topic, seconds=seconds))
+        if lines := behind(topic, lags):
+            raise AssertionError(f"group {group} has not consumed all of {topic}:\n{lines}")
 
     # Nodes that fail
 
+    @_noted
     def kill(self, node_id: int, *, loses_power: bool = False) -> None:
         """End a node like `kill -9`; with `loses_power` also what it had not flushed is lost."""
         self._call(lambda: self._cluster.kill(node_id, loses_power=loses_power))
 
+    @_noted
     def stop(self, node_id: int) -> None:
         """Shut a node down gracefully: its leaderships move first."""
         self._call(self._cluster.stop, node_id)
 
+    @_noted
     def restart(self, node_id: int) -> None:
         """Start a node with what is on its disk, after `kill` if it runs; a broker serves again when this returns."""
 
@@ -501,27 +509,25 @@ class Kafka:
 
         self._call(restart)
 
+    @_noted
     def pause(self, node_id: int) -> None:
         """Let a node neither hear nor say anything until `resume`, as a process that is stopped by a signal."""
 
-        async def pause() -> None:
+        def pause() -> None:
             self._cluster.life(node_id)
             self._faults(node_id).is_paused = True
 
-        self._call(pause)
+        self._do(pause)
 
+    @_noted
     def resume(self, node_id: int) -> None:
         """Let a paused node go on with all that it has missed."""
-
-        async def resume() -> None:
-            self._faults(node_id).is_paused = False
-            if node_id in self._cluster.running:
-                self._cluster.life(node_id).transport.resume()
-
-        self._call(resume)
+        self._faults(node_id)
+        self._do(lambda: self._cluster.resume(node_id))
 
     # The network
 
+    @_noted
     def partition(self, one: Iterable[int | str], other: Iterable[int | str] | None = None) -> None:
         """Cut the network between two sides, in both directions.
 
@@ -535,12 +541,10 @@ class Kafka:
             if host != ALL_CLIENTS:
                 self._faults(host)
 
-        async def cut() -> None:
-            self._cluster.wires.plan.partition(side, rest)
+        self._do(lambda: self._cluster.wires.plan.partition(side, rest))
 
-        self._call(cut)
-
-    def delay(self, node_id: int, milliseconds: float | tuple[int, int], *, to: int | None = None) -> None:
+    @_noted
+    def delay(self, node_id: int, milliseconds: int | tuple[int, int], *, to: int | None = None) -> None:
         """Let messages to a node take longer.
 
         Args:
@@ -548,67 +552,50 @@ class Kafka:
             milliseconds: How long, or the least and the most, of which each message draws one.
             to: Delay the messages between the node and this other one; by default those of clients to the node.
         """
-        bounds = milliseconds if isinstance(milliseconds, tuple) else (int(milliseconds), int(milliseconds))
+        bounds = milliseconds if isinstance(milliseconds, tuple) else (milliseconds, milliseconds)
         faults = self._faults(node_id)
+        if to is None:
+            faults.request_delay_ms = bounds
+        else:
+            self._faults(to)
+            self._do(lambda: self._cluster.wires.plan.slow_down(node_id, to, bounds))
 
-        async def delay() -> None:
-            if to is None:
-                faults.request_delay_ms = bounds
-            else:
-                self._cluster.wires.plan.slow_down(node_id, to, bounds)
-
-        self._call(delay)
-
+    @_noted
     def throttle(self, milliseconds: int, *, node_id: int | None = None) -> None:
         """Answer clients with this throttle time, as for a client above its quota (KIP-219); 0 ends that."""
+        for one in self._brokers(node_id):
+            one.throttle_ms = milliseconds
 
-        async def throttle() -> None:
-            for one in self._brokers(node_id):
-                self._faults(one).throttle_ms = milliseconds
-
-        self._call(throttle)
-
+    @_noted
     def break_connection(self, *, after_bytes: int = 0, node_id: int | None = None) -> None:
-        """Break one connection of a client in the middle of an answer, after so many bytes of answers from now on."""
+        """Break a connection of a client in the middle of an answer, after so many bytes of answers from now on.
 
-        async def break_connection() -> None:
-            for one in self._brokers(node_id):
-                self._faults(one).break_after = after_bytes
+        Each broker does so once, or only the one that is named.
+        """
+        for one in self._brokers(node_id):
+            one.break_after = after_bytes
 
-        self._call(break_connection)
-
+    @_noted
     def heal(self) -> None:
         """End all faults of network, disks and requests, and let paused nodes go on; nodes that ended stay so."""
-
-        async def heal() -> None:
-            self._cluster.wires.plan.heal()
-            for node_id, faults in self._cluster.faults.items():
-                was_paused = faults.is_paused
-                faults.heal()
-                faults.failures.clear()
-                self._cluster.disks[node_id].free_bytes = None
-                if was_paused and node_id in self._cluster.running:
-                    self._cluster.life(node_id).transport.resume()
-
-        self._call(heal)
+        self._do(self._cluster.heal)
 
     # Disks
 
+    @_noted
     def slow_disk(self, node_id: int, milliseconds: int) -> None:
-        """Let a broker take longer for what it appends: producers wait for it, and as a follower it falls behind."""
+        """Let a broker take longer for what it appends: clients wait for it, and as a follower it falls behind."""
         self._faults(node_id).disk_delay_ms = milliseconds
 
+    @_noted
     def full_disk(self, node_id: int, *, free_bytes: int = 0) -> None:
         """Let no more than so many bytes be written at a node. A broker without a disk ends, as in Kafka."""
         self._faults(node_id)
-
-        async def fill() -> None:
-            self._cluster.disks[node_id].free_bytes = free_bytes
-
-        self._call(fill)
+        self._do(lambda: self._cluster.fill(node_id, free_bytes))
 
     # Requests
 
+    @_noted
     def fail_next(
         self,
         api: str | int,
@@ -623,23 +610,23 @@ class Kafka:
         Args:
             api: The API by Kafka's name, such as `Produce`.
             error: The error by Kafka's name, such as `NOT_ENOUGH_REPLICAS`.
-            times: How many requests fail, at each broker.
+            times: How many requests fail, at all brokers together.
             topic: Only requests that name this topic.
             node_id: Only at this broker.
         """
-        key, code = api_key(api), error_of(error)
+        rule = FailNext(api=api_key(api), error=error_of(error), times=times, topic=topic, node_id=node_id)
+        self._brokers(node_id)
 
-        async def fail() -> None:
-            for one in self._brokers(node_id):
-                requests = self._cluster.broker(one).requests
-                if requests is None or not can_be_refused(requests.table, key):
-                    raise ValueError(f"requests of {api} cannot fail as a whole")
-                self._faults(one).failures.append(FailNext(api=key, error=code, times=times, topic=topic))
+        def fail() -> None:
+            if not self._cluster.can_fail(rule.api):
+                raise ValueError(f"requests of {api} cannot fail as a whole")
+            self._cluster.wires.failures.append(rule)
 
-        self._call(fail)
+        self._do(fail)
 
     # Leaders, coordinators, groups
 
+    @_noted
     def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
         """Let another replica lead a partition, by an election as an administrator starts it.
 
@@ -651,79 +638,44 @@ class Kafka:
         Returns:
             The new leader.
         """
-        return self._call(lambda: self._move_leader(topic, partition, to))
+        from kraft.testing import leaders
 
-    async def _move_leader(self, topic: str, partition: int, to: int | None) -> int:
-        cluster = self._cluster
-
-        def now() -> Any:
-            return cluster.image.topics[topic].partitions[partition]
-
-        state = now()
-        others = [one for one in state.isr if one != state.leader]
-        if to is None:
-            if not others:
-                raise ValueError(f"no other replica of {topic}-{partition} is in sync")
-            to = others[0]
-        elif to not in state.isr:
-            raise ValueError(f"broker {to} is no replica of {topic}-{partition} in sync, which are {list(state.isr)}")
-        place = TopicPartition(topic, partition)
-        async with self._admin() as admin:
-            await alter_reassignments(admin, {place: [to, *[one for one in state.replicas if one != to]]})
-            await self._until_known(lambda image: image.topics[topic].partitions[partition].replicas[0] == to)
-            await elect_leaders(admin, ElectionType.PREFERRED, [place])
-        wanted = to
-        await self._until_known(lambda image: image.topics[topic].partitions[partition].leader == wanted)
-        return wanted
+        return self._call(leaders.move_leader, self._cluster, topic, partition, to)
 
     def coordinator(self, group: str) -> int:
         """The broker that coordinates a group; -1 for none."""
-        topic = TOPICS[GROUP]
-        if topic not in self.image.topics:
-            return -1
-        return self.leader(topic, partition_of(group, len(self.image.topics[topic].partitions)))
+        from kraft.testing import leaders
 
+        place = leaders.coordinator_place(self.image, group)
+        return -1 if place is None else self.leader(*place)
+
+    @_noted
     def move_coordinator(self, group: str, to: int | None = None) -> int:
         """Let another broker coordinate a group; returns its id."""
-        topic = TOPICS[GROUP]
-        if topic not in self.image.topics:
-            raise ValueError(f"no group was ever used, so that {topic} does not exist")
-        return self.move_leader(topic, partition_of(group, len(self.image.topics[topic].partitions)), to)
+        from kraft.testing import leaders
 
+        place = leaders.coordinator_place(self.image, group)
+        if place is None:
+            raise ValueError("no group was ever used, so that nothing coordinates one")
+        return self.move_leader(*place, to)
+
+    @_noted
     def rebalance(self, group: str) -> None:
         """Let each member of a group join again, by the answer to its next heartbeat."""
+        from kraft.testing import leaders
 
-        async def rebalance() -> None:
-            async with self._client() as client:
-                found = await describe_group(Questions(client, _QUESTION_MS), group)
-            members = {one.id for one in found.members}
-            if not members:
-                raise ValueError(f"group {group} has no members")
-            for api, error in (
-                (ApiKey.HEARTBEAT, Error.REBALANCE_IN_PROGRESS),
-                (ApiKey.CONSUMER_GROUP_HEARTBEAT, Error.FENCED_MEMBER_EPOCH),
-            ):
-                rule = FailNext(api=api, error=error, times=len(members), group=group, members=set(members))
-                self._faults(self.coordinator(group)).failures.append(rule)
-
-        self._call(rebalance)
+        self._call(leaders.rebalance, self._cluster, group, self.coordinator(group))
 
     # Time
-
-    def jump(self, seconds: float) -> None:
-        """Let the clocks of all nodes jump ahead: sessions, transactions and retention run out at once."""
-
-        async def jump() -> None:
-            self._cluster.clock.ahead_ms += int(seconds * 1000)
-            for node_id in self._cluster.running:
-                self._cluster.life(node_id).transport.wake()
-
-        self._call(jump)
 
     @cached_property
     def clock(self) -> Clock:
         """The clock of all nodes."""
-        return Clock(self)
+        return Clock(self._jump)
+
+    @_noted
+    def _jump(self, seconds: float) -> None:
+        self._do(lambda: self._cluster.jump(seconds))
 
     # Within
 
@@ -733,56 +685,31 @@ class Kafka:
             raise ValueError(f"there is no node {node_id}; there are {', '.join(map(str, known))}")
         return known[node_id]
 
-    def _brokers(self, node_id: int | None) -> tuple[int, ...]:
-        if node_id is None:
-            return tuple(one for one in self.broker_ids if one in self._cluster.running)
-        self._cluster.life(node_id)
-        return (node_id,)
-
-    @asynccontextmanager
-    async def _admin(self) -> AsyncIterator[AdminClient]:
-        async with open_admin(self._cluster.controllers) as admin:
-            yield admin
-
-    @asynccontextmanager
-    async def _client(self) -> AsyncIterator[Client]:
-        rng = Random(self._cluster.rng.getrandbits(64))
-        async with open_client(
-            self._cluster.endpoints("PLAINTEXT"), rng=rng, start_ms=self._cluster.clock.now_ms()
-        ) as client:
-            yield client
+    def _brokers(self, node_id: int | None) -> list[Faults]:
+        if node_id is not None and node_id not in self.broker_ids:
+            raise ValueError(f"there is no broker {node_id}; there are {', '.join(map(str, self.broker_ids))}")
+        return [self._faults(one) for one in (self.broker_ids if node_id is None else (node_id,))]
 
     def _call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
         return self._thread.call(function, *args)
+
+    def _do(self, action: Callable[[], None]) -> None:
+        """Do something in the thread of the nodes."""
+
+        async def do() -> None:
+            action()
+
+        self._thread.call(do)
 
 
 class Clock:
     """The clock of the nodes of a cluster."""
 
-    def __init__(self, kafka: Kafka) -> None:
-        self._kafka = kafka
+    def __init__(self, jump: Callable[[float], None]) -> None:
+        self._jump = jump
 
     def jump(self, seconds: float) -> None:
-        """Let it jump ahead; see `Kafka.jump`."""
-        self._kafka.jump(seconds)
-
-
-_LOOK_SECONDS: Final = 0.01
-
-
-def _bytes(value: Value) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _pair(given: Given) -> tuple[bytes | None, bytes | None]:
-    key, value = given if isinstance(given, tuple) else (None, given)
-    return _bytes(key), _bytes(value)
-
-
-def _text(pair: tuple[bytes | None, bytes | None]) -> str:
-    key, value = pair
-    return repr(value) if key is None else f"{key!r}: {value!r}"
-
-
-def _lines(found: Sequence[ConsumedRecord]) -> str:
-    return "\n".join(f"  {one.partition}@{one.offset} {_text((one.key, one.value))}" for one in found)
+        """Move the clock ahead: sessions, transactions and retention run out at once."""
+        if seconds < 0:
+            raise ValueError("a clock jumps ahead only")
+        self._jump(seconds)

@@ -1,8 +1,8 @@
 """A cluster that serves any client over TCP: all its nodes in one Trio loop, with their disks in memory.
 
 The nodes are those of production, with real elections, fencing and replicas in sync. Only their disks are in memory, so
-that nothing waits for an fsync and nothing stays behind. `kraft.testing.kafka` runs such a cluster in a thread, for
-tests that know nothing of Trio.
+that nothing waits for an fsync and nothing stays behind, unless the `Layout` has a directory. `kraft.testing.kafka`
+runs such a cluster in a thread, for tests that know nothing of Trio.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from random import Random
-from typing import Final
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Any, Final
 
-import javaproperties
 import trio
 from msgspec import Struct
 
@@ -24,6 +23,7 @@ from kraft.broker.server import BrokerServer
 from kraft.config import Config
 from kraft.controller.topics.partition_updates import is_active
 from kraft.node.embed import tcp_transport
+from kraft.node.logging import NodeLog
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
@@ -32,23 +32,31 @@ from kraft.process.parts.combined import controller_of
 from kraft.security.contexts import LoadedTls
 from kraft.testing.faults import Faults, FaultyTransport, JumpingClock, Wires
 from kraft.testing.identities import HOST, MECHANISMS, Accounts, Authority, TlsWhenNeeded
+from kraft.testing.settings import coordinator_topics
+from metadata_log.disk import OsDisk, remove_tree
 from metadata_log.image import MetadataImage
-from metadata_log.log.log_dir import format_directory
+from metadata_log.java_properties import setting
+from metadata_log.log.log_dir import format_directory, read_meta_properties
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.types import random_uuid
 from transport.faults import FaultPlan
 from transport.interface import Endpoint
 from transport.tls import Tls
 
-LOGGER: Final = logging.getLogger("kraft.node")
+if TYPE_CHECKING:
+    from kraft.admin import AdminClient
+    from kraft.client import Client
+
 DIRECTORY: Final = "/kafka"
-"""The log directory of each node."""
+"""The log directory of each node, on a disk in memory."""
 FIRST_BROKER: Final = 101
 CONTROLLER: Final = "CONTROLLER"
 INTERNAL: Final = "INTERNAL"
 """The listener of brokers for each other."""
 SECURITY: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The listeners of clients, by their protocols."""
+LOOK_SECONDS: Final = 0.01
+"""How often a condition is looked at of which nobody tells."""
 _LATEST: Final[Mapping[str, str]] = {
     # Failures are noticed soon. Kafka's defaults make a test of a fail-over wait for ten seconds and more.
     "controller.quorum.election.timeout.ms": "150",
@@ -59,16 +67,18 @@ _LATEST: Final[Mapping[str, str]] = {
     "broker.heartbeat.interval.ms": "150",
     # As in the files that come with Kafka: nobody waits for further members of a group.
     "group.initial.rebalance.delay.ms": "0",
+    # Members of KIP-848 hear of each other with their next heartbeat, which is five seconds away in Kafka.
+    "group.consumer.min.heartbeat.interval.ms": "250",
+    "group.consumer.heartbeat.interval.ms": "250",
     # Everybody may do everything until a test creates ACLs; a client without login is always an administrator.
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "allow.everyone.if.no.acl.found": "true",
 }
-_MOST_REPLICAS: Final = 3
 
 
 class Layout(Struct, frozen=True, kw_only=True):
-    """What a cluster consists of.
+    """The parts of a cluster.
 
     Args:
         brokers: The number of brokers.
@@ -77,6 +87,8 @@ class Layout(Struct, frozen=True, kw_only=True):
         auto_create: Whether a client that names a topic creates it.
         seed: The seed of everything that is random: elections, ids, faults.
         ports: The ports of clients' listeners by protocol, for the first broker; others come from the system.
+        directory: The directory in which each node has one; it is used again if a cluster was there. Empty for disks in
+            memory.
     """
 
     brokers: int = 1
@@ -85,6 +97,11 @@ class Layout(Struct, frozen=True, kw_only=True):
     auto_create: bool = True
     seed: int = 0
     ports: Mapping[str, int] = {}
+    directory: str = ""
+
+    def directory_of(self, node_id: int) -> str:
+        """The log directory of a node."""
+        return f"{self.directory}/node-{node_id}" if self.directory else DIRECTORY
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
@@ -132,10 +149,15 @@ class LiveCluster:
         self.rng = Random(f"live cluster {layout.seed}")
         self.wires = Wires(FaultPlan(Random(f"wires {layout.seed}")), (CONTROLLER, INTERNAL))
         self.faults = {node_id: Faults() for node_id in layout.ids}
-        self.failures: dict[int, Exception] = {}
+        self.ended_by: dict[int, Exception] = {}
         """What ended nodes, by id."""
-        self.disks: dict[int, MemoryDisk] = {}
+        self.disks: dict[int, MemoryDisk | OsDisk] = {}
         self.cluster_id = str(random_uuid(self.rng))
+        for node_id in layout.ids if layout.directory else ():
+            meta = read_meta_properties(OsDisk(), layout.directory_of(node_id))
+            if meta is not None:
+                # The seed would draw the ids anew that are on the disk.
+                self.cluster_id, self.rng = meta.cluster_id, Random(SystemRandom().getrandbits(128))
         self._accounts = accounts
         self._tls = TlsWhenNeeded([one for one in SECURITY if one.endswith("SSL")], authority.server)
         self._lives: dict[int, _Life] = {}
@@ -154,15 +176,16 @@ class LiveCluster:
 
     async def _begin(self) -> None:
         for node_id in self.layout.ids:
-            disk = self.disks[node_id] = MemoryDisk()
+            disk = self.disks[node_id] = OsDisk() if self.layout.directory else MemoryDisk()
             format_directory(
                 disk,
-                DIRECTORY,
+                self.layout.directory_of(node_id),
                 node_id=node_id,
                 cluster_id=self.cluster_id,
                 rng=self.rng,
                 now_ms=self.clock.now_ms(),
                 is_controller=node_id in self.layout.controller_ids,
+                ignore_formatted=True,
             )
         async with trio.open_nursery() as nursery:
             for node_id in self.layout.ids:
@@ -175,25 +198,32 @@ class LiveCluster:
             self._lives[node_id].scope.cancel()
         while self._lives:
             await self._changed.wait()
-        self.failures.clear()
-        self.wires.plan.heal()
-        for faults in self.faults.values():
-            faults.failures.clear()
-            faults.heal()
+        self.ended_by.clear()
+        self.heal()
+        for node_id, disk in self.disks.items():
+            if isinstance(disk, OsDisk):
+                remove_tree(disk, self.layout.directory_of(node_id))
         await self._begin()
+
+    async def beside(self, task: Callable[..., Awaitable[object]]) -> Any:
+        """Start a task that ends with the cluster; returns what it reports once it has started."""
+        assert self._nursery is not None, "the cluster is not open"
+        return await self._nursery.start(task)
 
     async def start(self, node_id: int) -> None:
         """Start a node with the contents of its disk."""
         if node_id in self._lives:
             raise ValueError(f"node {node_id} is running")
         assert self._nursery is not None, "the cluster is not open"
-        self.failures.pop(node_id, None)
+        self.ended_by.pop(node_id, None)
         await self._nursery.start(self._live, node_id)
 
     async def _live(self, node_id: int, task_status: trio.TaskStatus[None]) -> None:
         config = self._configs.get(node_id)
         if config is None:
             config = self._configs[node_id] = Config.parse(self._properties(node_id), source=f"node {node_id}")
+            if any(config.tls.outgoing.values()):
+                raise ValueError("nodes of a test reach each other without TLS: leave inter.broker.listener.name out")
         users = NodeUsers(config)
         users.sasl = self._accounts.added_to(users.sasl)
         transport = tcp_transport(
@@ -212,7 +242,7 @@ class LiveCluster:
             disk=self.disks[node_id],
             rng=Random(self.rng.getrandbits(64)),
             clock=self.clock,
-            inline_flush=True,
+            inline_flush=not self.layout.directory,
         )
         life = _Life(transport)
         self._lives[node_id] = life
@@ -226,8 +256,8 @@ class LiveCluster:
             # As the end of a process: the other nodes go on.
             if life.node is None:
                 raise
-            self.failures[node_id] = failed
-            LOGGER.error("node %s ended: %r", node_id, failed)
+            self.ended_by[node_id] = failed
+            NodeLog(node_id, self.clock.now_ms).write("ended", {"failure": repr(failed)}, logging.ERROR)
         finally:
             del self._lives[node_id]
             life.ended.set()
@@ -240,12 +270,16 @@ class LiveCluster:
     async def kill(self, node_id: int, *, loses_power: bool = False) -> None:
         """End a node like `kill -9`, or like a power failure, which loses what was not flushed."""
         life = self.life(node_id)
-        # The dying node keeps its old disk, so that its last writes do not reach the remaining one.
-        disk = self.disks[node_id] = self.disks[node_id].fork()
-        if loses_power:
-            disk.crash(self.rng)
-        else:
-            disk.kill()
+        disk = self.disks[node_id]
+        if isinstance(disk, MemoryDisk):
+            # The dying node keeps its old disk, so that its last writes do not reach the remaining one.
+            disk = self.disks[node_id] = disk.fork()
+            if loses_power:
+                disk.crash(self.rng)
+            else:
+                disk.kill()
+        elif loses_power:
+            raise ValueError("only a disk in memory can lose what was not flushed")
         life.scope.cancel()
         await life.ended.wait()
 
@@ -255,6 +289,50 @@ class LiveCluster:
         assert life.node is not None
         await life.node.shutdown()
         await life.ended.wait()
+
+    # What goes wrong
+
+    def heal(self) -> None:
+        """End all faults of network, disks and requests, and let paused nodes go on; nodes that ended stay so."""
+        self.wires.plan.heal()
+        self.wires.failures.clear()
+        for node_id, disk in self.disks.items():
+            if isinstance(disk, MemoryDisk):
+                disk.free_bytes = None
+            self.resume(node_id)
+            self.faults[node_id].heal()
+
+    def fill(self, node_id: int, free_bytes: int) -> None:
+        """Let no more than so many bytes be written at a node."""
+        disk = self.disks[node_id]
+        if not isinstance(disk, MemoryDisk):
+            raise ValueError("only a disk in memory can be full on purpose")
+        disk.free_bytes = free_bytes
+
+    def can_fail(self, api: int) -> bool:
+        """Whether requests of an API have an answer with an error."""
+        from kraft.testing.refusals import can_be_refused
+
+        for node_id in self.layout.broker_ids:
+            life = self._lives.get(node_id)
+            if life is not None and life.node is not None:
+                requests = self.broker(node_id).requests
+                return requests is not None and can_be_refused(requests.table, api)
+        raise NodeDown("no broker runs")
+
+    def resume(self, node_id: int) -> None:
+        """Let a paused node go on."""
+        faults = self.faults[node_id]
+        if faults.is_paused:
+            faults.is_paused = False
+            if node_id in self._lives:
+                self._lives[node_id].transport.resume()
+
+    def jump(self, seconds: float) -> None:
+        """Let the clocks of all nodes jump ahead."""
+        self.clock.ahead_ms += int(seconds * 1000)
+        for life in self._lives.values():
+            life.transport.wake()
 
     # What runs
 
@@ -268,7 +346,7 @@ class LiveCluster:
         if node_id not in self.layout.ids:
             raise NodeDown(f"there is no node {node_id}; there are {', '.join(map(str, self.layout.ids))}")
         if node_id not in self._lives:
-            why = f": {self.failures[node_id]!r}" if node_id in self.failures else ""
+            why = f": {self.ended_by[node_id]!r}" if node_id in self.ended_by else ""
             raise NodeDown(f"node {node_id} does not run{why}")
         return self._lives[node_id]
 
@@ -289,26 +367,42 @@ class LiveCluster:
     @property
     def image(self) -> MetadataImage:
         """The newest committed metadata of a controller that runs."""
-        images = []
+        return max(self._images().values(), key=_end, default=MetadataImage())
+
+    def newest_log(self) -> tuple[MemoryDisk | OsDisk, str]:
+        """The controller's log directory with the newest committed metadata; of a disk in memory a copy."""
+        images = self._images()
+        newest = max(images, key=lambda one: _end(images[one]), default=self.layout.controller_ids[0])
+        disk = self.disks[newest]
+        return disk.fork() if isinstance(disk, MemoryDisk) else disk, self.layout.directory_of(newest)
+
+    def _images(self) -> dict[int, MetadataImage]:
+        """The committed image of each controller that runs."""
+        images = {}
         for node_id in self.layout.controller_ids:
             life = self._lives.get(node_id)
             host = None if life is None or life.node is None else controller_of(life.node.application)
             if host is not None:
-                images.append(host.controller.history.committed.stable)
-        return max(images, key=lambda image: image.end.offset, default=MetadataImage())
+                images[node_id] = host.controller.history.committed.stable
+        return images
 
     @property
     def active_controller(self) -> int | None:
         """The controller that decides; None during an election."""
-        active = [one for one, life in self._lives.items() if life.node is not None and life.node.is_active]
+        active = [one for one, life in list(self._lives.items()) if life.node is not None and life.node.is_active]
         return active[0] if len(active) == 1 else None
 
     async def wait_until_serving(self, *node_ids: int) -> None:
-        """Wait until these brokers, or all that run, are unfenced and accept connections."""
-        for node_id in node_ids or [one for one in self.layout.broker_ids if one in self._lives]:
+        """Wait until these brokers, or all that run, are unfenced and accept connections, and every broker names them.
+
+        librdkafka waits for ever when the first broker that it asks, right after a start, names no broker at all.
+        """
+        started = node_ids or tuple(one for one in self.layout.broker_ids if one in self._lives)
+        for node_id in started:
             life = self.life(node_id)
             await self._until_opened(life)
             self.life(node_id)
+        await self.wait_until_known(lambda image: all(is_active(image, one) for one in started))
 
     async def _until_opened(self, life: _Life) -> None:
         async with trio.open_nursery() as nursery:
@@ -320,6 +414,25 @@ class LiveCluster:
             nursery.start_soon(ended)
             await life.transport.has_opened.wait()
             nursery.cancel_scope.cancel()
+
+    async def wait_until_known(self, holds: Callable[[MetadataImage], bool]) -> None:
+        """Wait until this holds for the metadata of every broker that serves.
+
+        A broker that hangs, or that the controllers count as dead, is not waited for.
+        """
+        for broker_id in self.layout.broker_ids:
+            while (node := self._serving(broker_id)) is not None and not holds(
+                self.broker(broker_id).committed_image()
+            ):
+                with trio.move_on_after(LOOK_SECONDS):
+                    if not await node.wait_for_change():
+                        break
+
+    def _serving(self, broker_id: int) -> Node | None:
+        life = self._lives.get(broker_id)
+        if life is None or self.faults[broker_id].is_paused or self.is_fenced(broker_id):
+            return None
+        return life.node
 
     def is_fenced(self, broker_id: int) -> bool:
         """Whether the controllers count a broker as dead."""
@@ -337,6 +450,19 @@ class LiveCluster:
     def controllers(self) -> tuple[Endpoint, ...]:
         """The addresses of the controllers."""
         return tuple(Endpoint(HOST, self._ports[one, CONTROLLER]) for one in self.layout.controller_ids)
+
+    def admin(self) -> AbstractAsyncContextManager[AdminClient]:
+        """A client of the controllers."""
+        from kraft.admin import open_admin
+
+        return open_admin(self.controllers)
+
+    def client(self) -> AbstractAsyncContextManager[Client]:
+        """A client of the brokers, which may do everything."""
+        from kraft.client import open_client
+
+        rng = Random(self.rng.getrandbits(64))
+        return open_client(self.endpoints("PLAINTEXT"), rng=rng, start_ms=self.clock.now_ms())
 
     @contextmanager
     def reserved_ports(self) -> Iterator[None]:
@@ -368,7 +494,6 @@ class LiveCluster:
     def _properties(self, node_id: int) -> str:
         layout = self.layout
         names = self._listeners(node_id)
-        replicas = str(min(_MOST_REPLICAS, layout.brokers))
         settings = {
             "process.roles": ",".join(
                 role
@@ -384,18 +509,14 @@ class LiveCluster:
             "listener.security.protocol.map": ",".join(
                 f"{name}:{name if name in SECURITY else 'PLAINTEXT'}" for name in (CONTROLLER, INTERNAL, *SECURITY)
             ),
-            "log.dirs": DIRECTORY,
+            "log.dirs": layout.directory_of(node_id),
             **_LATEST,
         }
         if node_id in layout.broker_ids:
             settings |= {
                 "inter.broker.listener.name": INTERNAL,
                 "auto.create.topics.enable": str(layout.auto_create).lower(),
-                "offsets.topic.replication.factor": replicas,
-                "offsets.topic.num.partitions": str(layout.brokers),
-                "transaction.state.log.replication.factor": replicas,
-                "transaction.state.log.min.isr": str(min(2, layout.brokers)),
-                "transaction.state.log.num.partitions": str(layout.brokers),
+                **coordinator_topics(layout.brokers),
                 # The certificate is made when a client needs it; nothing reads this file.
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.location": "made-when-needed.pem",
@@ -408,7 +529,11 @@ class LiveCluster:
                         f"org.apache.kafka.common.security.{kind}LoginModule required;"
                     )
         settings |= layout.settings
-        return "".join(javaproperties.join_key_value(key, value) + "\n" for key, value in settings.items())
+        return "".join(setting(key, value) + "\n" for key, value in settings.items())
+
+
+def _end(image: MetadataImage) -> int:
+    return image.end.offset
 
 
 @asynccontextmanager
@@ -419,4 +544,7 @@ async def open_cluster(layout: Layout, accounts: Accounts, authority: Authority)
         async with trio.open_nursery() as nursery:
             await cluster.run_in(nursery)
             yield cluster
+            if layout.directory:
+                for node_id in cluster.running:
+                    await cluster.stop(node_id)
             nursery.cancel_scope.cancel()

@@ -1,48 +1,91 @@
-"""The last lines of the nodes' logs, in the format of Kafka's `server.log`, for the report of a test that fails.
+"""The last lines of the nodes' logs, in the format of Kafka's `server.log`, and what the test did meanwhile.
 
-Nothing else gets these lines meanwhile: not the log of the test, not `caplog`, not a terminal. pytest puts handlers of
-its own even on loggers that do not propagate, so that a filter at each logger keeps the lines from all handlers.
+Nothing else gets these lines: not the log of the test, not `caplog`, not a terminal. pytest puts handlers of its own
+even on loggers that do not propagate, so that a filter at each logger keeps the lines from all handlers.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from itertools import count
+from typing import Any, Final
+
+from msgspec import Struct
 
 _LOGGERS: Final = tuple(logging.getLogger(name) for name in ("kraft.node", "transport"))
 _MOST: Final = 1000
-THREAD: Final = "kafka of a test"
-"""The name of the threads in which such nodes run: what other threads say is not about them."""
+_THREAD: Final = "kafka of a test "
+_NUMBERS: Final = count(1)
+
+
+class Line(Struct, frozen=True):
+    """A line of a node's log. Times are seconds since 1970."""
+
+    at: float
+    text: str
+    level: int
+    message: str
+    facts: Mapping[str, Any]
+    """What the line says, with `node` and `event`; empty for a line of another kind."""
+
+
+class Call(Struct, frozen=True):
+    """The test did something to the cluster, such as `kill(101)`."""
+
+    at: float
+    text: str
+    name: str
+    message: str
+    arguments: Mapping[str, Any]
 
 
 class LogLines:
-    """Keeps the last lines of all nodes in this process, until it is closed."""
+    """Keeps what happened last in one cluster, until it is closed."""
 
     def __init__(self) -> None:
-        self._lines: deque[tuple[float, str]] = deque(maxlen=_MOST)
+        self.thread = f"{_THREAD}{next(_NUMBERS)}"
+        """The name of the thread of the nodes: what other threads say is not about them."""
+        self._happened: deque[Line | Call] = deque(maxlen=_MOST)
         _DIVERTED.open(self)
 
     def add(self, record: logging.LogRecord) -> None:
         """Keep one line."""
-        stamp = f"{datetime.fromtimestamp(record.created):%Y-%m-%d %H:%M:%S},{int(record.msecs):03}"
-        facts = getattr(record, "facts", None)
-        where = "" if not facts or "node" not in facts else f"[node {facts['node']}] "
-        text = f"[{stamp}] {record.levelname} {where}{record.getMessage()} ({record.name})"
-        self._lines.append((record.created, text))
+        facts = getattr(record, "facts", None) or {}
+        where = f"[node {facts['node']}] " if "node" in facts else ""
+        message = record.getMessage()
+        text = f"[{_stamp(record.created)}] {record.levelname} {where}{message} ({record.name})"
+        self._happened.append(Line(record.created, text, record.levelno, message, facts))
+
+    def note(self, name: str, message: str, arguments: Mapping[str, Any]) -> None:
+        """Keep what the test does now."""
+        now = time.time()
+        text = f"[{_stamp(now)}] INFO [test] {message} (kraft.testing)"
+        self._happened.append(Call(now, text, name, message, arguments))
+
+    @property
+    def happened(self) -> list[Line | Call]:
+        """Everything that is kept, in order."""
+        return list(self._happened)
 
     def since(self, at: float) -> list[str]:
         """The lines from a time on, in seconds since 1970."""
-        return [text for created, text in list(self._lines) if created >= at]
+        return [one.text for one in self.happened if one.at >= at]
 
     def close(self) -> None:
         """Keep no more lines; after the last one others see them again. A second call does nothing."""
         _DIVERTED.close(self)
 
 
+def _stamp(at: float) -> str:
+    return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S},{int(at * 1000) % 1000:03}"
+
+
 class _Diverted(logging.Filter):
-    """Gives each record of such a node to all that are open, and to no handler."""
+    """Gives each record of such a node to the lines of its cluster, and to no handler."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,10 +93,11 @@ class _Diverted(logging.Filter):
         self._levels: list[int] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.threadName != THREAD:
+        if record.threadName is None or not record.threadName.startswith(_THREAD):
             return True
         for one in self._open:
-            one.add(record)
+            if one.thread == record.threadName:
+                one.add(record)
         return False
 
     def open(self, lines: LogLines) -> None:

@@ -190,5 +190,5 @@ class RecordCheck:
 
 
 def _records(batch: StoredBatch) -> Iterable[Record]:
-    for found in scan(batch.content):
-        yield from records(found)
+    for frame in scan(batch.content):
+        yield from records(frame)

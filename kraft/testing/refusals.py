@@ -48,14 +48,14 @@ def refusal_of(table: Mapping[int, Api], request: Request, error: Error) -> Mess
         peer=request.peer,
         principal=request.principal,
     )
-    found = refuse(wire, ApiError(error))
-    while isinstance(found, Generator):
+    answer = refuse(wire, ApiError(error))
+    while isinstance(answer, Generator):
         try:
-            next(found)
+            next(answer)
         except StopIteration as done:
-            found = done.value
-    assert isinstance(found, Answer), found
-    return found.message
+            answer = done.value
+    assert isinstance(answer, Answer), answer
+    return answer.message
 
 
 def can_be_refused(table: Mapping[int, Api], api: int) -> bool:

@@ -56,7 +56,7 @@ class Added(Struct, frozen=True, kw_only=True):
     superseded: SupersededFacts | None = None
     warnings: tuple[str, ...] = ()
     damage: Damage | None = None
-    """The damage that ended the reading of the source; records behind the damage are not in the archive."""
+    """The damage that ended the reading of the source; records after the damage are not in the archive."""
 
 
 class _Rewritten(Exception):
@@ -249,9 +249,9 @@ class Archive:
         A log never returns to an earlier state: if the last batch is unchanged, so are all earlier ones.
         """
         if self._last is not None and source.mark is not None and source.mark[1].data == self._last.data:
-            found = _compare(iter((self._last,)), source.batches(self._last.base_offset))
-            if found.shared is not None and found.ours is None:
-                return found
+            meeting = _compare(iter((self._last,)), source.batches(self._last.base_offset))
+            if meeting.shared is not None and meeting.ours is None:
+                return meeting
         self._forget(source)
         seen = max(start, source.start_offset())
         return _compare(self.batches(seen) if seen < end else iter(()), source.batches(seen))

@@ -7,9 +7,8 @@ from metadata_log.archive.source import Source
 from metadata_log.archive.writing import TMP, copy_file
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
-from metadata_log.log.snapshot import read_snapshot, read_snapshot_start, snapshot_name
+from metadata_log.log.snapshot import read_snapshot, read_snapshot_start, read_snapshot_values, snapshot_name
 from metadata_log.reading.damage import Damage, DamagedFile
-from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
 
 
@@ -33,7 +32,7 @@ def facts_of_checkpoint(disk: Disk, directory: str, id: OffsetAndEpoch) -> Check
     name = snapshot_name(id)
     path = f"{directory}/{name}"
     for _ in read_snapshot(disk, path + TMP):
-        pass
+        pass  # reading to the end checks every batch
     timestamp_ms = read_snapshot_start(disk, path + TMP).header.last_contained_log_timestamp
     file = disk.open(path + TMP, writable=False)
     try:
@@ -75,9 +74,4 @@ def _not_whole(path: str, bad: MetadataLogError) -> DamagedFile:
 
 
 def _values(disk: Disk, path: str) -> list[bytes]:
-    return sorted(
-        record.value or b""
-        for batch in read_snapshot(disk, path)
-        if not batch.is_control
-        for record in records(batch, where=path)
-    )
+    return sorted(read_snapshot_values(disk, path))

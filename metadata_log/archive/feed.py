@@ -45,7 +45,7 @@ class Feed:
         self._batches = self._records = 0
         self._checkpoints: tuple[OffsetAndEpoch, ...] = ()
         self.end_offset = archive.manifest.end_offset or 0
-        """The offset behind the last written batch, published or not."""
+        """The offset after the last written batch, published or not."""
 
     def position(self) -> OffsetAndEpoch | None:
         """The end of the archive, and the epoch of its last record; None for an empty archive."""

@@ -72,7 +72,7 @@ class SupersededFacts(Struct, frozen=True, kw_only=True):
 
 
 class GapFacts(Struct, frozen=True, kw_only=True):
-    """Records that the leader no longer had: the archive continues behind them, with a snapshot of their effect."""
+    """Records that the leader no longer had: the archive continues after them, with a snapshot of their effect."""
 
     base_offset: int
     end_offset: int
@@ -99,7 +99,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @property
     def end_offset(self) -> int | None:
-        """The offset behind the last one."""
+        """The offset after the last one."""
         return self.segments[-1].end_offset if self.segments else None
 
     @property
@@ -161,16 +161,16 @@ def read_manifest(disk: Disk, directory: str) -> Manifest | None:
     if not disk.exists(path):
         return None
     try:
-        found = msgspec.json.decode(disk.read(path), type=Manifest)
+        manifest = msgspec.json.decode(disk.read(path), type=Manifest)
     except msgspec.MsgspecError as bad:
         raise ArchiveError(
             f"the manifest cannot be read: {bad}", where=path, hint="Restore it from a backup: it proves the rest."
         ) from bad
-    if found.format != FORMAT:
+    if manifest.format != FORMAT:
         raise ArchiveError(
-            f"unknown manifest format {found.format}", where=path, hint="A newer release wrote this archive."
+            f"unknown manifest format {manifest.format}", where=path, hint="A newer release wrote this archive."
         )
-    return found
+    return manifest
 
 
 def write_manifest(disk: Disk, directory: str, manifest: Manifest) -> None:

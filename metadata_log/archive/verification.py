@@ -81,7 +81,7 @@ def verify_archive(disk: Disk, directory: str) -> Verified:
 def _names(disk: Disk, directory: str, manifest: Manifest) -> list[Damage]:
     """Segments and snapshots outside of the manifest, and a wrong identity of the cluster."""
     known = {each.file for each in manifest.files()}
-    found = [
+    damages = [
         Damage(
             where=f"{directory}/{name}",
             what="the manifest does not name this file",
@@ -93,16 +93,16 @@ def _names(disk: Disk, directory: str, manifest: Manifest) -> list[Damage]:
     try:
         meta = read_meta_properties(disk, directory)
     except MetadataLogError as bad:
-        return [*found, Damage(where=f"{directory}/meta.properties", what=bad.what, expected="the cluster's id")]
+        return [*damages, Damage(where=f"{directory}/meta.properties", what=bad.what, expected="the cluster's id")]
     if meta is not None and meta.cluster_id != manifest.cluster_id:
         what = f"meta.properties names cluster {meta.cluster_id}"
-        found.append(Damage(where=directory, what=what, expected=f"cluster {manifest.cluster_id}"))
-    return found
+        damages.append(Damage(where=directory, what=what, expected=f"cluster {manifest.cluster_id}"))
+    return damages
 
 
 def _succession(directory: str, manifest: Manifest) -> list[Damage]:
     """Each segment begins at the end of the one before, in its epoch or a later one; each snapshot fits in between."""
-    found = []
+    damages = []
     path = f"{directory}/{FILE_NAME}"
     end, epoch = manifest.start_offset or 0, -1
     gaps = {(gap.base_offset, gap.end_offset) for gap in manifest.gaps}
@@ -111,21 +111,23 @@ def _succession(directory: str, manifest: Manifest) -> list[Damage]:
         is_told = (end, facts.base_offset) in gaps and facts.base_offset in resting
         if facts.base_offset != end and not is_told:
             what = f"offsets {end} to {facts.base_offset - 1} are missing before {facts.file}"
-            found.append(Damage(where=path, what=what, expected=f"a segment that begins at {end}", offset=end))
+            damages.append(Damage(where=path, what=what, expected=f"a segment that begins at {end}", offset=end))
         if facts.epochs and facts.epochs[0][0] < epoch:
             what = f"{facts.file} begins in epoch {facts.epochs[0][0]} after epoch {epoch}"
-            found.append(Damage(where=path, what=what, expected="epochs that rise", offset=facts.base_offset))
+            damages.append(Damage(where=path, what=what, expected="epochs that rise", offset=facts.base_offset))
         end, epoch = facts.end_offset, facts.epochs[-1][0] if facts.epochs else epoch
     start = manifest.start_offset or 0
     if start > 0 and not any(each.end_offset >= start for each in manifest.checkpoints):
         what = f"the log begins at offset {start}, and no snapshot holds what came before"
-        found.append(Damage(where=path, what=what, expected=f"a snapshot that ends at {start} or later", offset=start))
+        damages.append(
+            Damage(where=path, what=what, expected=f"a snapshot that ends at {start} or later", offset=start)
+        )
     for each in manifest.checkpoints:
         inside = start <= each.end_offset <= end
         if not inside or manifest.epoch_at(each.end_offset - 1) not in {None, each.epoch}:
             what = f"snapshot {each.id} is not of this log"
-            found.append(Damage(where=f"{directory}/{each.file}", what=what, expected="one of an archived offset"))
-    return found
+            damages.append(Damage(where=f"{directory}/{each.file}", what=what, expected="one of an archived offset"))
+    return damages
 
 
 def _segment(disk: Disk, directory: str, facts: SegmentFacts) -> list[Damage]:
@@ -164,12 +166,12 @@ def _digest(disk: Disk, directory: str, facts: SegmentFacts | CheckpointFacts | 
     except FileNotFoundError:
         return [Damage(where=path, what="the file is missing", expected=f"{facts.size_bytes} bytes")]
     try:
-        size, found = file.size(), digest_of(file, facts.size_bytes)
+        size, actual = file.size(), digest_of(file, facts.size_bytes)
     finally:
         file.close()
     if size < facts.size_bytes:
         return [Damage(where=path, what=f"the file has {size} bytes", expected=f"{facts.size_bytes} bytes")]
-    if found != facts.sha256:
-        what = f"the SHA-256 of the file is {found}"
+    if actual != facts.sha256:
+        what = f"the SHA-256 of the file is {actual}"
         return [Damage(where=path, what=what, expected=facts.sha256)]
     return []

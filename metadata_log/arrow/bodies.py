@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from metadata_log.arrow.columns import indexes_of
 from metadata_log.arrow.schema import UNKNOWN_TAGS, arrow_type, columns_of
 from metadata_log.errors import DecodeError, MetadataLogError
 from metadata_log.records.frame import decode_control, read_record
@@ -62,8 +63,7 @@ class _Distinct(dict[_Thing, int]):
 
     def numbers(self, things: Iterable[_Thing]) -> pa.Array:
         """The numbers of values, for `take` on an array of the distinct ones."""
-        found = array("i", map(self.__getitem__, things))
-        return pa.Array.from_buffers(pa.int32(), len(found), [None, pa.py_buffer(found)])
+        return indexes_of(array("i", map(self.__getitem__, things)))
 
 
 def body_columns(frame: pa.RecordBatch, cls: type[Message], wanted: Sequence[str]) -> dict[str, pa.Array]:
@@ -131,15 +131,15 @@ _ALWAYS: Final = Versions(0, OPEN_END)
 
 @cache
 def _front(cls: type[Message]) -> _Front:
-    found: dict[str, Field] = {}
+    fields: dict[str, Field] = {}
     if schema_of(cls).api_key is not None:
         for name, field in columns_of(cls).items():
             fixed = isinstance(field.type, Kind) and field.type in FORMATS
             if not fixed or field.tag is not None or field.versions != _ALWAYS:
                 break
-            found[name] = field
-    layout = "".join(FORMATS[field.type] for field in found.values() if isinstance(field.type, Kind))
-    return _Front(tuple(found.values()), tuple(found), struct.Struct(">" + layout))
+            fields[name] = field
+    layout = "".join(FORMATS[field.type] for field in fields.values() if isinstance(field.type, Kind))
+    return _Front(tuple(fields.values()), tuple(fields), struct.Struct(">" + layout))
 
 
 def _rests(values: Sequence[bytes | None], damages: pa.Array, front: _Front) -> list[_Rest]:
@@ -178,7 +178,7 @@ def _front_arrays(front: _Front, values: Sequence[bytes | None], known: pa.Array
     read, missing = front.layout.unpack_from, bytes(front.end)
     whole = [value if value is not None and len(value) >= front.end else missing for value in values]
     cells = zip(*[read(value, _FRAMING_BYTES) for value in whole], strict=True)
-    found = {}
+    arrays = {}
     for name, field, column in zip(front.names, front.fields, cells, strict=True):
         if field.type is Kind.UUID:
             different: _Distinct[bytes] = _Distinct()
@@ -186,8 +186,8 @@ def _front_arrays(front: _Front, values: Sequence[bytes | None], known: pa.Array
             made = pa.array([str(Uuid(each)) for each in different], pa.string()).take(numbers)
         else:
             made = pa.array(column, arrow_type(field.type))
-        found[name] = made if pc.all(known).as_py() else pc.if_else(known, made, pa.scalar(None, made.type))
-    return found
+        arrays[name] = made if pc.all(known).as_py() else pc.if_else(known, made, pa.scalar(None, made.type))
+    return arrays
 
 
 def scalar(field: Field) -> pa.Scalar:
@@ -228,11 +228,11 @@ def _struct(cls: type[Message]) -> Convert:
     parts = [(field.name, converter(field.type)) for field in layout_of(cls)]
 
     def convert_fields(value: object) -> object:
-        found = {}
+        cells = {}
         for name, convert in parts:
             cell = getattr(value, name)
-            found[name] = cell if convert is None or cell is None else convert(cell)
-        return found
+            cells[name] = cell if convert is None or cell is None else convert(cell)
+        return cells
 
     return convert_fields
 

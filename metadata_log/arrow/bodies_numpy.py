@@ -119,19 +119,19 @@ def _read(
     count = int(good.sum())
     if not count:
         return good, {}
-    found: dict[str, pa.Array] = {}
+    arrays: dict[str, pa.Array] = {}
     for name, field in columns_of(cls).items():
         if name in names:
             if field.name in located:
                 column = located[field.name]
-                found[name] = _array(
+                arrays[name] = _array(
                     reading,
                     _Column(field, column.start[good], column.size[good], column.absent[good], column.null[good]),
                 )
             else:
-                found[name] = pa.repeat(bodies.scalar(field), count)
+                arrays[name] = pa.repeat(bodies.scalar(field), count)
     empty = {"damage": pa.string(), "unknown_tagged": UNKNOWN_TAGS, "undecoded": pa.binary()}
-    return good, found | {name: pa.nulls(count, kind) for name, kind in empty.items() if name in names}
+    return good, arrays | {name: pa.nulls(count, kind) for name, kind in empty.items() if name in names}
 
 
 class _Reading:
@@ -155,7 +155,7 @@ class _Reading:
         return np.ndarray((len(self.data) - dtype.itemsize + 1,), dtype, self.data, strides=(1,))
 
     def locate(self, field: Field, version: int) -> _Column:
-        """The position of a field in all records; moves behind the field."""
+        """The position of a field in all records; moves after the field."""
         at = self.at
         none = np.zeros(len(at), np.bool_)
         if isinstance(field.type, Kind) and field.type in _FIXED:
@@ -202,11 +202,11 @@ class _Reading:
                 spans[field.name][chosen] = following[mine]
             self.bad[active[~known | (size > 0x7F) | (following > self.end[active])]] = True
             stop[active] = np.minimum(following, self.end[active])
-        found = {}
+        columns = {}
         for field in fields:
-            found[field.name] = self._tagged(field, version, begins[field.name], spans[field.name])
+            columns[field.name] = self._tagged(field, version, begins[field.name], spans[field.name])
         self._advance(stop)
-        return found
+        return columns
 
     def _tagged(self, field: Field, version: int, begin: Integers, end: Integers) -> _Column:
         absent = begin < 0
@@ -243,13 +243,13 @@ def _array(reading: _Reading, column: _Column) -> pa.Array:
     # An absent value has no position: it takes the end of the one before, so that positions increase.
     start = np.maximum.accumulate(np.where(null, 0, column.start + column.size))
     start = np.where(null, start, column.start)
-    found = between(reading.data, start, np.where(null, start, column.start + column.size), text)
+    cells = between(reading.data, start, np.where(null, start, column.start + column.size), text)
     if kind is Kind.STRING:
         try:
-            found.validate(full=True)
+            cells.validate(full=True)
         except pa.ArrowInvalid as bad:
             raise _Odd from bad
-    return _with_nulls(found, null)
+    return _with_nulls(cells, null)
 
 
 def _with_nulls(values: pa.Array, null: Mask) -> pa.Array:

@@ -44,7 +44,7 @@ _INT64: Final = 1 << 63
 _FAR_OFFSET: Final = _INT64 - (1 << 31)
 """A base offset from which on the offset of a record can exceed 64 bits."""
 PADDING: Final = bytes(32)
-"""Zeros behind the data of plain batches, so that a read before its bounds check stays in the data."""
+"""Zeros after the data of plain batches, so that a read before its bounds check stays in the data."""
 
 ReadPlain = Callable[[Sequence[RecordBatch], bytes], tuple[pa.RecordBatch | None, Collection[int]]]
 """A function from batches and their joined data to their frames; or to no frames and the batches that are not plain."""
@@ -190,7 +190,7 @@ class _Plain:
         return at
 
     def _one(self, data: bytes, start: int, shift: int, index: int) -> int:
-        """Read any plain record; returns the position behind the record."""
+        """Read any plain record; returns the position after the record."""
         size, at = short_number(data, start)
         behind = at + (size >> 1)
         delta, key_at = short_number(data, at + 2)

@@ -42,7 +42,7 @@ def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordB
 _TOGETHER: Final = 48
 """From this number of batches on a step over all of them costs less than one record of each."""
 _BEYOND: Final = -1
-"""The position behind a batch that has fewer records than its header says."""
+"""The position after a batch that has fewer records than its header says."""
 
 
 def _record_starts(data: bytes, counts: Integers, ends: Integers) -> tuple[Integers, set[int]]:
@@ -76,7 +76,7 @@ def _record_starts(data: bytes, counts: Integers, ends: Integers) -> tuple[Integ
 
 
 def _rest(data: bytes, at: int, end: int, count: int) -> array[int]:
-    """The positions of the next records of a batch, and the position behind them."""
+    """The positions of the next records of a batch, and the position after them."""
     starts = array("q")
     note = starts.append
     for _ in range(count):
@@ -112,10 +112,10 @@ def _read(
     kind, version = kind.astype(np.int16), version.astype(np.int16)
     is_control = np.repeat(np.array([batch.is_control for batch in batches]), counts)
     rows = np.flatnonzero(is_control)
-    found = _control_records(data, behind[rows]) if len(rows) else None
-    if found is not None:
-        length[rows], value[rows], value_end[rows] = found.length, found.value, found.value_end
-        kind[rows], version[rows], usual[rows] = found.kind, found.version, found.usual
+    control = _control_records(data, behind[rows]) if len(rows) else None
+    if control is not None:
+        length[rows], value[rows], value_end[rows] = control.length, control.value, control.value_end
+        kind[rows], version[rows], usual[rows] = control.kind, control.version, control.usual
     plain = (
         usual
         & (raw[at] == 0)
@@ -140,7 +140,7 @@ def _read(
         version,
     ]
     places = [pa.array(column) for column in columns]
-    controls = None if found is None else (pa.array(is_control), between(data, found.key, found.key_end))
+    controls = None if control is None else (pa.array(is_control), between(data, control.key, control.key_end))
     return plain_frame(places, between(data, value, value_end), controls), ()
 
 
@@ -158,7 +158,7 @@ class _Controls(Struct, frozen=True):
 
 
 def _control_records(data: bytes, at: Integers) -> _Controls:
-    """What the control records say of which the lengths of the keys are at these positions."""
+    """The fields of the control records whose key lengths are at these positions."""
     raw = np.frombuffer(data, np.uint8)
     key_length, key = varints(raw, at)
     # A read before the bounds check of the caller stays in the data.
@@ -188,7 +188,7 @@ def _short(raw: Bytes, at: Integers) -> Shorts:
 
 
 def varints(raw: Bytes, at: Integers) -> tuple[Integers, Integers]:
-    """The unsigned variable-length numbers of up to three bytes at these positions, and the positions behind them.
+    """The unsigned variable-length numbers of up to three bytes at these positions, and the positions after them.
 
     A longer number is never valid here: the result is then a number beyond any valid one.
     """

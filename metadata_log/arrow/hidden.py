@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -18,7 +18,6 @@ from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, is_secret_co
 from metadata_log.serde.fields import Message
 
 _TYPES: Final = {number: cls for number, cls in RECORD_TYPES.items() if cls in MAY_HOLD_SECRETS}
-_NUMBERS: Final = pa.array(sorted(_TYPES), pa.int16())
 _COLUMNS: Final = {"UserScramCredentialRecord": ("salt", "stored_key", "server_key"), "ConfigRecord": ("value",)}
 
 
@@ -43,13 +42,19 @@ def without_secrets(frame: pa.RecordBatch, view: str, found: Mapping[str, pa.Arr
     return shown
 
 
+@cache
+def _numbers() -> pa.Array:
+    # No import makes an array: pyarrow loads pandas for the first one.
+    return pa.array(sorted(_TYPES), pa.int16())
+
+
 def _redacted(kind: pa.DataType) -> pa.Scalar:
     return pa.scalar(REDACTED if kind == pa.string() else REDACTED.encode(), kind)
 
 
 def _hidden(frame: pa.RecordBatch) -> pa.Array | None:
     """A mask of the records to hide; None for no record."""
-    of_type = pc.and_(pc.is_in(frame["type_id"], _NUMBERS), pc.invert(pc.fill_null(frame["is_control"], False)))
+    of_type = pc.and_(pc.is_in(frame["type_id"], _numbers()), pc.invert(pc.fill_null(frame["is_control"], False)))
     suspects = pc.or_(pc.fill_null(of_type, False), pc.is_null(frame["type_id"]))
     if not pc.any(suspects).as_py():
         return None

@@ -39,9 +39,9 @@ class Mode(StrEnum):
     FAILFAST = "FAILFAST"
     """Raise `DamagedFile`."""
     PERMISSIVE = "PERMISSIVE"
-    """Continue behind the damage. A row reports file, position, reason in `damage` and, where known, the offset."""
+    """Continue after the damage. A row reports file, position, reason in `damage` and, where known, the offset."""
     DROPMALFORMED = "DROPMALFORMED"
-    """Continue behind the damage without a report."""
+    """Continue after the damage without a report."""
 
 
 class Filters(Struct, frozen=True, kw_only=True):
@@ -50,18 +50,18 @@ class Filters(Struct, frozen=True, kw_only=True):
 
     Args:
         from_offset: The first offset.
-        until_offset: The offset behind the last one.
+        until_offset: The offset after the last one.
         from_timestamp_ms: The first time in ms.
-        until_timestamp_ms: The time in ms behind the last one.
+        until_timestamp_ms: The time in ms after the last one.
         types: Values of the column `type`; None for all.
     """
 
     from_offset: int | None = None
     until_offset: int | None = None
-    """The offset behind the last selected one."""
+    """The offset after the last selected one."""
     from_timestamp_ms: int | None = None
     until_timestamp_ms: int | None = None
-    """The time behind the last selected one, in ms."""
+    """The time after the last selected one, in ms."""
     types: tuple[str, ...] | None = None
     """Values of the column `type`. Records of other types are skipped without decoding their bodies."""
 
@@ -274,7 +274,7 @@ def _steps(splits: Iterable[Split], disk: Disk, filters: Filters, mode: Mode, de
 
 
 def _with(origins: list[tuple[Split, int]], split: Split, batches: int) -> list[tuple[Split, int]]:
-    """The ranges with one more, which has the batches behind those of the others; none without any."""
+    """The ranges with one more, which has the batches after those of the others; none without any."""
     return [*origins, (split, batches)] if batches > (origins[-1][1] if origins else 0) else origins
 
 
@@ -353,12 +353,12 @@ def _chosen(frame: pa.RecordBatch, view: str, filters: Filters) -> pa.RecordBatc
 
 
 def _any_type(frame: pa.RecordBatch, pairs: Sequence[tuple[bool, int]]) -> pa.Array:
-    found = pa.repeat(pa.scalar(False), frame.num_rows)
+    matches = pa.repeat(pa.scalar(False), frame.num_rows)
     for is_control, known in ((False, frame["is_control"]), (True, pc.invert(frame["is_control"]))):
         numbers = pa.array([number for control, number in pairs if control is is_control], pa.int16())
         if len(numbers):
-            found = pc.or_kleene(found, pc.and_not_kleene(pc.is_in(frame["type_id"], numbers), known))
-    return found
+            matches = pc.or_kleene(matches, pc.and_not_kleene(pc.is_in(frame["type_id"], numbers), known))
+    return matches
 
 
 def _rows(
@@ -372,29 +372,29 @@ def _rows(
     show_secrets: bool,
 ) -> pa.RecordBatch:
     """The columns of a view for these frames, with damage handled by mode."""
-    found = {name: frame[name] for name in FRAME_SCHEMA.names}
+    columns = {name: frame[name] for name in FRAME_SCHEMA.names}
     if view != RECORDS:
         read_bodies = bodies_numpy.body_columns if decoder == "numpy" else bodies.body_columns
-        found |= read_bodies(frame, RECORD_CLASSES[view], schema.names)
+        columns |= read_bodies(frame, RECORD_CLASSES[view], schema.names)
     elif PAYLOAD in schema.names:
-        found |= bodies.payloads(frame, show_secrets=show_secrets)
-    if mode is Mode.FAILFAST and found["damage"].null_count < frame.num_rows:
-        raise DamagedFile(_first_damage(frame, found, splits))
+        columns |= bodies.payloads(frame, show_secrets=show_secrets)
+    if mode is Mode.FAILFAST and columns["damage"].null_count < frame.num_rows:
+        raise DamagedFile(_first_damage(frame, columns, splits))
     if not show_secrets:
-        found = without_secrets(frame, view, found)
+        columns = without_secrets(frame, view, columns)
     for name in ("cluster", "directory", "segment"):
         if name in schema.names:
-            found[name] = _of_splits(frame, [getattr(split, name) for split in splits])
+            columns[name] = _of_splits(frame, [getattr(split, name) for split in splits])
     if "type" in schema.names:
-        found["type"] = _type_names(frame)
+        columns["type"] = _type_names(frame)
     if "timestamp" in schema.names:
-        found["timestamp"] = _timestamps(frame["timestamp"])
+        columns["timestamp"] = _timestamps(frame["timestamp"])
     if not schema.names:  # a batch of no columns would have no rows
         rows = frame.select([])
     else:
-        rows = pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
-    if mode is Mode.DROPMALFORMED and found["damage"].null_count < frame.num_rows:
-        rows = rows.filter(pc.is_null(found["damage"]))
+        rows = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    if mode is Mode.DROPMALFORMED and columns["damage"].null_count < frame.num_rows:
+        rows = rows.filter(pc.is_null(columns["damage"]))
     return rows
 
 

@@ -37,7 +37,7 @@ class Split(Struct, frozen=True, kw_only=True):
         path: The file.
         cluster: The value of the column `cluster`.
         start: The position of the first batch.
-        end: The position behind the last batch.
+        end: The position after the last batch.
     """
 
     cluster: str
@@ -54,13 +54,13 @@ class Split(Struct, frozen=True, kw_only=True):
     epoch: int
     """The epoch of the batch before."""
     end_offset: int | None
-    """The offset behind the last batch; None if only reading determines it."""
+    """The offset after the last batch; None if only reading determines it."""
     max_timestamp_ms: int
     """The latest timestamp in the batch headers, in ms; -1 for none."""
     gap: Damage | None = None
     """Damage between the file before and this one."""
     missing: tuple[Damage, ...] = ()
-    """Damage behind this file, the last one."""
+    """Damage after this file, the last one."""
     next_offset: int | None = None
     """The offset at which the next range begins, if only reading shows whether this one ends there."""
     snapshot: OffsetAndEpoch | None = None
@@ -90,10 +90,10 @@ def log_files(disk: Disk, path: str, *, snapshots: bool = False) -> list[str]:
         return [path]
     base = path.rstrip("/")
     below = _names(disk, f"{base}/{PARTITION_DIRECTORY}") if PARTITION_DIRECTORY in names else None
-    found = [f"{base}/{name}" for name in names]
-    found += [f"{base}/{PARTITION_DIRECTORY}/{name}" for name in below or ()]
-    segments = [file for file in found if parse_file_name(file.rpartition("/")[2]) is not None]
-    checkpoints = [file for file in found if file.endswith(SNAPSHOT_SUFFIX)]
+    files = [f"{base}/{name}" for name in names]
+    files += [f"{base}/{PARTITION_DIRECTORY}/{name}" for name in below or ()]
+    segments = [file for file in files if parse_file_name(file.rpartition("/")[2]) is not None]
+    checkpoints = [file for file in files if file.endswith(SNAPSHOT_SUFFIX)]
     if not segments and not checkpoints:
         raise MetadataLogError("there is no metadata log in this directory", where=path)
     return checkpoints + segments if snapshots else segments
@@ -114,11 +114,11 @@ def cluster_of(disk: Disk, path: str) -> str:
         file = f"{place}/{META_PROPERTIES}" if place else META_PROPERTIES
         if disk.exists(file):
             try:
-                found = parse_meta_properties(disk.read(file), where=file).cluster_id
+                cluster = parse_meta_properties(disk.read(file), where=file).cluster_id
             except MetadataLogError:
-                found = None
-            if found:
-                return found
+                cluster = None
+            if cluster:
+                return cluster
     parts = [part for part in directory.split("/") if part not in {"", ".", PARTITION_DIRECTORY}]
     return parts[-1] if parts else directory
 
@@ -159,7 +159,7 @@ def plan_splits(
     """
     disk = OsDisk() if disk is None else disk
     name = cluster_of(disk, path) if cluster is None else cluster
-    found: list[Split] = []
+    planned: list[Split] = []
     end: int | None = None
     directory = _partition_directory(disk, path)
     known = list_snapshots(disk, directory) if directory is not None else ()
@@ -167,16 +167,16 @@ def plan_splits(
     bases = [parse_file_name(file.rpartition("/")[2]) for file in files]
     for file, (base, following) in zip(files, pairwise([*bases, None]), strict=True):
         if base is not None and following is not None and following <= (from_offset or 0):
-            # A reader that begins behind a file does not open it, so nothing is known of its end.
+            # A reader that begins after a file does not open it, so nothing is known of its end.
             end = None
             continue
         growing = base is not None and following is None if directory is not None else may_grow(disk, file)
         splits = _splits_of(disk, file, name, end, max(min_bytes, 1), growing=growing)
         end = splits[-1].end_offset if splits and base is not None else base if not splits else None
-        found += splits
+        planned += splits
     if directory is not None:
-        found = _with_missing(disk, directory, known, found, from_offset or 0)
-    return [split for split in found if _may_hold(split, from_offset, until_offset, from_timestamp_ms)]
+        planned = _with_missing(disk, directory, known, planned, from_offset or 0)
+    return [split for split in planned if _may_hold(split, from_offset, until_offset, from_timestamp_ms)]
 
 
 def _partition_directory(disk: Disk, path: str) -> str | None:
@@ -194,7 +194,7 @@ def _partition_directory(disk: Disk, path: str) -> str | None:
 def _with_missing(
     disk: Disk, directory: str, snapshots: Sequence[OffsetAndEpoch], found: list[Split], from_offset: int
 ) -> list[Split]:
-    """The ranges of a directory; the first and the last one carry the missing parts before and behind them.
+    """The ranges of a directory; the first and the last one carry the missing parts before and after them.
 
     A reader that begins at the log start, or later, misses nothing before that.
     """
@@ -273,7 +273,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 def _usual_pieces(file: File, size: int, base: int | None, min_bytes: int) -> list[_Piece] | None:
     """The pieces of a segment; None if the header of a batch is unusual, which `_pieces` judges."""
-    found: list[_Piece] = []
+    pieces: list[_Piece] = []
     start = position = epoch = first_epoch = 0
     expected, first_expected, latest = base, base, _NO_TIME
     while position < size:
@@ -290,7 +290,7 @@ def _usual_pieces(file: File, size: int, base: int | None, min_bytes: int) -> li
             ):
                 return None
             if position + at - start >= min_bytes:
-                found.append(_Piece(start, position + at, first_expected, first_epoch, offset, latest))
+                pieces.append(_Piece(start, position + at, first_expected, first_epoch, offset, latest))
                 start, first_expected, first_epoch, latest = position + at, offset, epoch, _NO_TIME
             at += length + BEFORE_LENGTH
             expected, epoch = offset + delta + 1, batch_epoch
@@ -300,8 +300,8 @@ def _usual_pieces(file: File, size: int, base: int | None, min_bytes: int) -> li
         position += at
     if position != size or not size:
         return None
-    found.append(_Piece(start, size, first_expected, first_epoch, expected, latest))
-    return found
+    pieces.append(_Piece(start, size, first_expected, first_epoch, expected, latest))
+    return pieces
 
 
 def _pieces(file: File, size: int, base: int | None, min_bytes: int) -> Iterator[_Piece]:
@@ -369,13 +369,13 @@ def _runs(split: Split, file: File, end: int) -> Iterator[list[RecordBatch] | Da
     expected, epoch, may_grow = split.expected_offset, split.epoch, split.may_grow
     if not split.is_snapshot:
         return read_runs(file, split.start, end, expected=expected, epoch=epoch, may_grow=may_grow)
-    found = read_range(file, split.start, end, expected=expected, epoch=epoch, may_grow=may_grow)
-    whole = framed(found, split.path, begins=split.start == 0, ends=split.is_last)
+    items = read_range(file, split.start, end, expected=expected, epoch=epoch, may_grow=may_grow)
+    whole = framed(items, split.path, begins=split.start == 0, ends=split.is_last)
     return (item if isinstance(item, Damage) else [item] for item in whole)
 
 
 def _behind(split: Split, end: int | None) -> Iterator[Damage]:
-    """What is missing behind a range that ends at an offset; nothing is known behind damage."""
+    """The records missing after a range that ends at an offset. None after damage: there the end is unknown."""
     if end is None:
         return
     newest = split.snapshot

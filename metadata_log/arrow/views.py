@@ -13,14 +13,14 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from metadata_log.arrow.columns import array_of
-from metadata_log.arrow.partition_rows import ROWS, partition_batches
+from metadata_log.arrow.partition_rows import ROWS, cell_batches
 from metadata_log.arrow.read import Mode
 from metadata_log.arrow.schema import schema_of
 from metadata_log.arrow.splits import cluster_of
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.history import VIEWS, Options
 from metadata_log.history.engine import HistoryPass, steps
-from metadata_log.history.partition_rows import PARTITION_HISTORY
+from metadata_log.history.partition_rows import CELL_VIEWS
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At, parse_at, read_timeline
 
@@ -102,12 +102,12 @@ def history_batches(
     Returns:
         An iterator of record batches. Errors are those of the iterators.
     """
-    if view == PARTITION_HISTORY and keep is None:
-        yield from partition_batches(passes, columns)
+    if view in CELL_VIEWS and keep is None:
+        yield from cell_batches(passes, view, columns)
         return
     every = (row for story, advanced in passes for _ in advanced for _, row in story.sink.take())
-    found = every if keep is None else filter(keep, every)
-    while some := list(islice(found, ROWS)):
+    kept = every if keep is None else filter(keep, every)
+    while some := list(islice(kept, ROWS)):
         yield batch_of(some, view, columns)
 
 

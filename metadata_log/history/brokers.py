@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from metadata_log.history.causes import CauseRow, Trigger
+from metadata_log.history.causes import CauseRow, Trigger, without
 from metadata_log.history.events import (
     CONTROLLED_SHUTDOWN,
     DIRECTORY_FAILED,
@@ -20,7 +20,7 @@ from metadata_log.history.events import (
     UNREGISTERED,
 )
 from metadata_log.history.open_rows import OpenRows, Sink, When, cause_of_snapshot
-from metadata_log.history.partitions import PartitionChanged
+from metadata_log.history.partition_rows import GONE, Cell, Shape
 from metadata_log.history.values import broker_values
 from metadata_log.image.brokers import (
     Broker,
@@ -143,16 +143,24 @@ class Fencing:
         self._moved: dict[int, int] = {}
         self._left: dict[int, int] = {}
 
-    def on_partition(self, changed: PartitionChanged) -> None:
+    def judge(self, old: Shape | None, new: Shape, *, is_raised: bool) -> tuple[int | None, tuple[int, ...]] | None:
+        """The leader that leads no more, and the brokers that leave the ISR; None if there is neither."""
+        if old is None or new is GONE:
+            return None
+        leader = None if old.leader == new.leader else old.leader
+        left = without(old.partition.isr, new.partition.isr)
+        return None if leader is None and not left else (leader, left)
+
+    def follow(self, lost: tuple[int | None, tuple[int, ...]], _: bytes, old: Cell | None, new: Cell) -> None:
         """Count the broker's losses in events that end with its fencing."""
-        reason, old, new = changed.reason, changed.old, changed.new
-        if old is None or new is None or reason.code not in _COUNTED:
+        reason = new[4]
+        if reason.code not in _COUNTED:
             return
         broker = reason.broker
         assert broker is not None
-        if old.leader == broker and new.leader != broker:
+        if lost[0] == broker:
             self._moved[broker] = self._moved.get(broker, 0) + 1
-        if broker in old.isr and broker not in new.isr:
+        if broker in lost[1]:
             self._left[broker] = self._left.get(broker, 0) + 1
 
     def on_broker(self, old: Broker | None, new: Broker, when: When, cause: CauseRow) -> None:

@@ -35,8 +35,11 @@ class Trigger(Struct, frozen=True):
     text: str
 
 
-class Reason(Struct, frozen=True):
-    """The cause of a partition change; `election` is the rule that chose the leader, or None without an election."""
+class Reason(Struct, frozen=True, eq=False):
+    """The cause of a partition change; `election` is the rule that chose the leader, or None without an election.
+
+    Reasons compare by identity: many rows share one, and are put together by it.
+    """
 
     code: str
     broker: int | None
@@ -114,7 +117,9 @@ def reassignment_step(old: Partition, new: Partition) -> str | None:
 
 def without(replicas: Sequence[int], gone: Sequence[int]) -> tuple[int, ...]:
     """The replicas that are not among `gone`, in order."""
-    return tuple(one for one in replicas if one not in gone)
+    if not gone:
+        return tuple(replicas)
+    return tuple([one for one in replicas if one not in gone])
 
 
 def _are_in(some: Sequence[int], isr: Sequence[int]) -> bool:

@@ -1,7 +1,7 @@
 """The records of a batch as changes, with a fast path for the records of partitions (Kafka: `MetadataRecordSerde`).
 
 Nearly all records of a busy cluster are PartitionChangeRecords, and most others are PartitionRecords. Except for their
-partition the same few repeat. So the bytes behind the partition are decoded once and shared, as a `Template` or a
+partition the same few repeat. So the bytes after the partition are decoded once and shared, as a `Template` or a
 `Creation`. The bytes of the partition are kept as they are: 20 bytes, number and topic id, are the partition's key.
 """
 
@@ -100,12 +100,12 @@ class Changes:
 
     def to_save(self) -> Changes:
         """The same changes without creations: a saved pass knows templates and whole records."""
-        found = Changes()
-        found.has_noop = self.has_noop
+        changes = Changes()
+        changes.has_noop = self.has_noop
         for offset, record, key in self.all:
             whole = isinstance(record, Creation)
-            found.put((offset, whole_record(record, key), _NO_KEY) if whole else (offset, record, key))
-        return found
+            changes.put((offset, whole_record(record, key), _NO_KEY) if whole else (offset, record, key))
+        return changes
 
 
 def partition_key(topic_id: Uuid, number: int) -> bytes:
@@ -149,7 +149,7 @@ _FAR_VALUE: Final = 7
 _NULL: Final = 1
 """The encoded length of a null key."""
 _PADDING: Final = bytes(32)
-"""Zeros behind the records, so that a read before its bounds check stays in the data."""
+"""Zeros after the records, so that a read before its bounds check stays in the data."""
 
 
 class Templates:
@@ -190,14 +190,14 @@ class Templates:
 
     def _read(self, batch: RecordBatch) -> Changes | None:
         data, count, base = batch.data + _PADDING, batch.record_count, batch.base_offset
-        found = Changes()
-        at = self._run(found, data, HEADER_BYTES, base, 0, NEAR_DELTAS[:count], _NEAR, _NEAR_VALUE)
+        changes = Changes()
+        at = self._run(changes, data, HEADER_BYTES, base, 0, NEAR_DELTAS[:count], _NEAR, _NEAR_VALUE)
         if count > NEAR_COUNT:
             deltas = FAR_DELTAS[: count - NEAR_COUNT]
-            at = self._run(found, data, at, base, NEAR_COUNT, deltas, _FAR, _FAR_VALUE)
+            at = self._run(changes, data, at, base, NEAR_COUNT, deltas, _FAR, _FAR_VALUE)
         for index in range(FAR_COUNT, count):
-            at = self._one(found, data, at, base, index)
-        return found if at == len(batch.data) else None
+            at = self._one(changes, data, at, base, index)
+        return changes if at == len(batch.data) else None
 
     def _run(
         self,
@@ -210,7 +210,7 @@ class Templates:
         layouts: _Layouts,
         front: int,
     ) -> int:
-        """Read a record for each of the encoded offset deltas; returns the position behind the last one.
+        """Read a record for each of the encoded offset deltas; returns the position after the last one.
 
         Every record of a history passes here, so one call reads all numbers in front of the partition.
         """
@@ -244,7 +244,7 @@ class Templates:
         return at
 
     def _one(self, found: Changes, data: bytes, at: int, base: int, index: int) -> int:
-        """Read any record without key, headers and own time; returns the position behind the record."""
+        """Read any record without key, headers and own time; returns the position after the record."""
         size, at = short_number(data, at)
         end = at + (size >> 1) - 1
         delta, key_at = short_number(data, at + 2)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from metadata_log.history.causes import NO_LEADER, without
 from metadata_log.history.open_rows import Sink, When
-from metadata_log.history.partitions import PartitionChanged
+from metadata_log.history.partition_rows import GONE, Cell, Shape
 from metadata_log.image.configs import ResourceType
 from metadata_log.records import metadata as records
 
 _HOUR_MS: Final = 3_600_000
 _PARTITION, _LEADER, _SHRINK, _EXPAND, _CONFIG, _FENCING, _REGISTRATION = range(7)
+
+
+class _Counted:
+    """What one change adds: to each broker's counters by their places, and to its topic's. Compared by identity."""
+
+    __slots__ = ("brokers", "topic")
+
+    def __init__(self, topic: Sequence[int], brokers: Sequence[tuple[str, int]]) -> None:
+        self.topic = topic
+        self.brokers = brokers
 
 
 class Churn:
@@ -20,7 +31,23 @@ class Churn:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._hour: int | None = None
-        self._counters: dict[tuple[str, str], list[int]] = {}
+        self._summed: dict[tuple[str, str], list[int]] = {}
+        self._waiting: dict[tuple[str, _Counted], int] = {}
+        """How often each topic had each change, which `_counters` adds up."""
+
+    @property
+    def _counters(self) -> dict[tuple[str, str], list[int]]:
+        """The counters of topics and brokers."""
+        waiting, self._waiting = self._waiting, {}
+        for (topic, counted), times in waiting.items():
+            self._add("topic", topic, counted.topic, times)
+            for broker, place in counted.brokers:
+                self._add("broker", broker, (place,), times)
+        return self._summed
+
+    @_counters.setter
+    def _counters(self, counters: dict[tuple[str, str], list[int]]) -> None:
+        self._summed, self._waiting = counters, {}
 
     def on_time(self, when: When) -> None:
         """Begin a new hour if the time has reached one. A clock that goes back counts into the latest hour."""
@@ -29,56 +56,57 @@ class Churn:
             self._flush()
             self._hour = hour
 
-    def on_partition(self, changed: PartitionChanged) -> None:
-        """Count one change; creation and deletion of a topic do not count."""
-        old, new = changed.old, changed.new
-        if old is None or new is None:
-            return
-        topic = self._of("topic", changed.topic)
-        topic[_PARTITION] += 1
+    def judge(self, old: Shape | None, new: Shape, *, is_raised: bool) -> _Counted | None:
+        """What a change adds; creation and deletion of a topic do not count."""
+        if old is None or new is GONE:
+            return None
+        topic, brokers = [_PARTITION], []
         moved = old.leader != new.leader
         for broker in (old.leader, new.leader) if moved else (new.leader,):
             if broker != NO_LEADER:
-                counters = self._of("broker", str(broker))
-                counters[_PARTITION] += 1
-                counters[_LEADER] += moved
-        topic[_LEADER] += moved
-        if old.isr == new.isr:
-            return
-        left, joined = without(old.isr, new.isr), without(new.isr, old.isr)
-        topic[_SHRINK] += bool(left)
-        topic[_EXPAND] += bool(joined)
-        for broker in left:
-            self._of("broker", str(broker))[_SHRINK] += 1
-        for broker in joined:
-            self._of("broker", str(broker))[_EXPAND] += 1
+                brokers += [(str(broker), place) for place in ((_PARTITION, _LEADER) if moved else (_PARTITION,))]
+        if moved:
+            topic.append(_LEADER)
+        before, now = old.partition.isr, new.partition.isr
+        for changed, place in ((without(before, now), _SHRINK), (without(now, before), _EXPAND)):
+            if changed:
+                topic.append(place)
+            brokers += [(str(broker), place) for broker in changed]
+        return _Counted(topic, brokers)
+
+    def follow(self, counted: _Counted, _: bytes, old: Cell | None, new: Cell) -> None:
+        """Count one change."""
+        of, waiting = (new[0].topic, counted), self._waiting
+        waiting[of] = waiting.get(of, 0) + 1
 
     def on_config(self, record: records.ConfigRecord) -> None:
         """Count a change of a topic's or a broker's configuration."""
         if record.resource_type == ResourceType.TOPIC:
-            self._of("topic", record.resource_name)[_CONFIG] += 1
+            self._add("topic", record.resource_name, (_CONFIG,))
         elif record.resource_type == ResourceType.BROKER and record.resource_name:
-            self._of("broker", record.resource_name)[_CONFIG] += 1
+            self._add("broker", record.resource_name, (_CONFIG,))
 
     def on_fenced(self, broker: int) -> None:
         """Count a fencing."""
-        self._of("broker", str(broker))[_FENCING] += 1
+        self._add("broker", str(broker), (_FENCING,))
 
     def on_registered(self, broker: int) -> None:
         """Count a registration."""
-        self._of("broker", str(broker))[_REGISTRATION] += 1
+        self._add("broker", str(broker), (_REGISTRATION,))
 
     def finish(self) -> None:
         """Write the last hour."""
         self._flush()
 
-    def _of(self, kind: str, name: str) -> list[int]:
-        found = self._counters.get((kind, name))
-        if found is None:
-            found = self._counters[kind, name] = [0] * 7
-        return found
+    def _add(self, kind: str, name: str, places: Sequence[int], times: int = 1) -> None:
+        counters = self._summed.get((kind, name))
+        if counters is None:
+            counters = self._summed[kind, name] = [0] * 7
+        for place in places:
+            counters[place] += times
 
     def _flush(self) -> None:
-        for kind, name in sorted(self._counters):
-            self._sink.emit("churn", (kind, name, self._hour, *self._counters[kind, name]))
-        self._counters.clear()
+        counters = self._counters
+        for kind, name in sorted(counters):
+            self._sink.emit("churn", (kind, name, self._hour, *counters[kind, name]))
+        counters.clear()

@@ -27,7 +27,7 @@ from metadata_log.history.leaders import (
     UncleanElections,
 )
 from metadata_log.history.open_rows import Row, Sink, When, cause_of_snapshot
-from metadata_log.history.partitions import CREATED, PartitionChanged, Partitions, reason_of_new
+from metadata_log.history.partitions import CREATED, Follower, Partitions, reason_of_new
 from metadata_log.history.quorum import Quorum
 from metadata_log.history.topics import DELETED, Topics
 from metadata_log.history.values import feature_values
@@ -59,11 +59,8 @@ class Family(Protocol):
         """Write every open row at the end of the history."""
 
 
-class FollowsPartitions(Family, Protocol):
-    """A listener for every partition change."""
-
-    def on_partition(self, changed: PartitionChanged) -> None:
-        """Process one change."""
+class FamilyOfPartitions(Family, Follower, Protocol):
+    """A family that follows partitions."""
 
 
 class Cluster:
@@ -101,14 +98,14 @@ class Cluster:
         self._table = self._changes_by_type()
 
     def _listen(self) -> None:
-        wanted, sink, listeners = self._sink.wanted, self._sink, self._partitions.listeners
+        wanted, sink, followers = self._sink.wanted, self._sink, self._partitions.followers
         if "topic_history" in wanted:
-            listeners.append(self._topics.on_partition)
+            followers.append(self._topics)
         if "fencing" in wanted:
-            listeners.append(self._brokers.fencing.on_partition)
+            followers.append(self._brokers.fencing)
         if self._churn is not None:
-            listeners.append(self._churn.on_partition)
-        following: list[FollowsPartitions] = []
+            followers.append(self._churn)
+        following: list[FamilyOfPartitions] = []
         if "leader_history" in wanted or "leadership_changes" in wanted:
             following.append(LeaderHistory(sink))
         if "isr_history" in wanted:
@@ -120,12 +117,11 @@ class Cluster:
         if "reassignments" in wanted:
             following.append(Reassignments(sink))
         if "unavailability" in wanted or "incidents" in wanted:
-            unavailability = Unavailability(sink, self._configs)
+            unavailability = Unavailability(sink, self._configs, self._partitions.cells_of)
             self._incidents = unavailability.incidents
             following.append(unavailability)
-        for one in following:
-            listeners.append(one.on_partition)
-            self._kept.append(one)
+        followers += following
+        self._kept += following
 
     @property
     def metadata_version(self) -> int | None:

@@ -6,6 +6,7 @@ Other histories use this module for a topic's configuration at the time of an ev
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from metadata_log.history.causes import CauseRow
@@ -115,6 +116,7 @@ def _how(resource: Resource, key: str, old: str | None, new: str | None, offset:
     return (code, "ConfigRecord", offset, None, text)
 
 
+@lru_cache(maxsize=1 << 12)
 def _owner_text(resource: Resource) -> str:
     if resource == CLUSTER_DEFAULT:
         return "of all brokers"

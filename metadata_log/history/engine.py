@@ -23,9 +23,10 @@ from metadata_log.history.open_rows import Row, Sink, When, cause_of_snapshot
 from metadata_log.history.quorum import GAP_TOLERANCE_MS
 from metadata_log.history.retention import Retention
 from metadata_log.history.state import state_rows
+from metadata_log.history.unread import Unread, lacking_views
 from metadata_log.history.views import STATE_VIEWS, VIEWS
 from metadata_log.image.image import MetadataDelta, MetadataImage
-from metadata_log.reading.damage import Damage, OnDamage
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
 from metadata_log.reading.timeline import At, Base, TimelineBatch
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
@@ -132,6 +133,26 @@ class HistoryPass:
         self._held: list[_Part] = []
         self._transaction: _OpenTransaction | None = None
 
+    def unread(self) -> list[Unread]:
+        """The records of a later release so far, which a strict reading has passed over only if it was told to."""
+        return [
+            Unread(
+                type=kind,
+                version=version,
+                level=self._cluster.metadata_version,
+                from_offset=first.offset,
+                to_offset=last.offset + 1,
+                records=count,
+                views=[view for view in sorted(lacking_views(kind)) if view in self.sink.wanted],
+            )
+            for (kind, version), (first, last, count) in self._retention.unread.items()
+        ]
+
+    @property
+    def unread_types(self) -> int:
+        """How many types and versions they have."""
+        return len(self._retention.unread)
+
     # ------------------------------------------------------------------------------------------------------ items
 
     def tell(self, item: Base | TimelineBatch | Damage, at: At | None) -> bool:
@@ -170,17 +191,20 @@ class HistoryPass:
         cause = cause_of_snapshot()
         changes: list[Change] = []
         self._cluster.begin_batch()
-        for entry in base.entries:
-            if isinstance(entry, Damage):
-                self._on_damage(entry)
-                return
-            if entry.record is None:
-                self._retention.on_unknown(entry, when)
-            elif entry.is_control:
-                self._cluster.on_control(entry.record, when, in_snapshot=True)
-            else:
-                changes.append((entry.offset, entry.record, b""))
-                self._tell_record(entry.record, entry.offset, when, cause, None)
+        try:
+            for entry in base.entries:
+                if isinstance(entry, Damage):
+                    self._on_damage(entry)
+                    return
+                if entry.record is None:
+                    self._retention.on_unknown(entry, when)
+                elif entry.is_control:
+                    self._cluster.on_control(entry.record, when, in_snapshot=True)
+                else:
+                    changes.append((entry.offset, entry.record, b""))
+                    self._tell_record(entry.record, entry.offset, when, cause, None)
+        except DamagedFile as damaged:
+            raise damaged.at_level(self._cluster.metadata_version) from None
         self._cluster.end_batch()
         self._replay(changes, base.end, is_snapshot=True)
         self._retention.on_base(base, when, len(changes))
@@ -190,7 +214,7 @@ class HistoryPass:
         before = self._last
         offset = 0 if before is None else before.offset + 1
         if damage.offset is not None:
-            # Behind a gap the log continues at a later offset; damage within a batch has an earlier one.
+            # After a gap the log continues at a later offset; damage within a batch has an earlier one.
             offset = min(offset, damage.offset)
         self._retention.on_damage(damage, offset, before)
         if not damage.unfinished:
@@ -248,18 +272,23 @@ class HistoryPass:
         """The changes of a batch record by record, and the damage that ends the batch, if any."""
         changes = Changes()
         timestamp, epoch = item.batch.max_timestamp, item.batch.epoch
-        for entry in item.entries():
-            if isinstance(entry, Damage):
-                return changes, entry
-            if entry.offset >= end:
-                break
-            if entry.record is None:
-                self._retention.on_unknown(entry, When(entry.offset, timestamp, epoch))
-            elif entry.is_control:
-                self._flush()
-                self._cluster.on_control(entry.record, When(entry.offset, timestamp, epoch), in_snapshot=False)
-            else:
-                changes.add(entry.offset, entry.record, entry.value, self._templates)
+        try:
+            for entry in item.entries():
+                if isinstance(entry, Damage):
+                    return changes, entry
+                if entry.offset >= end:
+                    break
+                if entry.record is None:
+                    self._retention.on_unknown(entry, When(entry.offset, timestamp, epoch))
+                elif entry.is_control:
+                    self._flush()
+                    self._cluster.on_control(entry.record, When(entry.offset, timestamp, epoch), in_snapshot=False)
+                else:
+                    changes.add(entry.offset, entry.record, entry.value, self._templates)
+        except DamagedFile as damaged:
+            self._on_changes(changes, timestamp, epoch)
+            self._flush()
+            raise damaged.at_level(self._cluster.metadata_version) from None
         return changes, None
 
     # ---------------------------------------------------------------------------------------------------- changes
@@ -351,20 +380,20 @@ class HistoryPass:
 
     def _events(self, held: Sequence[_Part]) -> list[BrokerEvent]:
         """The broker events in the waiting batches, by the indexes of their records in all of these."""
-        found: list[tuple[int, Message]] = []
+        changed: list[tuple[int, Message]] = []
         before = 0
         for part in held:
             changes = part.changes.all
-            found += [
+            changed += [
                 (before + at, record)
                 for at in part.changes.others
                 if type(record := changes[at][1]) in OF_BROKERS and not isinstance(record, Keyed)
             ]
             before += len(changes)
-        if not found:
+        if not changed:
             return []
         together = held[0].changes.all if len(held) == 1 else [change for part in held for change in part.changes.all]
-        return self._cluster.events(found, together, held[-1].timestamp)
+        return self._cluster.events(changed, together, held[-1].timestamp)
 
     def _fault(self, fault: ReplayError, offset: int) -> None:
         """Handle a record that no correct controller writes: raise, or skip the record and write a row."""
@@ -395,12 +424,12 @@ class HistoryPass:
         image = self._image.stable
         for view in self._states:
             if view == "voters_state":
-                found = self._cluster.voters_state()
+                states = self._cluster.voters_state()
             else:
-                found = list(state_rows(image, view, show_secrets=self._options.show_secrets))
+                states = list(state_rows(image, view, show_secrets=self._options.show_secrets))
             if view == "features_state":
-                found = sorted([*found, *self._cluster.kraft_version_state()])
-            for row in found:
+                states = sorted([*states, *self._cluster.kraft_version_state()])
+            for row in states:
                 self.sink.emit(view, (*row, now.offset, now.timestamp))
 
 

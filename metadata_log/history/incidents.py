@@ -134,8 +134,8 @@ class Groups(Struct):
 
     def take_all(self) -> list[Group]:
         """All incidents, also those that last."""
-        found, self.growing = self.growing, []
-        return found
+        groups, self.growing = self.growing, []
+        return groups
 
     def take_ended(self, now_ms: int) -> list[Group]:
         """The incidents that ended before this moment, and grow no more."""
@@ -152,6 +152,9 @@ class Incidents:
         self._sink = sink
         self._wanted = "incidents" in sink.wanted
         self._groups = Groups()
+
+    def __bool__(self) -> bool:
+        return bool(self._groups.growing)
 
     def begin(self, key: Hashable, topic: str, partition: int, kind: str, when: When, cause: CauseRow) -> None:
         """A partition is unavailable from here on."""

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metadata_log.history.causes import LOST_SIGHT, SNAPSHOT, CauseRow
-from metadata_log.history.partition_rows import PARTITION_HISTORY, Ended, whole_row
+from metadata_log.history.causes import LOST_SIGHT, SNAPSHOT, CauseRow, Reason
+from metadata_log.history.partition_rows import CELL_VIEWS, GONE, Cell, Ended, Head, Shape, whole_rows
 from metadata_log.history.views import VIEWS
 
 Row = tuple[Any, ...]
@@ -23,8 +23,8 @@ class Sink:
         self.cluster = cluster
         self.wanted = wanted
         self._rows: list[tuple[str, Row]] = []
-        self.ended: list[Ended] = []
-        """The rows of `partition_history`, which only its partitions append, if that view is requested."""
+        self.ended: dict[str, list[Ended]] = {view: [] for view in CELL_VIEWS if view in wanted}
+        """The rows of those of `CELL_VIEWS` that are requested, which only their families append."""
 
     def emit(self, view: str, values: Row) -> None:
         """Write a row without its first column, if its view is requested."""
@@ -33,10 +33,16 @@ class Sink:
 
     def take(self) -> list[tuple[str, Row]]:
         """The rows since the last call."""
+        rows = self.take_plain()
+        for view, ended in self.ended.items():
+            if ended:
+                rows += [(view, row) for row in whole_rows(view, ended)]
+                ended.clear()
+        return rows
+
+    def take_plain(self) -> list[tuple[str, Row]]:
+        """The same without the rows in `ended`."""
         rows, self._rows = self._rows, []
-        if self.ended:
-            rows += [(PARTITION_HISTORY, whole_row(one)) for one in self.ended]
-            self.ended.clear()
         return rows
 
 
@@ -49,6 +55,20 @@ class When(Struct, frozen=True, gc=False):
     offset: int
     timestamp: int
     epoch: int
+
+
+def when_of(cell: Cell) -> When:
+    """Since when a cell holds."""
+    return When(*cell[5:8])
+
+
+_NOWHERE: Final = Head("", "", "", -1)
+_LOST: Final = Reason(LOST_SIGHT, None, None, "")
+
+
+def lost_sight(when: When) -> Cell:
+    """The cell that ends every other one, as the following history is unknown."""
+    return (_NOWHERE, GONE, 0, 0, _LOST, when.offset, when.timestamp, when.epoch, None, None)
 
 
 def cause_of_snapshot() -> CauseRow:
@@ -79,6 +99,9 @@ class OpenRows:
         self._rows: dict[Hashable, OpenRow] = {}
         names = VIEWS[view].names
         self._seconds_at = names.index("seconds") - 1 if "seconds" in names else None
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._rows
@@ -144,6 +167,46 @@ class OpenRows:
         if at is None:
             return row.values
         return (*row.values[:at], seconds_between(row.since, until), *row.values[at:])
+
+
+class CellRows:
+    """The open rows of one of `CELL_VIEWS` by partition, each a cell with the shape before."""
+
+    __slots__ = ("_ended", "_rows", "view")
+
+    def __init__(self, view: str, sink: Sink) -> None:
+        self.view = view
+        self._ended = sink.ended.get(view)
+        self._rows: dict[bytes, tuple[Shape | None, Cell]] = {}
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the view is requested; else no row is kept."""
+        return self._ended is not None
+
+    def follow(self, _: object, key: bytes, old: Cell | None, new: Cell) -> None:
+        """End the row of a partition, and begin another one, unless the partition is gone."""
+        if self._ended is None:
+            return
+        former = self._rows.pop(key, None)
+        if former is not None:
+            before, since = former
+            self._ended.append((before, since, new))
+        if new[1] is not GONE:
+            self._rows[key] = (None if old is None else old[1], new)
+
+    def lose_sight(self, when: When) -> None:
+        """End every row: the following history is unknown."""
+        if self._ended is not None:
+            lost = lost_sight(when)
+            self._ended.extend([(*row, lost) for row in self._rows.values()])
+        self._rows.clear()
+
+    def finish(self, _: When) -> None:
+        """Write every open row at the end of the history."""
+        if self._ended is not None:
+            self._ended.extend([(*row, None) for row in self._rows.values()])
+        self._rows.clear()
 
 
 def seconds_between(since: When, until: When) -> float:

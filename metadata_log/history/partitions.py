@@ -2,24 +2,24 @@
 
 This is the hot path of every history. Partitions are similar: of a thousand with the same replicas in order, most have
 the same ISR and leader, and the same change has the same effect on them. So the common part, everything except epochs,
-is a `Shape`, and each `Step` from one shape to another is merged and explained once. Without listeners, a further
-change of a partition costs two look-ups and the row that it ends.
+is a `Shape`, and each `Step` from one shape to another is merged and explained once, and judged once by each view that
+follows partitions. A further change of a partition costs two look-ups, the rows that it ends, and a call for each view
+to which it means something.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, cast
+from typing import Any, Final, Protocol, cast
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from metadata_log.errors import ReplayError
-from metadata_log.history.causes import LOST_SIGHT, SNAPSHOT, CauseRow, Reason, Trigger, explain
+from metadata_log.history.causes import SNAPSHOT, CauseRow, Reason, Trigger, explain
 from metadata_log.history.changes import Creation, Keyed, Template, number_of, partition_key
 from metadata_log.history.events import BrokerEvent, trigger_of
-from metadata_log.history.open_rows import Sink, When
-from metadata_log.history.partition_rows import PARTITION_HISTORY, Cell, Shape, Step, cause_of
+from metadata_log.history.open_rows import Sink, When, lost_sight
+from metadata_log.history.partition_rows import GONE, PARTITION_HISTORY, Cell, Head, Shape, Step, Told
 from metadata_log.image.topics import Partition, merge, partition_of
 from metadata_log.image.topics_delta import NO_ELR
 from metadata_log.records import metadata as records
@@ -36,20 +36,20 @@ ENLARGED: Final = "partitions-added"
 _CREATED: Final = Reason(CREATED, None, _FIRST, "the topic was created; the first live replica leads")
 
 
-class PartitionChanged(Struct, frozen=True, gc=False):
-    """One change of one partition; `old` is None for a new partition, `new` is None after deletion of its topic."""
+class Follower(Protocol):
+    """A view that follows partitions."""
 
-    topic: str
-    topic_id: str
-    partition: int
-    old: Partition | None
-    new: Partition | None
-    when: When
-    reason: Reason
-    cause: CauseRow
+    def judge(self, old: Shape | None, new: Shape, *, is_raised: bool) -> Any:
+        """What a change between these shapes means to the view, whatever the partition; None for nothing.
+
+        `old` is None for a new partition, and `new` is `GONE` after the deletion of its topic. `is_raised` is whether
+        the leader epoch changes.
+        """
+
+    def follow(self, meaning: Any, key: bytes, old: Cell | None, new: Cell) -> None:
+        """Process one change with this meaning."""
 
 
-Listener = Callable[[PartitionChanged], None]
 UncleanAllowed = Callable[[str], bool]
 
 
@@ -68,7 +68,7 @@ class Partitions:
     """All partitions of a cluster, and the rows of `partition_history` if that view is requested."""
 
     def __init__(self, sink: Sink, unclean_allowed: UncleanAllowed) -> None:
-        self.listeners: list[Listener] = []
+        self.followers: list[Follower] = []
         self._topics: dict[Uuid, Topic] = {}
         self._ids: dict[str, Uuid] = {}
         self._cells: dict[bytes, Cell] = {}
@@ -76,7 +76,9 @@ class Partitions:
         self._made: dict[Creation, tuple[Shape, int, int]] = {}
         """The shapes and epochs of new partitions."""
         self._sink = sink
-        self._wanted = PARTITION_HISTORY in sink.wanted
+        self._ended = sink.ended.get(PARTITION_HISTORY)
+        self._told: dict[tuple[Shape | None, Shape, bool], Told] = {}
+        """What changes mean to the followers."""
         self._unclean_allowed = unclean_allowed
 
     def on_topic(self, record: records.TopicRecord) -> Topic:
@@ -93,20 +95,17 @@ class Partitions:
         partition = partition_of(record)
         # A snapshot does not state the election rule.
         reason = Reason(cause[0], cause[3], None if cause[0] == SNAPSHOT else _FIRST, cause[4])
-        head = (self._sink.cluster, topic.name, topic.id_text, record.partition_id)
+        key = partition_key(record.topic_id, record.partition_id)
         epochs = (partition.leader_epoch, partition.partition_epoch)
         of = (reason, when.offset, when.timestamp, when.epoch, cause[1], cause[2])
-        cell = (head, self._shape(partition), *epochs, *of)
-        self._set(topic, partition_key(record.topic_id, record.partition_id), cell, when)
+        head = Head(self._sink.cluster, topic.name, topic.id_text, record.partition_id)
+        self._set(topic, key, (head, self._shape(partition), *epochs, *of))
 
-    def _set(self, topic: Topic, key: bytes, cell: Cell, when: When) -> None:
+    def _set(self, topic: Topic, key: bytes, cell: Cell) -> None:
         former = self._cells.get(key)
-        if former is not None:
-            self._end(former, when, cell[4].code)
         topic.keys[key] = None
         self._cells[key] = cell
-        if self.listeners:
-            self._tell(former, cell, when)
+        self._changed(key, former, cell)
 
     def on_changes(
         self,
@@ -124,8 +123,7 @@ class Partitions:
         creates. Raises `KeyError` for a missing partition or topic and `ReplayError` for an invalid change; the changes
         before that one are merged, and that one is consumed.
         """
-        cells, wanted, tells = self._cells, self._wanted, bool(self.listeners)
-        write = self._sink.ended.append
+        cells, ended = self._cells, self._ended
         explained: dict[Step, Reason] = {}
         for offset, change, key in changes:
             at = offset if effective is None else effective
@@ -139,19 +137,19 @@ class Partitions:
             reason = explained.get(step) if events else step.reason
             if reason is None:
                 trigger = trigger_of(events, index, shape.partition, step.new.partition) if events else None
-                reason = self._explain(head[1], shape, step.new, template, trigger)
+                reason = self._explain(head.topic, shape, step.new, template, trigger)
                 if reason.election != "unclean":
                     if events:
                         explained[step] = reason
                     else:
                         step.reason = reason
-            if wanted:
-                write((old, at, timestamp, reason.code))
             new_epoch = leader_epoch + step.leader_epochs
             new = (head, step.new, new_epoch, partition_epoch + 1, reason, at, timestamp, epoch, _CHANGE, offset)
             cells[key] = new
-            if tells:
-                self._tell(old, new, When(at, timestamp, epoch))
+            if ended is not None:
+                ended.append((None, old, new))
+            for follow, meaning in step.told:
+                follow(meaning, key, old, new)
 
     def _create(
         self,
@@ -169,9 +167,9 @@ class Partitions:
         shape, leader_epoch, partition_epoch = self._made.get(creation) or self._make(creation)
         number = number_of(key)
         reason = reason_of_new(number, is_born=topic_id in born)
-        head = (self._sink.cluster, topic.name, topic.id_text, number)
+        head = Head(self._sink.cluster, topic.name, topic.id_text, number)
         cell = (head, shape, leader_epoch, partition_epoch, reason, at, timestamp, epoch, _RECORD, offset)
-        self._set(topic, key, cell, When(at, timestamp, epoch))
+        self._set(topic, key, cell)
 
     def _make(self, creation: Creation) -> tuple[Shape, int, int]:
         partition = partition_of(creation.record)
@@ -185,6 +183,12 @@ class Partitions:
         cell = self._cells.get(key)
         return None if cell is None else cell[1].partition
 
+    def cells_of(self, topic_name: str) -> list[Cell]:
+        """The partitions of a topic, or with "" of all."""
+        named = [self._ids.get(topic_name)] if topic_name else list(self._topics)
+        topics = [self._topics[topic_id] for topic_id in named if topic_id is not None]
+        return [self._cells[key] for topic in topics for key in topic.keys]
+
     def on_clear_elr(self, topic_name: str, when: When, cause: CauseRow) -> None:
         """Clear the eligible leader replicas of a topic, or of all; the epoch rises where there were any (KIP-966)."""
         reason = Reason(cause[0], None, None, cause[4])
@@ -196,47 +200,53 @@ class Partitions:
                 old = self._cells[key]
                 head, shape, leader_epoch, partition_epoch = old[:4]
                 if shape.partition.elr or shape.partition.last_known_elr:
-                    self._end(old, when, reason.code)
                     cleared = self._shape(merge(shape.partition, NO_ELR))
                     new = self._cells[key] = (head, cleared, leader_epoch, partition_epoch + 1, *of)
-                    self._tell(old, new, when)
+                    self._changed(key, old, new)
 
     def on_remove_topic(self, topic_id: Uuid, when: When, cause: CauseRow) -> Topic:
         """Remove a topic and its partitions; raises `KeyError` for a missing topic."""
         topic = self._topics.pop(topic_id)
         del self._ids[topic.name]
         reason = Reason(cause[0], None, None, cause[4])
+        of = (reason, when.offset, when.timestamp, when.epoch, cause[1], cause[2])
         for key in topic.keys:
             cell = self._cells.pop(key)
-            self._end(cell, when, reason.code)
-            if self.listeners:
-                changed = PartitionChanged(*cell[0][1:], _partition(cell), None, when, reason, cause)
-                for listener in self.listeners:
-                    listener(changed)
+            self._changed(key, cell, (cell[0], GONE, 0, 0, *of))
         return topic
 
     def lose_sight(self, when: When) -> None:
         """End every row: the following history is unknown."""
-        for cell in self._cells.values():
-            self._end(cell, when, LOST_SIGHT)
+        if self._ended is not None:
+            lost = lost_sight(when)
+            self._ended.extend([(None, cell, lost) for cell in self._cells.values()])
         self._cells.clear()
         self._topics.clear()
         self._ids.clear()
 
     def finish(self, now: When) -> None:
         """Write every open row at the end of the history."""
-        if self._wanted:
-            self._sink.ended.extend([(cell, None, None, None) for cell in self._cells.values()])
+        if self._ended is not None:
+            self._ended.extend([(None, cell, None) for cell in self._cells.values()])
 
-    def _end(self, cell: Cell, when: When, end_cause: str) -> None:
-        if self._wanted:
-            self._sink.ended.append((cell, when.offset, when.timestamp, end_cause))
+    def _changed(self, key: bytes, old: Cell | None, new: Cell) -> None:
+        """Write the row that a change ends, and tell the followers."""
+        if self._ended is not None and old is not None:
+            self._ended.append((None, old, new))
+        if self.followers:
+            is_raised = old is not None and old[2] != new[2]
+            for follow, meaning in self._judged(None if old is None else old[1], new[1], is_raised=is_raised):
+                follow(meaning, key, old, new)
 
-    def _tell(self, old: Cell | None, new: Cell, when: When) -> None:
-        before = None if old is None else _partition(old)
-        changed = PartitionChanged(*new[0][1:], before, _partition(new), when, new[4], cause_of(new))
-        for listener in self.listeners:
-            listener(changed)
+    def _judged(self, old: Shape | None, new: Shape, *, is_raised: bool) -> Told:
+        of = (old, new, is_raised)
+        told = self._told.get(of)
+        if told is None:
+            if len(self._told) >= _MEMO_SIZE:
+                self._told.clear()
+            judged = [(one.follow, one.judge(old, new, is_raised=is_raised)) for one in self.followers]
+            told = self._told[of] = tuple([one for one in judged if one[1] is not None])
+        return told
 
     def _shape(self, partition: Partition) -> Shape:
         key = replace(partition, leader_epoch=0, partition_epoch=0)
@@ -252,7 +262,9 @@ class Partitions:
         merged = merge(shape.partition, template.record)
         if len(shape.steps) >= _MOST_STEPS:
             shape.steps.clear()
-        step = shape.steps[template] = Step(self._shape(merged), merged.leader_epoch)
+        new = self._shape(merged)
+        told = self._judged(shape, new, is_raised=merged.leader_epoch != 0) if self.followers else ()
+        step = shape.steps[template] = Step(new, merged.leader_epoch, told)
         return step
 
     def _explain(self, topic: str, old: Shape, new: Shape, template: Template, trigger: Trigger | None) -> Reason:
@@ -261,11 +273,6 @@ class Partitions:
         if reason.election == "unclean" and self._unclean_allowed(topic):
             return explain(*of, unclean_allowed=True)
         return reason
-
-
-def _partition(cell: Cell) -> Partition:
-    """The whole state of a partition."""
-    return replace(cell[1].partition, leader_epoch=cell[2], partition_epoch=cell[3])
 
 
 def reason_of_new(number: int, *, is_born: bool) -> Reason:

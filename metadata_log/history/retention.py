@@ -31,7 +31,7 @@ class Retention:
         self.ignored = 0
 
     def on_base(self, base: Base, when: When, count: int) -> None:
-        """A snapshot begins the history, or continues it behind a gap."""
+        """A snapshot begins the history, or continues it after a gap."""
         self._end_stretch()
         text = f"the history begins with the snapshot of offset {base.end.offset}; only the state before it is known"
         self._emit("base", base.path, when, when, count, known=True, text=text)
@@ -45,7 +45,7 @@ class Retention:
         self._records += count
 
     def on_ignored(self, first: When, last: When, count: int) -> None:
-        """The engine skipped records behind a gap: their effect is unknown."""
+        """The engine skipped records after a gap: their effect is unknown."""
         self.ignored += count
         if self._first is None:
             self._first, self._path, self._records = first, None, 0
@@ -58,8 +58,13 @@ class Retention:
         if count or len(self._unknown) < _UNKNOWN_TYPES_KEPT:
             self._unknown[key] = (first, when, count + 1)
 
+    @property
+    def unread(self) -> dict[tuple[int, int], tuple[When, When, int]]:
+        """The first and the last record of each unknown type and version, and how many there are."""
+        return self._unknown
+
     def on_damage(self, damage: Damage, offset: int, when: When | None) -> None:
-        """Unreadable data: the history is unknown from `offset` on. Behind an unfinished tail there is nothing."""
+        """Unreadable data: the history is unknown from `offset` on. After an unfinished tail there is nothing."""
         self._end_stretch()
         kind = "unfinished-tail" if damage.unfinished else "damage"
         text = f"{damage.what}; from here on the history is not known"

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Raw, Struct
 from msgspec.msgpack import decode
+from msgspec.structs import astuple
 
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import causes, engine, events, incidents, open_rows
@@ -102,7 +103,13 @@ class Writer:
 
     def number(self, value: Reason | When | Shape | Template) -> int:
         """The number of a shared value. Templates are keys and compare by identity; the others compare by value."""
-        key = (type(value), value.partition if isinstance(value, Shape) else value)
+        match value:
+            case Shape():
+                key: tuple[type, Any] = (Shape, value.partition)
+            case Reason():
+                key = (Reason, astuple(value))
+            case _:
+                key = (type(value), value)
         known = self._known.get(key)
         if known is None:
             match value:
@@ -176,26 +183,26 @@ class Reader:
 
     def shared(self, number: int) -> Any:
         """The shared value of a number."""
-        found = self._shared[number]
-        if found is None:
-            found = self._shared[number] = self.value(decode(self._written[number]))
-        return found
+        value = self._shared[number]
+        if value is None:
+            value = self._shared[number] = self.value(decode(self._written[number]))
+        return value
 
     def text(self, value: str | None) -> str | None:
         """A text, the same object for equal texts."""
         return None if value is None else self._texts.setdefault(value, value)
 
     def _behind(self, given: list[Any]) -> list[Any]:
-        """The values behind the number of a type."""
+        """The values after the number of a type."""
         makers, texts = self._makers, self._texts
-        found = []
+        values = []
         for value in given[1:]:
             kind = type(value)
             if kind is list:
-                found.append(makers[value[0]](value))
+                values.append(makers[value[0]](value))
             else:
-                found.append(texts.setdefault(value, value) if kind is str else value)
-        return found
+                values.append(texts.setdefault(value, value) if kind is str else value)
+        return values
 
     def _pairs(self, given: list[Any]) -> Iterator[tuple[Any, Any]]:
         values = iter(self._behind(given))
@@ -205,9 +212,9 @@ class Reader:
         return self._classes[given[1]](self._behind(given[1:]))
 
     def _changes(self, given: list[Any]) -> Changes:
-        found = Changes()
-        found.all, found.others, found.has_noop = self.value(given[1]), self.value(given[2]), given[3]
-        return found
+        changes = Changes()
+        changes.all, changes.others, changes.has_noop = self.value(given[1]), self.value(given[2]), given[3]
+        return changes
 
     def _topic(self, given: list[Any]) -> Topic:
         _, name, id_text, *keys = given

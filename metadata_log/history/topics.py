@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from metadata_log.history.causes import CauseRow
-from metadata_log.history.open_rows import OpenRows, Sink, When
-from metadata_log.history.partitions import PartitionChanged
+from metadata_log.history.open_rows import OpenRows, Sink, When, when_of
+from metadata_log.history.partition_rows import GONE, Cell, Shape, cause_of
 from metadata_log.history.values import replication_factor
 
 DELETED: Final = "topic-deleted"
@@ -15,7 +15,7 @@ DELETED: Final = "topic-deleted"
 class Topics:
     """The open rows of `topic_history`.
 
-    The partitions of a topic follow in records of their own, behind the topic's record. They are counted during a
+    The partitions of a topic follow in records of their own, after the topic's record. They are counted during a
     batch, and the row of the topic is written at the end of the batch.
     """
 
@@ -29,16 +29,22 @@ class Topics:
         self._shape[topic_id] = (name, 0, 0)
         self._changed[topic_id] = (when, cause)
 
-    def on_partition(self, changed: PartitionChanged) -> None:
+    def judge(self, old: Shape | None, new: Shape, *, is_raised: bool) -> int | None:
+        """The replication factor, if it changes or is that of a new partition."""
+        if new is GONE:
+            return None
+        factor = replication_factor(new.partition)
+        return factor if old is None or factor != replication_factor(old.partition) else None
+
+    def follow(self, partitions_factor: int, _: bytes, old: Cell | None, new: Cell) -> None:
         """Count a new partition; follow the replication factor of partition 0."""
-        if changed.new is None:
-            return
-        name, count, factor = self._shape[changed.topic_id]
-        new_factor = replication_factor(changed.new) if changed.partition == 0 else factor
-        new_count = count + 1 if changed.old is None else count
+        head = new[0]
+        name, count, factor = self._shape[head.topic_id]
+        new_factor = partitions_factor if head.partition == 0 else factor
+        new_count = count + 1 if old is None else count
         if (new_count, new_factor) != (count, factor):
-            self._shape[changed.topic_id] = (name, new_count, new_factor)
-            self._changed.setdefault(changed.topic_id, (changed.when, changed.cause))
+            self._shape[head.topic_id] = (name, new_count, new_factor)
+            self._changed.setdefault(head.topic_id, (when_of(new), cause_of(new)))
 
     def on_batch_end(self) -> None:
         """Begin the rows of the topics that the batch has changed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from metadata_log.image.acls import Acl
@@ -110,6 +110,7 @@ def replication_factor(partition: Partition) -> int:
     )
 
 
+@cache
 def resource_type(code: int) -> str:
     """The name of a configuration resource's type."""
     return ResourceType(code).name if code in _RESOURCE_TYPES else str(code)

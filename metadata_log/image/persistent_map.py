@@ -7,7 +7,7 @@ The library behind `Map` depends on the wheels that exist for this Python.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -58,7 +58,7 @@ def in_key_order_by_runs(entries: Map[K, V]) -> Iterator[tuple[K, V] | None]:
     yield from merge(*runs, key=_KEY)
 
 
-def keys_in_order_by_runs(entries: Map[Any, Any]) -> Iterator[Any | None]:
+def keys_in_order_by_runs(entries: Mapping[Any, Any]) -> Iterator[Any | None]:
     """As `in_key_order_by_runs`, but only the keys. The map itself is not kept: to free a large one takes long."""
     runs = []
     unsorted = iter(entries)

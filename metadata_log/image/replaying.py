@@ -12,6 +12,7 @@ from metadata_log.image.topics import Shared
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    PartitionChangeRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     UnregisterBrokerRecord,
@@ -23,6 +24,10 @@ RECORDS_PER_IMAGE: Final = 1000
 """The number of records after which an intermediate image is made, unless it would lack partitions of a topic."""
 PARTITIONS_PER_RECORD: Final = 16
 """The number of removed partitions that costs as much as the replay of one record."""
+CHANGES_PER_RECORD: Final = 2
+"""The number of changed partitions that cost as much as one other record. Compared with a change that is decided and
+decoded for itself, to decide on an alike one and to replay it takes 0.4 of the time, to decode and to replay it 0.6.
+"""
 EVERYTHING: Final = 2**62
 """A budget for any number of records."""
 _OF_BROKERS: Final = {RegisterBrokerRecord, UnregisterBrokerRecord, BrokerRegistrationChangeRecord}
@@ -55,9 +60,9 @@ class BatchReplay:
     def go_on(self, records: Iterable[Message], room: int = EVERYTHING) -> int:
         """Replay the next records within the budget `room`; returns the remaining budget.
 
-        A record costs one, plus one for some dozens of partitions that the record removes or clears of their ELR. A
-        `ClearElrRecord` for all topics is replayed topic by topic and may need several calls; later records wait for
-        its end. Raises `ReplayError` if a record contradicts the image.
+        A record costs one, plus one for some dozens of partitions that the record removes or clears of their ELR; of
+        changes of partitions every second costs one. A `ClearElrRecord` for all topics is replayed topic by topic and
+        may need several calls; later records wait for its end. Raises `ReplayError` if a record contradicts the image.
         """
         if self._clearing:
             room = self._clear(room)
@@ -65,6 +70,10 @@ class BatchReplay:
             return room
         offset = self.base_offset + self.count
         for record in records:
+            if type(record) is PartitionChangeRecord and offset % CHANGES_PER_RECORD:
+                self._delta.replay(record, offset)
+                offset += 1
+                continue
             if type(record) is ClearElrRecord and not record.topic_name:
                 self._clearing = self._delta.topics.names()
                 self._clearing.reverse()

@@ -172,26 +172,33 @@ def merge(old: Partition, record: PartitionChangeRecord) -> Partition:
     The partition epoch rises with every change. The leader epoch rises whenever the record names a leader, even the
     present one. No record contains the leader epoch: the order of the log alone determines its value.
     """
-    replicas = old.replicas if record.replicas is None else record.replicas
-    directories = old.directories if record.directories is None else record.directories
-    leader, leader_epoch = old.leader, old.leader_epoch
-    if record.leader != NO_LEADER_CHANGE:
-        leader, leader_epoch = record.leader, leader_epoch + 1
+    # Each of the thousands of changes of a fencing passes here, on every node: a field is read once.
+    leader, leader_epoch = record.leader, old.leader_epoch
+    if leader == NO_LEADER_CHANGE:
+        leader = old.leader
+    else:
+        leader_epoch += 1
     recovery = record.leader_recovery_state
     if recovery == NO_RECOVERY_CHANGE:
         recovery = old.leader_recovery_state
     elif recovery not in RECOVERY_STATES:
         raise ReplayError(f"{recovery} is no leader recovery state")
-    if replicas is not old.replicas or directories is not old.directories:
-        directories = _directories(directories, replicas)
+    replicas, directories = record.replicas, record.directories
+    if replicas is None and directories is None:
+        replicas, directories = old.replicas, old.directories
+    else:
+        replicas = old.replicas if replicas is None else replicas
+        directories = _directories(old.directories if directories is None else directories, replicas)
+    isr, removing, adding = record.isr, record.removing_replicas, record.adding_replicas
+    elr, last_known_elr = record.eligible_leader_replicas, record.last_known_elr
     return Partition(
         replicas,
         directories,
-        old.isr if record.isr is None else record.isr,
-        old.removing_replicas if record.removing_replicas is None else record.removing_replicas,
-        old.adding_replicas if record.adding_replicas is None else record.adding_replicas,
-        old.elr if record.eligible_leader_replicas is None else record.eligible_leader_replicas,
-        old.last_known_elr if record.last_known_elr is None else record.last_known_elr,
+        old.isr if isr is None else isr,
+        old.removing_replicas if removing is None else removing,
+        old.adding_replicas if adding is None else adding,
+        old.elr if elr is None else elr,
+        old.last_known_elr if last_known_elr is None else last_known_elr,
         leader,
         recovery,
         leader_epoch,

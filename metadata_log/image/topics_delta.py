@@ -27,8 +27,8 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.types import Uuid
 
-Flips = dict[int, dict[Uuid, list[int]]]
-"""The partitions that enter or leave the index, by broker and topic; a partition that is named twice is unchanged."""
+Flips = dict[Uuid, dict[int, list[int]]]
+"""The partitions that enter or leave the index, by topic and broker; a partition that is named twice is unchanged."""
 
 NO_ELR: Final = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
 
@@ -45,6 +45,7 @@ class TopicsDelta:
         "_flips",
         "_image",
         "_left",
+        "_moved",
         "_names",
         "_partitions",
         "_reassigning",
@@ -61,6 +62,8 @@ class TopicsDelta:
         self._removed: dict[Uuid, TopicImage] = {}
         self._names: dict[str, Uuid | None] = {}
         self._flips: Flips = {}
+        self._moved: dict[tuple[tuple[int, ...], tuple[int, ...]], set[int]] = {}
+        """Who enters or leaves the index from one ISR to another."""
         self._left: dict[int, dict[Uuid, int]] = {}
         """The bits of removed topics, by broker."""
         self._reassigning: dict[Uuid, int] = {}
@@ -86,13 +89,13 @@ class TopicsDelta:
 
     def partitions_of(self, topic_id: Uuid) -> list[Partition]:
         """The mutable list of a topic's partitions; raises `ReplayError` for a missing topic."""
-        found = self._partitions.get(topic_id)
-        if found is None:
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
             topic = self._image.by_id.get(topic_id)
             if topic is None or topic_id in self._removed:
                 raise ReplayError(f"no topic has the id {topic_id}")
-            found = self._partitions[topic_id] = list(topic.partitions)
-        return found
+            partitions = self._partitions[topic_id] = list(topic.partitions)
+        return partitions
 
     def replay_topic(self, record: TopicRecord) -> None:
         """Create a topic without partitions; raises `ReplayError` if the name or the id is in use."""
@@ -143,7 +146,7 @@ class TopicsDelta:
             old = partitions[number]
             new = partitions[number] = merge(old, record)
             if topic_id not in self._created:
-                self._note(topic_id, number, old, new)
+                self._note_change(topic_id, number, old, new)
             return
         beyond = self._beyond.get(topic_id, {})
         if number not in beyond:
@@ -154,16 +157,43 @@ class TopicsDelta:
         """Collect the index changes of a partition, for a topic that the image has already."""
         if topic_id in self._created:
             return
-        if old is None:
-            self._flip(topic_id, number, set(index_keys(new)))
-        elif old.isr != new.isr or (old.leader == NO_LEADER) is not (new.leader == NO_LEADER):
-            self._flip(topic_id, number, set(index_keys(old)) ^ set(index_keys(new)))
-        if (old is not None and old.is_reassigning) is not new.is_reassigning:
-            self._reassigning[topic_id] = self._reassigning.get(topic_id, 0) ^ 1 << number
+        if old is not None:
+            self._note_change(topic_id, number, old, new)
+            return
+        self._flip(topic_id, number, set(index_keys(new)))
+        if new.is_reassigning:
+            self._flip_reassigning(topic_id, number)
+
+    def _note_change(self, topic_id: Uuid, number: int, old: Partition, new: Partition) -> None:
+        """Collect the index changes of a partition that was there before."""
+        if NO_LEADER in (old.leader, new.leader):
+            keys = set(index_keys(old)) ^ set(index_keys(new))
+        elif old.isr is new.isr or old.isr == new.isr:
+            keys = None
+        else:
+            moved = (old.isr, new.isr)
+            keys = self._moved.get(moved)
+            if keys is None:
+                keys = self._moved[moved] = set(old.isr).symmetric_difference(new.isr)
+        if keys:
+            self._flip(topic_id, number, keys)
+        if (
+            new.adding_replicas is not old.adding_replicas or new.removing_replicas is not old.removing_replicas
+        ) and old.is_reassigning is not new.is_reassigning:
+            self._flip_reassigning(topic_id, number)
 
     def _flip(self, topic_id: Uuid, number: int, keys: set[int]) -> None:
+        flips = self._flips.get(topic_id)
+        if flips is None:
+            flips = self._flips[topic_id] = {}
         for key in keys:
-            self._flips.setdefault(key, {}).setdefault(topic_id, []).append(number)
+            if key in flips:
+                flips[key].append(number)
+            else:
+                flips[key] = [number]
+
+    def _flip_reassigning(self, topic_id: Uuid, number: int) -> None:
+        self._reassigning[topic_id] = self._reassigning.get(topic_id, 0) ^ 1 << number
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
         """Clear the eligible leader replicas of one topic, or of all topics if the record names none.
@@ -201,8 +231,7 @@ class TopicsDelta:
             topic = self._image.by_id[topic_id]
             name = topic.name
             self._removed[topic_id] = topic
-            for flips in self._flips.values():
-                flips.pop(topic_id, None)
+            self._flips.pop(topic_id, None)
             self._reassigning.pop(topic_id, None)
             self._leave_index(topic)
         del self._partitions[topic_id]
@@ -231,10 +260,10 @@ class TopicsDelta:
             self._refuse_holes()
         image = self._image
         by_id: dict[Uuid, TopicImage | None] = dict.fromkeys(self._removed)
-        flips = {
-            key: {topic_id: _bits(numbers) for topic_id, numbers in topics.items()}
-            for key, topics in self._flips.items()
-        }
+        flips: dict[int, dict[Uuid, int]] = {}
+        for topic_id, by_key in self._flips.items():
+            for key, numbers in by_key.items():
+                flips.setdefault(key, {})[topic_id] = _bits(numbers)
         for key, left in self._left.items():
             flips.setdefault(key, {}).update(left)
         reassigning = dict(self._reassigning)
@@ -263,15 +292,15 @@ class TopicsDelta:
 
 def _index(partitions: tuple[Partition, ...]) -> dict[int, list[int]]:
     """The indexed partitions of one topic, by broker."""
-    found: dict[int, list[int]] = {}
+    by_key: dict[int, list[int]] = {}
     for number, partition in enumerate(partitions):
         for key in index_keys(partition):
-            numbers = found.get(key)
+            numbers = by_key.get(key)
             if numbers is None:
-                found[key] = [number]
+                by_key[key] = [number]
             elif numbers[-1] != number:
                 numbers.append(number)
-    return found
+    return by_key
 
 
 def _bits(numbers: list[int]) -> int:

@@ -252,16 +252,16 @@ def absolute(path: str, working_directory: Path = ()) -> Path:
 
 def matches(root: Node, glob: Path) -> Iterator[tuple[Path, Node]]:
     """The nodes that match a path with `*`, `?`, `{a,b}` and `\\` in its names, with their paths, in order."""
-    found: list[tuple[Path, Node]] = [((), root)]
+    nodes: list[tuple[Path, Node]] = [((), root)]
     for name in glob:
         pattern = _pattern(name)
-        found = [
+        nodes = [
             ((*path, child_name), child)
-            for path, node in found
+            for path, node in nodes
             if isinstance(node, Directory)
             for child_name, child in _children_like(node, name, pattern)
         ]
-    return iter(found)
+    return iter(nodes)
 
 
 def _children_like(node: Directory, name: str, pattern: re.Pattern[str] | None) -> Iterator[tuple[str, Node]]:

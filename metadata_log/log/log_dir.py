@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from random import Random
 from typing import Final
 
-import javaproperties
 from msgspec import Struct
+from msgspec.structs import replace
 
-from metadata_log import java_text
-from metadata_log.disk import Disk, Lock, make_directory, replace_file
+from metadata_log import java_properties, java_text
+from metadata_log.disk import Disk, Lock, file_bytes, make_directory, replace_file
 from metadata_log.errors import DirectoryError
-from metadata_log.log.snapshot import encode_snapshot, read_snapshot, snapshot_name
+from metadata_log.log.snapshot import PARTIAL_SUFFIX, encode_snapshot, read_snapshot_values, snapshot_name
 from metadata_log.log.snapshot_writer import SnapshotWriter
-from metadata_log.records.control import VotersRecord
+from metadata_log.records.control import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
-from metadata_log.records.record import records
 from metadata_log.records.scram import SCRAM_SINCE
 from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, METADATA_VERSIONS, feature_levels
 from metadata_log.types import BOOTSTRAP_SNAPSHOT, PARTITION_DIRECTORY, Uuid, random_uuid
@@ -32,6 +31,8 @@ SNAPSHOT_HOLDS_BOOTSTRAP_SINCE: Final = METADATA_VERSIONS["4.4-IV0"]
 """The first release whose nodes read the first records of a cluster in the snapshot of offset 0, epoch 0."""
 PARTITION_METADATA: Final = "partition.metadata"
 LOCK_FILE: Final = ".lock"
+HOSTS: Final = "kraft.hosts"
+"""The entry of meta.properties that says what the log is of."""
 _REMEMBERED: Final = 64
 """How many parsed files are cached: a simulation opens the same few directories repeatedly."""
 ARCHIVE_MANIFEST: Final = "manifest.json"
@@ -47,6 +48,8 @@ class MetaProperties(Struct, frozen=True, kw_only=True):
     cluster_id: str
     node_id: int
     directory_id: Uuid | None = None
+    hosts: str | None = None
+    """What the log is of, if a program that embeds a node has said so; Kafka has no such entry."""
 
 
 class LogDirectory:
@@ -77,8 +80,10 @@ def format_meta_properties(meta: MetaProperties, now_ms: int) -> bytes:
     if meta.directory_id is not None:
         entries["directory.id"] = str(meta.directory_id)
     entries |= {"version": "1", "cluster.id": meta.cluster_id}
-    moment = javaproperties.java_timestamp(datetime.fromtimestamp(now_ms / 1000, UTC))
-    lines = ["#", f"#{moment}", *(javaproperties.join_key_value(key, value) for key, value in entries.items())]
+    if meta.hosts is not None:
+        entries[HOSTS] = meta.hosts
+    lines = ["#", java_properties.time_comment(now_ms)]
+    lines += [java_properties.entry(key, value) for key, value in entries.items()]
     return ("\n".join(lines) + "\n").encode("latin-1")
 
 
@@ -90,8 +95,8 @@ def parse_meta_properties(text: bytes, *, where: str | None = None) -> MetaPrope
         return DirectoryError(what, where=where, field=field, hint="Put the file back, or format another directory.")
 
     try:
-        entries: dict[str, str] = javaproperties.loads(text.decode("latin-1"))
-    except javaproperties.InvalidUEscapeError as damage:
+        entries = {key: value for key, value, _ in java_properties.entries(text.decode("latin-1"))}
+    except java_properties.BadEscape as damage:
         raise DirectoryError(f"this is not a properties file: {damage}", where=where) from damage
     if "version" not in entries:
         raise bad("the version is missing", "version")
@@ -116,7 +121,9 @@ def parse_meta_properties(text: bytes, *, where: str | None = None) -> MetaPrope
         raise bad(str(damage), "directory.id") from damage
     if parsed is not None and parsed.is_reserved:
         raise bad(f"{parsed} is reserved and can be no directory's id", "directory.id")
-    return MetaProperties(cluster_id=entries["cluster.id"], node_id=node_id, directory_id=parsed)
+    return MetaProperties(
+        cluster_id=entries["cluster.id"], node_id=node_id, directory_id=parsed, hosts=entries.get(HOSTS)
+    )
 
 
 def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
@@ -146,6 +153,16 @@ def check_formatted(disk: Disk, directories: Sequence[str], *, node_id: int, clu
                 hint="One directory is a copy of the other: give the node an empty directory instead.",
             )
     return formatted
+
+
+def first_voter(node_id: int, directory_id: Uuid, listener: str, host: str, port: int) -> VotersRecordVoter:
+    """One of the first voters of a dynamic quorum, with the name and the address of its listener for the others."""
+    return VotersRecordVoter(
+        voter_id=node_id,
+        voter_directory_id=directory_id,
+        endpoints=(Endpoint(name=listener, host=host, port=port),),
+        kraft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
+    )
 
 
 def already_formatted(directory: str) -> DirectoryError:
@@ -278,7 +295,7 @@ def open_directory(
         directory_id = meta.directory_id
         if directory_id is None:
             directory_id = random_uuid(rng)
-            meta = MetaProperties(cluster_id=meta.cluster_id, node_id=meta.node_id, directory_id=directory_id)
+            meta = replace(meta, directory_id=directory_id)
             replace_file(disk, directory, META_PROPERTIES, format_meta_properties(meta, now_ms))
         opened = LogDirectory(directory, meta, directory_id, lock)
         make_directory(disk, opened.partition_path)
@@ -289,6 +306,50 @@ def open_directory(
         lock.release()
         raise
     return opened
+
+
+@contextmanager
+def locked_to_format(disk: Disk, directory: str) -> Iterator[None]:
+    """Make a directory, and lock it for the duration of the block, in which it is formatted unless it is already.
+
+    Without the lock two processes that find no node here both put one there. What another node has left must not become
+    the log of a new one, either.
+
+    Raises:
+        DirectoryError: Another process holds the lock; or there is a log or a snapshot, and no meta.properties.
+    """
+    make_directory(disk, directory)
+    lock = take_lock(disk, directory)
+    try:
+        partition = f"{directory}/{PARTITION_DIRECTORY}"
+        if not disk.exists(f"{directory}/{META_PROPERTIES}") and disk.exists(partition):
+            # An interrupted format leaves no more than this, and the next one writes it anew.
+            bootstrap = snapshot_name(BOOTSTRAP_SNAPSHOT)
+            left = [one for one in disk.list(partition) if one != bootstrap and not one.endswith(PARTIAL_SUFFIX)]
+            if left:
+                raise DirectoryError(
+                    f"there is a metadata log, and no {META_PROPERTIES}",
+                    where=f"{partition}/{min(left)}",
+                    hint=f"Put {META_PROPERTIES} back if a node was here; else give an empty directory. An interrupted "
+                    "restore leaves such a directory: remove it, and restore again.",
+                )
+        yield
+    finally:
+        lock.release()
+
+
+def is_unused(disk: Disk, directory: str) -> bool:
+    """Whether a log directory has no metadata log yet, or none with a record."""
+    partition = f"{directory}/{PARTITION_DIRECTORY}"
+    names = disk.list(partition) if disk.exists(partition) else []
+    return not any(file_bytes(disk, f"{partition}/{name}") for name in names if name.endswith(".log"))
+
+
+def note_what_it_hosts(disk: Disk, directory: str, hosts: str, now_ms: int) -> None:
+    """Write into meta.properties what the log of this directory is of, whose lock the caller has; unless it says so."""
+    meta = read_meta_properties(disk, directory)
+    if meta is not None and meta.hosts is None:
+        replace_file(disk, directory, META_PROPERTIES, format_meta_properties(replace(meta, hosts=hosts), now_ms))
 
 
 def take_lock(disk: Disk, directory: str) -> Lock:
@@ -343,7 +404,7 @@ def ensure_partition_metadata(disk: Disk, partition_directory: str) -> None:
 
 
 def parse_partition_metadata(text: bytes, *, where: str | None = None) -> Uuid:
-    """The topic id in a partition.metadata file; raises `DirectoryError`. Text behind the two lines is ignored."""
+    """The topic id in a partition.metadata file; raises `DirectoryError`. Text after the two lines is ignored."""
     lines = iter(java_text.lines(text.decode("utf-8", "replace")))
 
     def value(name: str) -> str:
@@ -379,9 +440,4 @@ def _data_records(disk: Disk, path: str) -> tuple[tuple[str, bytes], ...]:
     """The records of a snapshot but for control records; none if there is no such file."""
     if not disk.exists(path):
         return ()
-    return tuple(
-        (path, record.value or b"")
-        for batch in read_snapshot(disk, path)
-        if not batch.is_control
-        for record in records(batch, where=path)
-    )
+    return tuple((path, value) for value in read_snapshot_values(disk, path))

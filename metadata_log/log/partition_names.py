@@ -17,7 +17,7 @@ _NAME: Final = re.compile(r"([^/]+)-(\d{1,10})(?:\.[^./]+-(stray|delete|future))
 
 
 class PartitionName(Struct, frozen=True):
-    """What the name of a partition directory says."""
+    """The parts of the name of a partition directory."""
 
     topic: str
     number: int

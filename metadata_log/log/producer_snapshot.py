@@ -70,7 +70,7 @@ def encode_entries(producers: Iterable[StoredProducer]) -> bytes:
 
 
 def encode_head(count: int, entries: Iterable[bytes]) -> bytes:
-    """What stands before the entries of a snapshot, which come in pieces."""
+    """The header of a snapshot; the entries, which follow it, come in pieces."""
     number = count.to_bytes(4, "big")
     crc: int = crc32c(number)
     for piece in entries:

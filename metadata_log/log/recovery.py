@@ -1,6 +1,6 @@
 """Recovers the segments of a log at every start (Kafka: `LogLoader`, `LogSegment.recover`).
 
-The recovery checks every batch of every segment, rebuilds indexes and epochs, and truncates a torn write behind the
+The recovery checks every batch of every segment, rebuilds indexes and epochs, and truncates a torn write after the
 last valid batch. A full segment is on disk before the next one begins, so only the last segment can have a torn write.
 Any other damage is an error (`torn_write`), and then the recovery changes nothing.
 """

@@ -22,7 +22,7 @@ from metadata_log.log.indexes import (
 )
 from metadata_log.records.batch import HEADER_BYTES, RecordBatch, read_batch, read_header, scan
 from metadata_log.records.record import unpacking
-from metadata_log.records.walk import Frame, frames
+from metadata_log.records.walk import MOST_RECORD_BYTES, Frame, frames
 from metadata_log.serde.codec import finished
 from metadata_log.types import NO_OFFSET
 
@@ -44,7 +44,7 @@ _HEADERS_PER_STEP: Final = 256
 _MOST_RECENT: Final = 256
 """How many of the last batches have their places in memory, half of them at the least once there were so many."""
 _NOWHERE: Final = 1 << 63
-"""Behind all offsets."""
+"""After all offsets."""
 _KEPT_ENDS: Final = 64
 """How many ends of reads are remembered: a reader goes on where its last read has ended."""
 
@@ -174,7 +174,7 @@ class Segment:
         self._max_timestamp_offset = NO_OFFSET
         self._since_entry = 0
         self._recent_from = _NOWHERE
-        """Batches from this offset on are in the two lists: those behind the last entry of the index, and not more."""
+        """Batches from this offset on are in the two lists: those after the last entry of the index, and not more."""
         self._recent_offsets: list[int] = []
         """The last offsets of these batches."""
         self._recent_positions: list[int] = []
@@ -244,7 +244,7 @@ class Segment:
         self._recent_from = _NOWHERE
 
     def _make_room(self, batch: RecordBatch) -> None:
-        """A batch is about to be remembered, as the first one or behind as many as may be."""
+        """A batch is about to be remembered, as the first one or after as many as may be."""
         offsets = self._recent_offsets
         if not offsets:
             self._recent_from = batch.base_offset
@@ -356,7 +356,7 @@ class Segment:
                 yield batch
 
     def _find(self, offset: int) -> tuple[int, int, int] | None:
-        """The batch that holds `offset`, or the first one after it: its position, its size and the offset behind it."""
+        """The batch that holds `offset`, or the first one after it: its position, its size and the offset after it."""
         if offset >= self._recent_from:
             at = bisect_left(self._recent_offsets, offset)
             if at == len(self._recent_offsets):
@@ -373,9 +373,14 @@ class Segment:
                 return batch.position, batch.size_bytes, batch.next_offset
         return None
 
-    def finding_time(self, timestamp: int, from_offset: int) -> Generator[None, None, Frame | None]:
+    def finding_time(
+        self, timestamp: int, from_offset: int, *, most_record_bytes: int = MOST_RECORD_BYTES
+    ) -> Generator[None, None, Frame | None]:
         """The first record from `from_offset` on with at least this timestamp (`LogSegment.findOffsetByTimestamp`), in
         steps of less than a millisecond.
+
+        Raises:
+            OversizedRecord: A record of a compressed batch on the way has more than `most_record_bytes`.
         """
         if timestamp > self._max_timestamp:
             return None
@@ -386,7 +391,7 @@ class Segment:
             if header.max_timestamp >= timestamp and header.next_offset > from_offset:
                 batch = read_batch(self.file.pread(header.size_bytes, header.position), where=self.file.path)
                 data = yield from unpacking(batch, where=self.file.path)
-                for frame in frames(batch, data, where=self.file.path):
+                for frame in frames(batch, data, most_bytes=most_record_bytes, where=self.file.path):
                     if frame is None:
                         yield None
                     elif frame.timestamp >= timestamp and frame.offset >= from_offset:
@@ -446,7 +451,7 @@ class Segment:
         self._max_timestamp = self._times.last_timestamp
         self._max_timestamp_offset = self._times.last_offset
         self._since_entry = 0
-        # Batches behind the last index entry are added again.
+        # Batches after the last index entry are added again.
         self.end_offset = self.base_offset
         self.size_bytes = self._offsets.positions[-1] if self._offsets.positions else 0
         self._forget_places()

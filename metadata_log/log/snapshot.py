@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.disk import Disk, file_bytes
+from metadata_log.disk import Disk, File, file_bytes
 from metadata_log.errors import REMEDY, CorruptBatch
 from metadata_log.java_text import whole_number
 from metadata_log.log.segment import scan_file
@@ -96,20 +96,41 @@ def read_snapshot(disk: Disk, path: str) -> Iterator[RecordBatch]:
     """
     file = disk.open(path, writable=False)
     try:
-        last: RecordBatch | None = None
-        for batch in scan_file(file):
-            if last is None and ControlRecordType.SNAPSHOT_HEADER not in control_types(batch, path)[:1]:
-                raise CorruptBatch("the snapshot does not begin with its header", where=path, position=0, hint=_HINT)
-            last = batch
-            yield batch
-        if last is None:
-            raise CorruptBatch("the snapshot is empty", where=path, position=0, hint=_HINT)
-        if ControlRecordType.SNAPSHOT_FOOTER not in control_types(last, path)[-1:]:
-            raise CorruptBatch(
-                "the snapshot ends without its footer", where=path, position=last.end_position, hint=_HINT
-            )
+        yield from batches_of_snapshot(file)
     finally:
         file.close()
+
+
+def batches_of_snapshot(file: File) -> Iterator[RecordBatch]:
+    """As `read_snapshot`, of a file that is open."""
+    path = file.path
+    last: RecordBatch | None = None
+    for batch in scan_file(file):
+        if last is None and ControlRecordType.SNAPSHOT_HEADER not in control_types(batch, path)[:1]:
+            raise CorruptBatch("the snapshot does not begin with its header", where=path, position=0, hint=_HINT)
+        last = batch
+        yield batch
+    if last is None:
+        raise CorruptBatch("the snapshot is empty", where=path, position=0, hint=_HINT)
+    if ControlRecordType.SNAPSHOT_FOOTER not in control_types(last, path)[-1:]:
+        raise CorruptBatch("the snapshot ends without its footer", where=path, position=last.end_position, hint=_HINT)
+
+
+def read_snapshot_values(disk: Disk, path: str) -> Iterator[bytes]:
+    """The values of the data records of a snapshot file; errors as of `read_snapshot`."""
+    file = disk.open(path, writable=False)
+    try:
+        yield from values_of_snapshot(file)
+    finally:
+        file.close()
+
+
+def values_of_snapshot(file: File) -> Iterator[bytes]:
+    """As `read_snapshot_values`, of a file that is open."""
+    for batch in batches_of_snapshot(file):
+        if not batch.is_control:
+            for record in records(batch, where=file.path):
+                yield record.value or b""
 
 
 def control_types(batch: RecordBatch, where: str | None = None) -> list[int]:

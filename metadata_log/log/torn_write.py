@@ -5,7 +5,7 @@ can be torn. Kafka truncates the log before any damage and continues (`LogSegmen
 which loses acknowledged records after any other damage.
 
 A file system may write the pages of one unflushed range in any order. Unwritten pages read as zeros, in whole sectors:
-so valid batches behind zeros may be the rest of a torn write. Valid batches behind any other bytes prove other damage.
+so valid batches after zeros may be the rest of a torn write. Valid batches after any other bytes prove other damage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def refuse_damage(
 ) -> None:
     """Raise `CorruptBatch`, which names file, byte and remedy, unless the damage may be a torn write.
 
-    `end` is the end of the valid log before the damage, `later_segments` the base offsets of the segments behind the
+    `end` is the end of the valid log before the damage, `later_segments` the base offsets of the segments after the
     damaged one.
     """
     position = damage.position or 0

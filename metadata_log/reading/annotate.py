@@ -135,9 +135,9 @@ def _value(tracer: _Tracer, end: int, key: bytes, *, is_control: bool) -> None:
     inner = _Tracer(tracer.data[:end], tracer.position)
     inner.label = tracer.label
     try:
-        found = _control_class(inner, key) if is_control else _record_class(inner)
-        if found is not None:
-            cls, version = found
+        kind = _control_class(inner, key) if is_control else _record_class(inner)
+        if kind is not None:
+            cls, version = kind
             inner.path = ""
             inner.label = f"{tracer.label} {cls.__name__}"
             read_struct(inner, cls, version, flexible=version in cls.__schema__.flexible)

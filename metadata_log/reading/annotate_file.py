@@ -68,15 +68,15 @@ def _fixed(content: bytes, fields: tuple[tuple[str, int], ...], rest: str) -> It
 def _properties(content: bytes) -> Iterator[Span]:
     """Lines of names and values, as Java's `Properties` writes them."""
     for line in _LINE.finditer(content):
-        found = _PROPERTY.fullmatch(line[0])
-        if line[0].startswith((b"#", b"!")) or found is None:
+        match = _PROPERTY.fullmatch(line[0])
+        if line[0].startswith((b"#", b"!")) or match is None:
             yield Span(line.start(), line[0], "comment" if line[0].startswith((b"#", b"!")) else "blank")
             continue
-        name = _text(found["name"])
+        name = _text(match["name"])
         fields = (("name", f"{name}: name"), ("separator", "separator"), ("value", name), ("end", "line end"))
         for group, field in fields:
-            if found[group]:
-                yield Span(line.start() + found.start(group), found[group], field)
+            if match[group]:
+                yield Span(line.start() + match.start(group), match[group], field)
 
 
 def _epochs(content: bytes) -> Iterator[Span]:

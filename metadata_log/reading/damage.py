@@ -5,8 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from metadata_log.errors import MetadataLogError
+from metadata_log.releases import unknown_record_text
 
 
 class Damage(Struct, frozen=True, kw_only=True):
@@ -54,11 +56,19 @@ class DamagedFile(MetadataLogError):
 
     Args:
         damage: The damage.
+        unknown: The type and the version of a record of a later release, if it is one.
     """
 
-    def __init__(self, damage: Damage) -> None:
+    def __init__(self, damage: Damage, unknown: tuple[int, int] | None = None) -> None:
         super().__init__(damage.what, where=damage.where, position=damage.position)
         self.damage = damage
+        self.unknown = unknown
+
+    def at_level(self, metadata_version: int | None) -> DamagedFile:
+        """This error; of a record of a later release the one that names the level that brought it."""
+        if self.unknown is None:
+            return self
+        return DamagedFile(replace(self.damage, what=unknown_record_text(*self.unknown, metadata_version)))
 
     def __str__(self) -> str:
         return str(self.damage)

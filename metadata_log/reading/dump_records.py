@@ -92,8 +92,8 @@ class RecordsWanted(Struct, frozen=True, kw_only=True):
 
     def of(self, batch: RecordBatch, entries: list[Entry]) -> list[Entry]:
         """The selected records of a batch."""
-        found = [entry for entry in entries if self.has_type(entry.name)]
-        return found if self.span.encloses(batch) else [entry for entry in found if self.span.includes(entry)]
+        wanted = [entry for entry in entries if self.has_type(entry.name)]
+        return wanted if self.span.encloses(batch) else [entry for entry in wanted if self.span.includes(entry)]
 
 
 class _Known(Struct, frozen=True):

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from metadata_log.errors import CorruptBatch, DecodeError, UnsupportedVersion
 from metadata_log.reading.annotate import value_position
-from metadata_log.reading.damage import Damage, OnDamage, stops
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage, stops
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import decode_control, read_record
 from metadata_log.records.record import records
@@ -43,13 +43,16 @@ class Entry(Struct, frozen=True, gc=False):
     value: bytes
 
 
-def read_entries(batch: RecordBatch, where: str, *, on_damage: OnDamage = OnDamage.SKIP) -> Iterator[Entry | Damage]:
+def read_entries(
+    batch: RecordBatch, where: str, *, on_damage: OnDamage = OnDamage.SKIP, pass_newer: bool = False
+) -> Iterator[Entry | Damage]:
     """Decode the records of a batch, control records included (Kafka: `MetadataRecordSerde`, `ControlRecordUtils`).
 
     Args:
         batch: The batch.
         where: The path of its file, for damage.
         on_damage: The reaction to a record that cannot be decoded.
+        pass_newer: Whether a record of a later release is an entry in strict mode too.
 
     Returns:
         Records and damage.
@@ -59,15 +62,17 @@ def read_entries(batch: RecordBatch, where: str, *, on_damage: OnDamage = OnDama
     """
     contents = records(batch, where=where)
     epoch, is_control = batch.epoch, batch.is_control
-    strict = on_damage is OnDamage.STRICT
+    refuses = on_damage is OnDamage.STRICT and not pass_newer
     index = -1
     try:
         for index, record in enumerate(contents):
             key, value = record.key, record.value or b""
             try:
                 kind, version, name, message = _read_control(key, value) if is_control else read_record(value)
-                if message is None and strict:
-                    raise UnsupportedVersion(f"{name} in version {version} is not known", position=0)
+                if message is None and refuses:
+                    unknown = UnsupportedVersion(f"{name} in version {version} is not known", position=0)
+                    damage = _record_damage(batch, index, record.offset, unknown, where)
+                    raise DamagedFile(damage, None if is_control else (kind, version))
             except DecodeError as bad:
                 damage = _record_damage(batch, index, record.offset, bad, where)
                 last = stops(damage, on_damage)

@@ -121,10 +121,10 @@ def files_in(disk: Disk, path: str) -> list[str]:
     except FileNotFoundError:
         return [path]
     base = path.rstrip("/")
-    found = [f"{base}/{name}" for name in names if _is_ours(name)]
+    files = [f"{base}/{name}" for name in names if _is_ours(name)]
     if PARTITION_DIRECTORY in names:
-        found += files_in(disk, f"{base}/{PARTITION_DIRECTORY}")
-    return found
+        files += files_in(disk, f"{base}/{PARTITION_DIRECTORY}")
+    return files
 
 
 def _is_ours(name: str) -> bool:

@@ -11,7 +11,7 @@ from metadata_log.reading.file_kinds import FileKind
 
 
 class Indexed(Protocol):
-    """What indexes say of a batch."""
+    """A batch, as far as indexes describe it."""
 
     @property
     def position(self) -> int:
@@ -29,7 +29,7 @@ class Indexed(Protocol):
 def verify_entries(
     path: str, content: bytes, kind: FileKind, base_offset: int, batches: Iterable[Indexed]
 ) -> Iterator[Damage]:
-    """What is wrong with an index: each entry must name a batch, and both of its numbers must rise.
+    """Find damage in an index: each entry must name a batch, and both of its numbers must rise.
 
     Args:
         path: The index file, for the damage.

@@ -46,15 +46,15 @@ def find_log_end(disk: Disk, path: str) -> LogEnd:
         return _of_file(disk, path)
     base = path.rstrip("/") or "/"
     directory = f"{base}/{PARTITION_DIRECTORY}" if PARTITION_DIRECTORY in names else base
-    found = LogEnd()
+    end = LogEnd()
     for segment in reversed(segments_in(disk, directory)):
-        found = _of_segment(disk, f"{directory}/{file_name(segment)}", directory)
-        if found.offset >= 0:
+        end = _of_segment(disk, f"{directory}/{file_name(segment)}", directory)
+        if end.offset >= 0:
             break
     snapshots = list_snapshots(disk, directory)
-    if snapshots and snapshots[-1].offset - 1 > found.offset:
+    if snapshots and snapshots[-1].offset - 1 > end.offset:
         return _of_file(disk, f"{directory}/{snapshot_name(snapshots[-1])}")
-    return found
+    return end
 
 
 def _of_file(disk: Disk, path: str) -> LogEnd:
@@ -83,15 +83,15 @@ def _of_segment(disk: Disk, path: str, directory: str) -> LogEnd:
                 pass
     finally:
         file.close()
-    found = LogEnd()
+    log_end = LogEnd()
     for item in read_file(disk, path):
         if isinstance(item, RecordBatch):
-            found = LogEnd(item.last_offset, max(found.timestamp_ms, item.max_timestamp))
-    return found
+            log_end = LogEnd(item.last_offset, max(log_end.timestamp_ms, item.max_timestamp))
+    return log_end
 
 
 def _by_headers(file: File, position: int) -> LogEnd:
-    found = LogEnd()
+    log_end = LogEnd()
     for header in scan_headers(file, position):
-        found = LogEnd(header.last_offset, max(found.timestamp_ms, header.max_timestamp))
-    return found
+        log_end = LogEnd(header.last_offset, max(log_end.timestamp_ms, header.max_timestamp))
+    return log_end

@@ -1,4 +1,4 @@
-"""Missing parts of a partition directory: segments between others, segments behind others, or all segments.
+"""Missing parts of a partition directory: segments between others, segments after others, or all segments.
 
 Retention removes the oldest segments only. So a hole, an index without its segment, or a snapshot beyond the end of the
 log is a loss of data (Kafka: `KafkaRaftLog.truncateToLatestSnapshot` detects only the last case).
@@ -195,7 +195,7 @@ def holes(
 ) -> Iterator[Damage]:
     """The missing segments between others, as far as those others begin at or below an offset.
 
-    A node that installs a snapshot has, for a moment, an empty segment before the one that begins behind the snapshot.
+    A node that installs a snapshot has, for a moment, an empty segment before the one that begins after the snapshot.
     That is no loss if a snapshot covers the log up to there.
     """
     for base, following in pairwise(segments):
@@ -220,10 +220,10 @@ def missing_end(
     behind = [one for one in snapshots if one.offset > end]
     if behind and not (ARCHIVE_MANIFEST in names and not segments):  # an archive may begin with a snapshot
         last = behind[-1]
-        found = f"the log ends at offset {end}" if segments else "there is no segment of the log"
+        state = f"the log ends at offset {end}" if segments else "there is no segment of the log"
         yield Damage(
             where=f"{directory}/{file_name(end)}",
-            what=f"{found}, and the snapshot {snapshot_name(last)} stands for the records below offset {last.offset}",
+            what=f"{state}, and the snapshot {snapshot_name(last)} stands for the records below offset {last.offset}",
             expected=f"a segment that begins at offset {end}",
             offset=end,
         )
@@ -246,7 +246,7 @@ def _index_base(name: str) -> int | None:
 
 
 def end_of(disk: Disk, directory: str, base_offset: int) -> int | None:
-    """The offset behind the last batch of a segment; None behind damage, or if the segment is gone.
+    """The offset after the last batch of a segment; None after damage, or if the segment is gone.
 
     The offset index, if it agrees with the segment, shortens the search.
     """
@@ -256,14 +256,14 @@ def end_of(disk: Disk, directory: str, base_offset: int) -> int | None:
         return None
     try:
         start, last_offset = last_entry(disk, directory, base_offset, file.size())
-        found = _end_from(file, start, last_offset, base_offset)
-        return _end_from(file, 0, None, base_offset) if found is None and start > 0 else found
+        end = _end_from(file, start, last_offset, base_offset)
+        return _end_from(file, 0, None, base_offset) if end is None and start > 0 else end
     finally:
         file.close()
 
 
 def _end_from(file: File, start: int, last_offset: int | None, base_offset: int) -> int | None:
-    """The offset behind the last batch from a position on; None for damage, or if no expected batch begins there."""
+    """The offset after the last batch from a position on; None for damage, or if no expected batch begins there."""
     end = base_offset
     try:
         for header in scan_headers(file, start):

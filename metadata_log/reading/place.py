@@ -18,17 +18,17 @@ from metadata_log.records.batch import RecordBatch
 
 
 class Place(Struct, frozen=True):
-    """The last batch that a reading has read: another reading continues behind it.
+    """The last batch that a reading has read: another reading continues after it.
 
     By Raft, a log that holds this batch holds all batches before it (the log matching property of KIP-595).
 
     Args:
         offset: The offset that follows the batch.
         epoch: The epoch of the batch.
-        crc: The CRC-32C of the batch; None behind a snapshot, where no batch is known.
-        segment: The base offset of the segment with the batch; None behind a snapshot.
+        crc: The CRC-32C of the batch; None after a snapshot, where no batch is known.
+        segment: The base offset of the segment with the batch; None after a snapshot.
         position: The position of the batch in that segment, in bytes.
-        end_position: The position behind the batch in that segment, in bytes.
+        end_position: The position after the batch in that segment, in bytes.
     """
 
     offset: int
@@ -40,7 +40,7 @@ class Place(Struct, frozen=True):
 
 
 class Standing(Enum):
-    """What has become of a place in a log."""
+    """Whether a log still holds a place, ends before it, or was rewritten."""
 
     HOLDS = auto()
     """The log holds the batch, or begins where the batch ends, or has lost older records only."""
@@ -51,7 +51,7 @@ class Standing(Enum):
 
 
 def find_place(disk: Disk, directory: str, place: Place) -> tuple[Standing, Place]:
-    """What has become of a place, and the place as it is now: another copy has other segments.
+    """Look for a place in a log, and find where it is now: another copy has other segments.
 
     Reads the headers of at most one segment, and none before the place in the segment that the place names.
 
@@ -61,7 +61,7 @@ def find_place(disk: Disk, directory: str, place: Place) -> tuple[Standing, Plac
         place: The place.
 
     Returns:
-        The standing, and the place with its present segment.
+        The standing, and the place with its present segment; of a rewritten log the epoch that it has there.
 
     Raises:
         OSError: A file is unreadable.
@@ -79,17 +79,17 @@ def find_place(disk: Disk, directory: str, place: Place) -> tuple[Standing, Plac
             break
     if last is not None and last.next_offset >= place.offset:
         same = last.next_offset == place.offset and last.epoch == place.epoch and place.crc in (None, last.crc)
-        now = Place(place.offset, place.epoch, last.crc, base, last.position, last.end_position)
+        now = Place(place.offset, last.epoch, last.crc, base, last.position, last.end_position)
         return (Standing.HOLDS if same else Standing.REWRITTEN), now
     if last is not None and last.epoch > place.epoch:
-        return Standing.REWRITTEN, place
+        return Standing.REWRITTEN, Place(last.next_offset, last.epoch, last.crc)
     if len(below) < len(segments):
         return Standing.HOLDS, Place(place.offset, place.epoch)
     return Standing.BEHIND, place
 
 
 def _batch_before(disk: Disk, path: str, start: int, offset: int) -> RecordBatch | None:
-    """The batch that ends at an offset or behind it, else the last one before damage; only headers are read."""
+    """The batch that ends at an offset or after it, else the last one before damage; only headers are read."""
     last: RecordBatch | None = None
     file = disk.open(path, writable=False)
     try:

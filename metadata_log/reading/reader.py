@@ -22,7 +22,7 @@ _FIRST_PIECE: Final = 1 << 16
 _PIECE: Final = 1 << 20
 """How many bytes are read at once: first few, for a reader that wants the beginning."""
 _RESYNC_BUDGET: Final = 256 << 20
-"""How many bytes may at least be read to find a valid batch behind damage."""
+"""How many bytes may at least be read to find a valid batch after damage."""
 
 
 def read_file(
@@ -53,8 +53,8 @@ def read_file(
     try:
         start, expected, epoch = behind
         base = parse_file_name(path.rpartition("/")[2]) if expected is None else expected
-        found = read_range(file, start, expected=base, epoch=epoch, may_grow=may_grow(disk, path))
-        for item in framed(found, path) if path.endswith(SNAPSHOT_SUFFIX) else found:
+        items = read_range(file, start, expected=base, epoch=epoch, may_grow=may_grow(disk, path))
+        for item in framed(items, path) if path.endswith(SNAPSHOT_SUFFIX) else items:
             last = isinstance(item, Damage) and stops(item, on_damage)
             yield item
             if last:
@@ -141,7 +141,7 @@ def read_runs(
                 offset=expected,
                 unfinished=unfinished and not _is_absurd(file, position),
             )
-            # The offset behind damage is not known: the next batch sets a new expectation.
+            # The offset after damage is not known: the next batch sets a new expectation.
             position, expected = resumed, None
 
 
@@ -217,7 +217,7 @@ def read_log(
         OSError: A file is unreadable.
     """
     bases = [base for name in disk.list(partition_directory) if (base := parse_file_name(name)) is not None]
-    end: int | None = None  # of the segment before; unknown behind damage
+    end: int | None = None  # of the segment before; unknown after damage
     for index, base in enumerate(bases):
         if index + 1 < len(bases) and bases[index + 1] <= from_offset:
             continue
@@ -228,16 +228,16 @@ def read_log(
             if last:
                 return
         end = base
-        for found in read_file(disk, path, on_damage=on_damage):
-            if isinstance(found, Damage):
-                yield found
-                if stops(found, on_damage):
+        for item in read_file(disk, path, on_damage=on_damage):
+            if isinstance(item, Damage):
+                yield item
+                if stops(item, on_damage):
                     return
                 end = None
             else:
-                end = found.next_offset
+                end = item.next_offset
                 if end > from_offset:
-                    yield found
+                    yield item
 
 
 def gap_before(path: str, base_offset: int, end_offset: int | None) -> Damage | None:

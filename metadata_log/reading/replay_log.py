@@ -8,7 +8,7 @@ from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError, UnsupportedVersion
 from metadata_log.gc_pause import gc_paused
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
-from metadata_log.reading.damage import Damage, OnDamage
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
 from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import At, Base, parse_at, read_timeline
 from metadata_log.records.batch import RecordBatch
@@ -53,21 +53,24 @@ def replay(
     source = OsDisk() if disk is None else disk
     delta = MetadataDelta(MetadataImage())
     end = delta.end
-    for found in read_timeline(source, path, until=point, from_base="latest", on_damage=on_damage):
-        if isinstance(found, Damage):
+    for item in read_timeline(source, path, until=point, from_base="latest", on_damage=on_damage):
+        if isinstance(item, Damage):
             continue
-        if isinstance(found, Base):
+        if isinstance(item, Base):
             delta = MetadataDelta(MetadataImage(), is_snapshot=True)
-        elif found.batch.is_control:
-            end = found.end
+        elif item.batch.is_control:
+            end = item.end
             continue
         features = delta.features
-        entries = found.entries if isinstance(found, Base) else found.entries()
-        whole = _replay_entries(delta, _known(entries, found.path) if is_complete else entries, on_damage)
-        end = found.end
+        entries = item.entries if isinstance(item, Base) else item.entries()
+        try:
+            whole = _replay_entries(delta, _known(entries, item.path, delta) if is_complete else entries, on_damage)
+        except DamagedFile as damaged:
+            raise damaged.at_level(delta.features.metadata_version) from None
+        end = item.end
         if not whole:
             break
-        if delta.features is not features or isinstance(found, Base):
+        if delta.features is not features or isinstance(item, Base):
             # The epoch of the finalized features is the last offset of the batch that changed them.
             delta = MetadataDelta(delta.apply(end))
     if point.offset is not None and end.offset <= point.offset:
@@ -75,11 +78,11 @@ def replay(
     return delta.apply(end).stable
 
 
-def _known(entries: Iterator[Entry | Damage], where: str) -> Iterator[Entry | Damage]:
+def _known(entries: Iterator[Entry | Damage], where: str, delta: MetadataDelta) -> Iterator[Entry | Damage]:
     """The entries; raises `UnsupportedVersion` at a record that nobody here knows."""
     for entry in entries:
         if isinstance(entry, Entry) and entry.record is None and not entry.is_control:
-            text = unknown_record_text(entry.type, entry.version, None)
+            text = unknown_record_text(entry.type, entry.version, delta.features.metadata_version)
             raise UnsupportedVersion(f"{text} (offset {entry.offset})", where=where)
         yield entry
 

@@ -48,6 +48,10 @@ class At(Struct, frozen=True):
 
 END: Final = At()
 
+WHAT_TO_NAME: Final = (
+    "Name a log directory, a segment or a snapshot. Only `kraft fleet` reads packed files: unpack them (gunzip, unzip)."
+)
+
 
 def parse_at(text: str) -> At:
     """Parse an offset (`12345`) or a time with its zone (`2026-11-20T10:00:00Z`, `2026-11-20 12:00:00.5+02:00`).
@@ -104,6 +108,7 @@ class TimelineBatch(Struct, frozen=True, kw_only=True):
     from_offset: int
     end_offset: int
     on_damage: OnDamage
+    pass_newer: bool = False
 
     @property
     def end(self) -> OffsetAndEpoch:
@@ -112,10 +117,10 @@ class TimelineBatch(Struct, frozen=True, kw_only=True):
 
     def entries(self) -> Iterator[Entry | Damage]:
         """The records, decoded during iteration; damage is an item only if the caller allows damage."""
-        found = read_entries(self.batch, self.path, on_damage=self.on_damage)
+        items = read_entries(self.batch, self.path, on_damage=self.on_damage, pass_newer=self.pass_newer)
         if self.from_offset <= self.batch.base_offset and self.end_offset >= self.batch.next_offset:
-            return found
-        return (one for one in found if isinstance(one, Damage) or self.from_offset <= one.offset < self.end_offset)
+            return items
+        return (one for one in items if isinstance(one, Damage) or self.from_offset <= one.offset < self.end_offset)
 
 
 From = Literal["earliest", "latest"]
@@ -128,10 +133,11 @@ def read_timeline(
     until: At | None = None,
     from_base: From | None = "earliest",
     on_damage: OnDamage = OnDamage.STRICT,
+    pass_newer: bool = False,
 ) -> Iterator[Base | TimelineBatch | Damage]:
     """The history of a log directory, a partition directory, a segment or a snapshot, oldest first.
 
-    A history that does not begin at offset 0 begins with a `Base`, and so does the history behind a gap. A torn end,
+    A history that does not begin at offset 0 begins with a `Base`, and so does the history after a gap. A torn end,
     which a running node may be writing, is a `Damage` with `unfinished` set and is never raised.
 
     Args:
@@ -141,6 +147,7 @@ def read_timeline(
         from_base: "earliest" for the longest known history; "latest" for the shortest one, from the newest snapshot at
             or before `until`; None for the stored batches without a base, with or without gaps.
         on_damage: The reaction to damage and gaps.
+        pass_newer: Whether a record of a later release is an entry in strict mode too, without a decoded record.
 
     Returns:
         Bases, batches and damage, in order (Kafka's `MetadataLoader`).
@@ -149,7 +156,7 @@ def read_timeline(
         MetadataLogError: The files do not cover the time before `until`, or the path holds no history.
         DamagedFile: The log is damaged or has a gap, and the mode is strict.
     """
-    walk = _Walk(disk, until or END, on_damage)
+    walk = _Walk(disk, until or END, on_damage, pass_newer=pass_newer)
     if _is_directory(disk, path):
         inner = f"{path.rstrip('/')}/{PARTITION_DIRECTORY}"
         yield from walk.directory(inner if disk.exists(inner) else path.rstrip("/"), from_base)
@@ -159,11 +166,13 @@ def read_timeline(
     elif kind_of(disk, path) is FileKind.SEGMENT:
         yield from walk.single_segment(path, from_base)
     else:
-        raise MetadataLogError("this is neither a directory, nor a segment, nor a snapshot of a log", where=path)
+        raise MetadataLogError(
+            "this is neither a directory, nor a segment, nor a snapshot of a log", where=path, hint=WHAT_TO_NAME
+        )
 
 
 def place_of(item: Base | TimelineBatch) -> Place:
-    """The place behind an item."""
+    """The place after an item."""
     if isinstance(item, Base):
         return Place(item.end.offset, item.end.epoch)
     batch, segment = item.batch, parse_file_name(item.path.rpartition("/")[2])
@@ -171,15 +180,16 @@ def place_of(item: Base | TimelineBatch) -> Place:
 
 
 def continue_timeline(
-    disk: Disk, directory: str, place: Place, *, on_damage: OnDamage = OnDamage.STRICT
+    disk: Disk, directory: str, place: Place, *, on_damage: OnDamage = OnDamage.STRICT, pass_newer: bool = False
 ) -> Iterator[Base | TimelineBatch | Damage]:
-    """The history of a partition directory behind a place, as the second half of `read_timeline`.
+    """The history of a partition directory after a place, as the second half of `read_timeline`.
 
     Args:
         disk: The disk.
         directory: The partition directory.
         place: A place in this log; the caller knows that the log holds the batch of the place.
         on_damage: The reaction to damage and gaps.
+        pass_newer: As in `read_timeline`.
 
     Returns:
         Bases, batches and damage, in order.
@@ -188,7 +198,7 @@ def continue_timeline(
         MetadataLogError: The directory is that of a topic.
         DamagedFile: The log is damaged or has a gap, and the mode is strict.
     """
-    return _Walk(disk, END, on_damage).behind(directory, place)
+    return _Walk(disk, END, on_damage, pass_newer=pass_newer).behind(directory, place)
 
 
 def _is_directory(disk: Disk, path: str) -> bool:
@@ -204,20 +214,21 @@ def _is_directory(disk: Disk, path: str) -> bool:
 class _Walk:
     """The state of one reading."""
 
-    def __init__(self, disk: Disk, until: At, on_damage: OnDamage) -> None:
+    def __init__(self, disk: Disk, until: At, on_damage: OnDamage, *, pass_newer: bool) -> None:
         self._disk = disk
         self._until = until
         self._on_damage = on_damage
+        self._pass_newer = pass_newer
         self._position: int | None = None
-        """The next expected offset; None if unknown, at the beginning and behind damage."""
+        """The next expected offset; None if unknown, at the beginning and after damage."""
         self._over = False
         self._base_end = 0
         self._log_end = 0
         """The end of the last read batch, inside or outside of the history."""
         self._directory: str | None = None
-        """The directory to search for a snapshot behind damage, if wanted."""
+        """The directory to search for a snapshot after damage, if wanted."""
         self._next_base: OffsetAndEpoch | None = None
-        """The snapshot to continue with behind damage."""
+        """The snapshot to continue with after damage."""
         self._resumed: tuple[str, Place] | None = None
         """The segment that was read up to a place before, and that place."""
 
@@ -230,11 +241,11 @@ class _Walk:
         return Base(path=path, end=end, timestamp_ms=header.last_contained_log_timestamp, entries=entries)
 
     def _entries(self, path: str, batches: Iterable[RecordBatch | Damage]) -> Iterator[Entry | Damage]:
-        for found in batches:
-            if isinstance(found, Damage):
-                yield found
+        for item in batches:
+            if isinstance(item, Damage):
+                yield item
             else:
-                yield from read_entries(found, path, on_damage=self._on_damage)
+                yield from read_entries(item, path, on_damage=self._on_damage, pass_newer=self._pass_newer)
 
     def single_segment(self, path: str, from_base: From | None) -> Iterator[TimelineBatch | Damage]:
         """One file, which begins the history only if the file begins at offset 0."""
@@ -248,7 +259,7 @@ class _Walk:
         yield from self._segment(path)
 
     def directory(self, directory: str, from_base: From | None) -> Iterator[Base | TimelineBatch | Damage]:
-        """The base snapshot, if any, and the log behind it; behind a gap the next snapshot.
+        """The base snapshot, if any, and the log after it; after a gap the next snapshot.
 
         A missing segment below a snapshot is reported before the snapshot in the longest history, and last in the
         shortest.
@@ -278,7 +289,7 @@ class _Walk:
             yield from self._tell(below)
 
     def behind(self, directory: str, place: Place) -> Iterator[Base | TimelineBatch | Damage]:
-        """The log behind a place."""
+        """The log after a place."""
         check_topic(self._disk, directory)
         segments = segments_in(self._disk, directory)
         snapshots = list_snapshots(self._disk, directory)
@@ -379,7 +390,7 @@ class _Walk:
         if has_beginning:
             return None
         if not segments:
-            raise MetadataLogError("there is neither a log nor a snapshot here", where=directory)
+            raise MetadataLogError("there is neither a log nor a snapshot here", where=directory, hint=WHAT_TO_NAME)
         if list_snapshots(self._disk, directory):
             earliest = list_snapshots(self._disk, directory)[0]
             raise MetadataLogError(
@@ -424,34 +435,39 @@ class _Walk:
         # This method judges damage itself: damage below the base snapshot is irrelevant.
         resumed = self._resumed[1] if self._resumed is not None and self._resumed[0] == path else None
         behind = (0, None, 0) if resumed is None else (resumed.end_position, resumed.offset, resumed.epoch)
-        for found in read_file(self._disk, path, on_damage=OnDamage.SKIP, behind=behind):
-            if isinstance(found, Damage):
-                if found.offset is not None and found.offset < self._base_end:
+        for item in read_file(self._disk, path, on_damage=OnDamage.SKIP, behind=behind):
+            if isinstance(item, Damage):
+                if item.offset is not None and item.offset < self._base_end:
                     continue
-                last = stops(found, on_damage) or found.unfinished
-                yield found
+                last = stops(item, on_damage) or item.unfinished
+                yield item
                 if last:
                     self._over = True
                     return
-                self._next_base = self._snapshot_behind(found)
+                self._next_base = self._snapshot_behind(item)
                 if self._next_base is not None:
                     return
                 self._position = None
                 continue
-            from_offset = found.base_offset if self._position is None else max(found.base_offset, self._position)
-            end_offset = self._log_end = found.next_offset
+            from_offset = item.base_offset if self._position is None else max(item.base_offset, self._position)
+            end_offset = self._log_end = item.next_offset
             if from_offset >= end_offset:
                 continue
             if last_offset is not None and end_offset > last_offset:
                 self._over = True
                 end_offset = last_offset + 1
-            if until.timestamp_ms is not None and found.max_timestamp > until.timestamp_ms:
+            if until.timestamp_ms is not None and item.max_timestamp > until.timestamp_ms:
                 self._over = True
                 return
             if from_offset < end_offset:
                 self._position = end_offset
                 yield TimelineBatch(
-                    path=path, batch=found, from_offset=from_offset, end_offset=end_offset, on_damage=on_damage
+                    path=path,
+                    batch=item,
+                    from_offset=from_offset,
+                    end_offset=end_offset,
+                    on_damage=on_damage,
+                    pass_newer=self._pass_newer,
                 )
             if self._over:
                 return

@@ -58,15 +58,15 @@ def _verify_batches(disk: Disk, path: str) -> Verdict:
     damages: list[Damage] = []
     batches = count = 0
     first = end = None
-    for found in read_file(disk, path):
-        if isinstance(found, Damage):
-            damages.append(found)
+    for item in read_file(disk, path):
+        if isinstance(item, Damage):
+            damages.append(item)
             continue
         batches += 1
-        count += found.record_count
-        first = found.base_offset if first is None else first
-        end = found.next_offset
-        damages += _verify_batch(found, path)
+        count += item.record_count
+        first = item.base_offset if first is None else first
+        end = item.next_offset
+        damages += _verify_batch(item, path)
     return Verdict(batches=batches, records=count, first_offset=first, end_offset=end, damages=tuple(damages))
 
 

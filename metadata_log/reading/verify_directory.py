@@ -55,11 +55,11 @@ def _partition(disk: Disk, directory: str, names: list[str]) -> Iterator[Damage]
         if (gap := gap_before(path, base, end)) is not None:
             yield gap
         end = base
-        for found in read_file(disk, path):
-            if isinstance(found, RecordBatch):
-                end = found.next_offset
-                if not epochs or found.epoch > epochs[-1].epoch:
-                    epochs.append(OffsetAndEpoch(epoch=found.epoch, offset=found.base_offset))
+        for item in read_file(disk, path):
+            if isinstance(item, RecordBatch):
+                end = item.next_offset
+                if not epochs or item.epoch > epochs[-1].epoch:
+                    epochs.append(OffsetAndEpoch(epoch=item.epoch, offset=item.base_offset))
             else:
                 end = None
     if end is not None:

@@ -95,7 +95,7 @@ class RecordBatch(Struct, frozen=True, gc=False):
 
     @property
     def end_position(self) -> int:
-        """The position just behind the batch."""
+        """The position just after the batch."""
         return self.position + self.size_bytes
 
     @property
@@ -265,7 +265,7 @@ def sound_batches(data: bytes, *, at: int = 0, offset: int | None = None, epoch:
     Returns:
         The batches, each with a good CRC.
     """
-    found: list[RecordBatch] = []
+    record_batches: list[RecordBatch] = []
     position, end = 0, len(data)
     while position + HEADER_BYTES <= end:
         base, length, leader, magic, crc, bits, delta, first_ms, last_ms, producer, fence, sequence, count = (
@@ -280,7 +280,7 @@ def sound_batches(data: bytes, *, at: int = 0, offset: int | None = None, epoch:
         if crc32c(whole[CHECKED_AT:]) != crc:
             break
         size = behind - position
-        found.append(
+        record_batches.append(
             RecordBatch(
                 position + at,
                 base,
@@ -300,7 +300,7 @@ def sound_batches(data: bytes, *, at: int = 0, offset: int | None = None, epoch:
             )
         )
         position, offset, epoch = behind, base + delta + 1, leader
-    return found
+    return record_batches
 
 
 def read_header(

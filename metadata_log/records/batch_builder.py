@@ -22,7 +22,7 @@ from metadata_log.records.batch import (
     RecordBatch,
     java_long,
 )
-from metadata_log.records.record import Record, encode_record, varint
+from metadata_log.records.record import ONE_BYTE, SHORT_VARINTS, Record, encode_record, varint
 
 _FRONT: Final = Layout(">qiibI")
 _CHECKED: Final = Layout(">hiqqqhii")
@@ -31,14 +31,13 @@ _CRC_AT: Final = 17
 _CONTROL_KEY: Final = Layout(">hh")
 _NO_PRODUCER: Final = (-1, -1, -1)
 
-_SHORT_DELTAS: Final = 64
-"""How many offset deltas take one byte."""
-_DELTA_COUNT: Final = 8192
-_DELTAS: Final = (
-    *(bytes((2 * delta,)) for delta in range(_SHORT_DELTAS)),
-    *(bytes((2 * delta & 0x7F | 0x80, delta >> 6)) for delta in range(_SHORT_DELTAS, _DELTA_COUNT)),
-)
+_DELTAS: Final = SHORT_VARINTS
 """The encoded offset deltas of one or two bytes."""
+_DELTA_COUNT: Final = len(_DELTAS)
+
+
+_FRAMES: Final = ONE_BYTE
+"""The deltas whose frames are kept together: all of them are as long."""
 
 
 @lru_cache(maxsize=4096)
@@ -92,6 +91,11 @@ def build_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequenc
 def new_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[bytes]) -> RecordBatch:
     """Build the batch that `build_batch` encodes; the result has the header beside the bytes."""
     assert values, "a batch has records"
+    count = len(values)
+    times = (timestamp_ms, timestamp_ms)
+    if _FRAMES <= count <= _DELTA_COUNT and len(set(map(len, values))) == 1:
+        body = _alike(values, count)
+        return _assemble(base_offset, epoch, 0, count - 1, times, _NO_PRODUCER, count, body)
     parts: list[bytes] = []
     append = parts.append
     known_size = -1
@@ -100,7 +104,7 @@ def new_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[
         delta_bytes = _DELTAS[delta] if delta < _DELTA_COUNT else varint(delta)
         size = len(value)
         # The frame is the same for a run of values of one size, as long as the delta keeps its length.
-        if size != known_size or delta == _SHORT_DELTAS or delta >= _DELTA_COUNT:
+        if size != known_size or delta == ONE_BYTE or delta >= _DELTA_COUNT:
             before, behind = _record_frame(size, len(delta_bytes))
             known_size = size
         append(before)
@@ -108,9 +112,27 @@ def new_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequence[
         append(behind)
         append(value)
         append(b"\x00")
-    count = len(values)
-    times = (timestamp_ms, timestamp_ms)
     return _assemble(base_offset, epoch, 0, count - 1, times, _NO_PRODUCER, count, b"".join(parts))
+
+
+def _alike(values: Sequence[bytes], count: int) -> bytes:
+    """The records of values that all have one size: what stands between two values depends on nothing else."""
+    size = len(values[0])
+    frames: list[bytes] = []
+    for block in range(0, count, _FRAMES):
+        frames += _frames(size, block)
+    parts = [b""] * (2 * count)
+    parts[0::2] = frames[:count]
+    parts[1::2] = values
+    # Each frame ends the record before it, and the first one has none.
+    return b"".join(parts)[1:] + b"\x00"
+
+
+@lru_cache(maxsize=512)
+def _frames(value_size: int, block: int) -> list[bytes]:
+    """The end of a data record and all of the next one that stands before the value, for `_FRAMES` deltas."""
+    before, behind = _record_frame(value_size, len(_DELTAS[block]))
+    return [b"\x00" + before + delta + behind for delta in _DELTAS[block : block + _FRAMES]]
 
 
 def build_control_batch(base_offset: int, epoch: int, timestamp_ms: int, records: Sequence[tuple[int, bytes]]) -> bytes:
@@ -139,6 +161,35 @@ def new_control_batch(
     count = len(records)
     times = (timestamp_ms, timestamp_ms)
     return _assemble(base_offset, epoch, CONTROL, count - 1, times, _NO_PRODUCER, count, body)
+
+
+def batch_of(
+    bodies: Sequence[bytes],
+    *,
+    base_offset: int,
+    epoch: int,
+    timestamps: tuple[int, int],
+    compression: Compression = Compression.NONE,
+    transactional: bool = False,
+    producer: tuple[int, int, int] = _NO_PRODUCER,
+) -> RecordBatch:
+    """The batch of records that `encode_record` has encoded, with consecutive offsets.
+
+    Args:
+        bodies: The encoded records, at least one.
+        base_offset: The offset of the first record.
+        epoch: The partition leader epoch.
+        timestamps: The base timestamp, and the largest time of a record, in ms since 1970.
+        compression: The codec of the records.
+        transactional: Whether the batch belongs to a transaction.
+        producer: The producer's id, its epoch, and the sequence number of the first record.
+    """
+    packed = b"".join(bodies)
+    if compression:
+        packed = deflate(compression, packed)
+    attributes = compression | (TRANSACTIONAL if transactional else 0)
+    count = len(bodies)
+    return _assemble(base_offset, epoch, attributes, count - 1, timestamps, producer, count, packed)
 
 
 def write_batch(

@@ -51,10 +51,10 @@ _INT16: Final = struct.Struct(">h")
 
 def _kinds(module: ModuleType) -> dict[int, RecordKind]:
     """The table of a topic, from the declarations of its keys and values."""
-    found = [cls for cls in vars(module).values() if isinstance(cls, type) and hasattr(cls, "__schema__")]
-    values = {schema_of(cls).api_key: cls for cls in found if schema_of(cls).role is Role.COORDINATOR_VALUE}
+    classes = [cls for cls in vars(module).values() if isinstance(cls, type) and hasattr(cls, "__schema__")]
+    values = {schema_of(cls).api_key: cls for cls in classes if schema_of(cls).role is Role.COORDINATOR_VALUE}
     kinds: dict[int, RecordKind] = {}
-    for cls in found:
+    for cls in classes:
         schema = schema_of(cls)
         if schema.role is Role.COORDINATOR_KEY and schema.api_key is not None:
             name, value = schema.name.removesuffix("Key"), values[schema.api_key]

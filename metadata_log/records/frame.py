@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.records import control, metadata
-from metadata_log.serde.codec import decode, encode
-from metadata_log.serde.compiler import READ_FAILURES, ReadFunction, reader
+from metadata_log.serde.codec import compiled_reader, decode, encode
+from metadata_log.serde.compiler import READ_FAILURES, ReadFunction
 from metadata_log.serde.fields import Message, Role, schema_of
 from metadata_log.serde.primitives import Reader, unsigned_varint
 
@@ -124,7 +124,7 @@ FRAMING_BYTES: Final = 3
 
 _ReadParts = tuple[int, int, str, ReadFunction[Message]]
 _frames: Final[dict[bytes, _ReadParts]] = {}
-"""The parsed framing of known records, by its bytes; filled on first use."""
+"""The parsed framing of known records, by its bytes; filled when code is compiled for them."""
 
 
 def read_record(value: bytes, *, where: str | None = None) -> tuple[int, int, str, Message | None]:
@@ -138,10 +138,9 @@ def read_record(value: bytes, *, where: str | None = None) -> tuple[int, int, st
             pass
     framed = decode_record(value, where=where)
     if known is None and framed.record is not None and peek_type(value) == (value[1], value[2]):
-        schema = schema_of(type(framed.record))
-        if framed.version in schema.versions:
-            read = reader(type(framed.record), framed.version, framed.version in schema.flexible)
-            _frames[value[:FRAMING_BYTES]] = framed.type, framed.version, framed.name, read
+        compiled = compiled_reader(type(framed.record), framed.version)
+        if compiled is not None:
+            _frames[value[:FRAMING_BYTES]] = framed.type, framed.version, framed.name, compiled
     return framed.type, framed.version, framed.name, framed.record
 
 

@@ -1,5 +1,5 @@
-"""What reads the records of plain batches in bulk: the offset deltas of the first records in their encoded form, as
-one reads them with `struct`, and short numbers.
+"""Helpers that read the records of plain batches in bulk: the encoded offset deltas of the first records, for use
+with `struct`, and short numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class NotPlain(Exception):
 
 
 def short_number(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned variable-length number of at most three bytes, and the position behind it; raises `NotPlain`."""
+    """An unsigned variable-length number of at most three bytes, and the position after it; raises `NotPlain`."""
     number = 0
     for index in range(3):
         byte = data[position + index]

@@ -41,6 +41,8 @@ class Header(Struct, frozen=True, gc=False):
     value: bytes | None
 
 
+_NULL: Final = b"\x01"
+"""The length of what is missing."""
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
 
 
@@ -64,8 +66,24 @@ class Record(Struct, frozen=True, gc=False):
     headers: tuple[Header, ...] = ()
 
 
+ONE_BYTE: Final = 64
+"""The first number of two bytes."""
+_MOST_KNOWN: Final = 8192
+FIRST_BYTES: Final = bytes(range(0, 128, 2)) + bytes(range(128, 256, 2)) * (_MOST_KNOWN // ONE_BYTE - 1)
+"""The first byte of each of `SHORT_VARINTS`."""
+SECOND_BYTES: Final = b"".join([bytes((high,)) * ONE_BYTE for high in range(_MOST_KNOWN // ONE_BYTE)])
+"""The second one, 0 where there is none."""
+SHORT_VARINTS: Final = (
+    *(bytes((number,)) for number in FIRST_BYTES[:ONE_BYTE]),
+    *map(bytes, zip(FIRST_BYTES[ONE_BYTE:], SECOND_BYTES[ONE_BYTE:], strict=True)),
+)
+"""The encoded numbers of one or two bytes that are not negative: most lengths and offset deltas."""
+
+
 def varint(number: int) -> bytes:
     """Encode a signed number as a zigzag varint."""
+    if 0 <= number < _MOST_KNOWN:
+        return SHORT_VARINTS[number]
     number = number << 1 if number >= 0 else ((-number - 1) << 1) | 1
     out = bytearray()
     while number > 0x7F:
@@ -79,21 +97,15 @@ def encode_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
 ) -> bytes:
     """Encode a record with its length."""
-
-    def nullable(data: bytes | None) -> bytes:
-        return b"\x01" if data is None else varint(len(data)) + data
-
-    body = b"".join(
-        (
-            b"\x00",
-            varint(timestamp_delta),
-            varint(offset_delta),
-            nullable(key),
-            nullable(value),
-            varint(len(headers)),
-            *(nullable(header.key.encode()) + nullable(header.value) for header in headers),
-        )
-    )
+    parts = [b"\x00", varint(timestamp_delta), varint(offset_delta)]
+    parts += (_NULL,) if key is None else (varint(len(key)), key)
+    parts += (_NULL,) if value is None else (varint(len(value)), value)
+    parts.append(varint(len(headers)))
+    for header in headers:
+        name = header.key.encode()
+        parts += (varint(len(name)), name)
+        parts += (_NULL,) if header.value is None else (varint(len(header.value)), header.value)
+    body = b"".join(parts)
     return varint(len(body)) + body
 
 
@@ -115,13 +127,13 @@ def unpacking(batch: RecordBatch, *, where: str | None = None) -> Generator[None
     packed = batch.data[HEADER_BYTES:]
     if not batch.is_compressed:
         return packed
-    found, left = bytearray(), _STEP
+    unpacked, left = bytearray(), _STEP
     most = MAX_CONTROL_BYTES if batch.is_control else MAX_INFLATED_BYTES
     try:
         if has_large_blocks(batch.compression, packed):
             yield from repeat(None, STEPS_OF_A_TURN)
         for piece in inflating(batch.compression, packed, most):
-            found += piece
+            unpacked += piece
             left -= _PIECE + (len(piece) >> _BYTES_SHIFT)
             while left <= 0:
                 left += _STEP
@@ -129,7 +141,7 @@ def unpacking(batch: RecordBatch, *, where: str | None = None) -> Generator[None
     except BadCompression as bad:
         kind = OversizedBatch if isinstance(bad, TooMuch) else CorruptBatch
         raise kind(f"the batch's {batch.codec} data is damaged: {bad}", where=where, position=batch.position) from bad
-    return found
+    return unpacked
 
 
 def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
@@ -138,7 +150,7 @@ def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
 
 
 def varint_at(data: bytes | bytearray, position: int, most: int = _INT_BYTES) -> tuple[int, int]:
-    """The zigzag varint of at most `most` bytes at a position, and the position behind it.
+    """The zigzag varint of at most `most` bytes at a position, and the position after it.
 
     Bits above those of Java's `int` in five bytes, or of a `long` in ten, are lost, as in Java.
     """
@@ -161,7 +173,7 @@ def varint_at(data: bytes | bytearray, position: int, most: int = _INT_BYTES) ->
 
 
 def _bytes_at(data: bytes, position: int) -> tuple[bytes | None, int]:
-    """Nullable bytes behind their length, and the position behind them."""
+    """Nullable bytes after their length, and the position after them."""
     size, position = varint_at(data, position)
     if size < 0:
         return None, position
@@ -177,7 +189,7 @@ def check_headers(count: int) -> None:
 
 
 def _headers_at(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
-    """The headers of a record, and the position behind them."""
+    """The headers of a record, and the position after them."""
     count, position = varint_at(data, position)
     check_headers(count)
     headers = []

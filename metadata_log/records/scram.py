@@ -72,15 +72,15 @@ def parse_credential(text: str, rng: Random) -> UserScramCredentialRecord:
 
 
 def _parts(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     position = 0
     while position < len(text):
         match = _PART.match(text, position)
-        if match is None or match[1] in found:
+        if match is None or match[1] in values:
             raise _bad("a credential is a list of NAME=VALUE, each once")
-        found[match[1]] = match[2] if match[2] is not None else match[3]
+        values[match[1]] = match[2] if match[2] is not None else match[3]
         position = match.end()
-    return found
+    return values
 
 
 def _iterations(text: str) -> int:

@@ -12,11 +12,14 @@ from typing import Final
 
 from msgspec import Struct
 
+from metadata_log.errors import OversizedRecord
 from metadata_log.records.batch import LONG, RecordBatch, java_long
 from metadata_log.records.record import LONG_BYTES, check_headers, raise_damaged, varint, varint_at
 
 MOST_RECORDS: Final = 1 << 20
 """The most records that a broker takes in a compressed batch, and the most headers of all records of a batch."""
+MOST_RECORD_BYTES: Final = 2147483639
+"""The most bytes that a record may have in Kafka, and the default of `max.decompressed.message.bytes`."""
 NO_TIME: Final = -1
 
 _RECORDS_PER_STEP: Final = 512
@@ -26,7 +29,7 @@ _BYTES_PER_STEP: Final = 1 << 20
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What the records of a client need. Times are ms since 1970."""
+    """The rules that the records of a client must meet. Times are ms since 1970."""
 
     has_keys: bool = False
     """Whether each record needs a key."""
@@ -46,7 +49,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Walked(Struct, frozen=True):
-    """What a walk has found.
+    """The findings of a walk.
 
     Args:
         newest: The largest time of a record, in ms since 1970; -1 at least, as in Kafka.
@@ -63,7 +66,7 @@ def walking(
     batch: RecordBatch, data: bytes | bytearray, wanted: Wanted, *, where: str | None = None
 ) -> Generator[None, None, Walked]:
     """Check the records of a batch without an object for each, in steps of less than a millisecond; one record with
-    very many headers is one longer step, with empty ones behind it.
+    very many headers is one longer step, with empty ones after it.
 
     Args:
         batch: The batch.
@@ -96,7 +99,7 @@ def walking(
                 if byte & 1:
                     raise ValueError("a record has a negative size")
                 end = position + (byte >> 1)
-                byte = data[position + 1]  # behind the attributes
+                byte = data[position + 1]  # after the attributes
                 if byte < 0x80:
                     delta_ms, position = (byte >> 1) ^ -(byte & 1), position + 2
                 else:
@@ -173,13 +176,13 @@ def largest_record(count: int, data: bytes | bytearray) -> Generator[None, None,
 
 
 def _skip(data: bytes | bytearray, position: int) -> int:
-    """The position behind nullable bytes."""
+    """The position after nullable bytes."""
     size, position = varint_at(data, position)
     return position + max(0, size)
 
 
 def _behind_headers(data: bytes | bytearray, position: int) -> tuple[int, int]:
-    """The number of headers of a record, and the position behind them."""
+    """The number of headers of a record, and the position after them."""
     count, position = varint_at(data, position)
     check_headers(count)
     for _ in range(count):
@@ -199,8 +202,8 @@ class Frame(Struct, frozen=True, gc=False):
         offset: The offset in the log.
         timestamp: The time in ms since 1970. Under log append time, this is the batch's time.
         timestamp_delta: The stored distance in ms from the base timestamp of the batch.
-        content: The position of the key, behind the offset.
-        end: The position behind the record.
+        content: The position of the key, after the offset.
+        end: The position after the record.
     """
 
     offset: int
@@ -210,12 +213,19 @@ class Frame(Struct, frozen=True, gc=False):
     end: int
 
 
-def frames(batch: RecordBatch, data: bytes | bytearray, *, where: str | None = None) -> Iterator[Frame | None]:
-    """Where the records of a batch are; nothing behind their offsets is looked at.
+def frames(
+    batch: RecordBatch,
+    data: bytes | bytearray,
+    *,
+    most_bytes: int = MOST_RECORD_BYTES,
+    where: str | None = None,
+) -> Iterator[Frame | None]:
+    """Where the records of a batch are; nothing after their offsets is looked at.
 
     Args:
         batch: The batch.
         data: Its records, as `unpacking` makes them.
+        most_bytes: The most bytes that a record of a compressed batch may have; others are not measured.
         where: The file, for errors.
 
     Returns:
@@ -223,7 +233,9 @@ def frames(batch: RecordBatch, data: bytes | bytearray, *, where: str | None = N
 
     Raises:
         CorruptBatch: The records do not fill the batch exactly.
+        OversizedRecord: The record has more bytes; those before it were given.
     """
+    most = most_bytes if batch.is_compressed else MOST_RECORD_BYTES
     fixed_time = batch.max_timestamp if batch.is_log_append_time else None
     base_offset, base_time = batch.base_offset, batch.base_timestamp
     position = start = 0
@@ -235,6 +247,8 @@ def frames(batch: RecordBatch, data: bytes | bytearray, *, where: str | None = N
             start = position
             size, position = varint_at(data, position)
             end = position + size
+            if size > most:
+                raise OversizedRecord(oversized_text(size, most), where=where, position=batch.position)
             if size < 0 or end > total:
                 raise IndexError
             delta_ms, position = varint_at(data, position + 1, LONG_BYTES)
@@ -247,6 +261,11 @@ def frames(batch: RecordBatch, data: bytes | bytearray, *, where: str | None = N
             raise ValueError(f"{total - position} bytes follow the last record")
     except (IndexError, ValueError) as bad:
         raise_damaged(batch, bad, start, where)
+
+
+def oversized_text(size: int, most: int) -> str:
+    """Describe a record that has more bytes than its topic allows."""
+    return f"a record has {size} bytes without its compression; max.decompressed.message.bytes allows {most}"
 
 
 def key_of(data: bytes | bytearray, frame: Frame) -> tuple[bytes | None, bool]:

@@ -90,17 +90,17 @@ def _at_end(report: ReportData) -> dict[str, tuple[int, str]]:
         for outage in outages:
             if outage.end is None:
                 open_now[outage.cluster][kind] += 1
-    found = {}
+    states = {}
     for name, kinds in open_now.items():
         leaderless, below = kinds["leaderless"], kinds["below-min-isr"]
         if leaderless:
-            found[name] = (2, f"no leader: {leaderless:,}")
+            states[name] = (2, f"no leader: {leaderless:,}")
         elif below:
-            found[name] = (1, f"below min ISR: {below:,}")
+            states[name] = (1, f"below min ISR: {below:,}")
         else:
             unknown = _total(report, name, "unknown ranges")
-            found[name] = (0, "history incomplete" if unknown else _SOUND)
-    return found
+            states[name] = (0, "history incomplete" if unknown else _SOUND)
+    return states
 
 
 def _environments(report: ReportData, names: Sequence[str], incidents: Counter[str]) -> Table:

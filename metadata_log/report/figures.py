@@ -171,13 +171,13 @@ def _cut(report: ReportData, spans: Sequence[Span], limit: int) -> list[Span]:
             if piece not in worst or worst[piece].severity < span.what.severity:
                 worst[piece] = span.what
     edge = [first + (last - first) * at // limit for at in range(limit + 1)]
-    found = []
+    parts = []
     for look, pieces in groupby(sorted(worst), key=lambda piece: worst[piece]):
         places = list(pieces)
         for _, run in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
             held = [piece for _, piece in run]
-            found.append(Span(edge[held[0]], edge[held[-1] + 1], look))
-    return found
+            parts.append(Span(edge[held[0]], edge[held[-1] + 1], look))
+    return parts
 
 
 def _timeline(report: ReportData, lanes: Sequence[tuple[str, Sequence[Span]]], caption: str = "") -> Lanes | None:

@@ -46,12 +46,12 @@ def _outages(report: ReportData, incidents: Sequence[Incident]) -> list[str]:
     worst, several = incidents[0], len(report.clusters) > 1
     leaderless = worst.leaderless
     if leaderless:
-        found = _sentence(leaderless, "had no leader", [each.leaderless for each in leaderless])
+        sentence = _sentence(leaderless, "had no leader", [each.leaderless for each in leaderless])
     else:
         seconds = [each.below_min_isr for each in worst.intervals]
-        found = _sentence(worst.intervals, "refused writes with acks=all", seconds)
+        sentence = _sentence(worst.intervals, "refused writes with acks=all", seconds)
     where = f" in cluster {worst.cluster}" if several else ""
-    sentences = [f"{found}{where} after {worst.after} ({time_text(worst.begin)} UTC)."]
+    sentences = [f"{sentence}{where} after {worst.after} ({time_text(worst.begin)} UTC)."]
     below = [each for each in worst.intervals if each.below_min_isr > 0]
     if leaderless and len(_names(below)) > len(_names(leaderless)):
         more = _sentence(below, "refused writes with acks=all", [each.below_min_isr for each in below])

@@ -92,18 +92,18 @@ def intervals_of(report: ReportData) -> list[Interval]:
     """The unavailable intervals of every partition, in order of time; overlapping kinds are one interval."""
     pieces = [(kind, outage) for kind, outages in report.outages.items() for outage in outages]
     pieces.sort(key=lambda piece: (piece[1].cluster, piece[1].topic, piece[1].partition, piece[1].begin, piece[0]))
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     for _, group in groupby(pieces, key=lambda piece: piece[1][:3]):
         joined: list[tuple[str, Outage]] = []
         until = 0
         for kind, outage in group:
             if joined and outage.begin > until:
-                found.append(_interval(report, joined))
+                intervals.append(_interval(report, joined))
                 joined = []
             until = max(until, _end(report, outage)) if joined else _end(report, outage)
             joined.append((kind, outage))
-        found.append(_interval(report, joined))
-    return sorted(found, key=lambda each: (each.begin, each.cluster, each.topic, each.partition))
+        intervals.append(_interval(report, joined))
+    return sorted(intervals, key=lambda each: (each.begin, each.cluster, each.topic, each.partition))
 
 
 def _end(report: ReportData, outage: Outage) -> int:
@@ -143,12 +143,12 @@ def incidents_of(report: ReportData, intervals: Iterable[Interval]) -> list[Inci
     Returns:
         The incidents; the one with the most partition seconds without a leader, then below min.insync.replicas, first.
     """
-    found: list[Incident] = []
+    incidents: list[Incident] = []
     by_cluster = sorted(intervals, key=lambda each: (each.cluster, each.begin))
     for cluster, group in groupby(by_cluster, key=lambda each: each.cluster):
         fencings = [each for each in report.fencings if each.cluster == cluster]
-        found += [_incident(joined, fencings) for joined in _together(list(group))]
-    return sorted(found, key=lambda each: (*(-lost for lost in each.seconds_lost), each.begin, each.cluster))
+        incidents += [_incident(joined, fencings) for joined in _together(list(group))]
+    return sorted(incidents, key=lambda each: (*(-lost for lost in each.seconds_lost), each.begin, each.cluster))
 
 
 def _together(intervals: Sequence[Interval]) -> Iterator[list[Interval]]:
@@ -159,7 +159,7 @@ def _together(intervals: Sequence[Interval]) -> Iterator[list[Interval]]:
             events.append((piece.begin, 0, at, number))
             if piece.end is not None:
                 events.append((piece.end, 1, at, number))
-    groups, found = Groups(), []
+    groups, finished = Groups(), []
     for time, ends, at, number in sorted(events):
         when = When(at, time, 0)
         if ends:
@@ -168,8 +168,8 @@ def _together(intervals: Sequence[Interval]) -> Iterator[list[Interval]]:
         piece = intervals[at].pieces[number]
         # The offset of the beginning names the interval here.
         outage = GroupedOutage(piece.topic, piece.partition, "", when, (piece.cause, None, None, None, ""))
-        found += groups.begin((at, number), outage)
-    for group in [*found, *groups.take_all()]:
+        finished += groups.begin((at, number), outage)
+    for group in [*finished, *groups.take_all()]:
         yield [intervals[at] for at in sorted({one.since.offset for one in group.outages})]
 
 
@@ -189,7 +189,7 @@ def _incident(intervals: list[Interval], fencings: Sequence[Fencing]) -> Inciden
 
 
 def _causes(intervals: Sequence[Interval], fencings: Sequence[Fencing]) -> str:
-    """What happened at the beginning of the worst intervals, as the end of a sentence."""
+    """Name the causes of the worst intervals, as the end of a sentence."""
     brokers: dict[int, str] = {}
     others: Counter[str] = Counter()
     for each in intervals:

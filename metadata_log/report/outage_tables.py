@@ -56,7 +56,7 @@ def _interval_anchor(interval: Interval) -> str:
 
 def _rows_on_page(report: ReportData) -> set[str]:
     """The rows of other tables to which an incident may lead."""
-    found = set()
+    anchors = set()
     for name, kind, columns in (
         ("fencing", "fencing", ("cluster", "broker", "valid_from")),
         ("moves", "move", ("cluster", "offset")),
@@ -64,8 +64,8 @@ def _rows_on_page(report: ReportData) -> set[str]:
         kept = report.tables.get(name)
         if kept is not None:
             places = [kept.columns.index(column) for column in columns]
-            found |= {anchor(kind, *(row[place] for place in places)) for row in kept.rows()}
-    return found
+            anchors |= {anchor(kind, *(row[place] for place in places)) for row in kept.rows()}
+    return anchors
 
 
 def _incident_table(

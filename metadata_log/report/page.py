@@ -71,10 +71,10 @@ def make_section(
         The section.
     """
     plots = [each for each in drawn if each is not None]
-    found = [each for each in tables if each is not None]
-    if not plots and not found:
+    present = [each for each in tables if each is not None]
+    if not plots and not present:
         return Section(id, title, "", none=none)
-    return Section(id, title, lead, plots, found)
+    return Section(id, title, lead, plots, present)
 
 
 def _seen(value: object) -> object:

@@ -33,7 +33,7 @@ class Cell(NamedTuple):
         kind: The CSS classes, which decide where the text may wrap.
         sort: The number by which a reader sorts the rows; None for the text itself.
         title: What the cell says when a pointer rests on it.
-        links: Texts behind `text`; with `folds` they open below `text`.
+        links: Texts after `text`; with `folds` they open below `text`.
         folds: Whether the links are folded away.
         anchor: The name of the row for links, in the first cell of the row.
     """

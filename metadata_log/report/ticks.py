@@ -43,16 +43,16 @@ def ticks_of(begin: int, end: int) -> tuple[Tick, ...]:
     step = next((step for step in _STEPS if (end - begin) // step < _MOST), _STEPS[-1])
     while (end - begin) // step >= _MOST:  # A record may claim any time.
         step *= 2
-    found, day = [], ""
+    ticks, day = [], ""
     for at in range(-(-begin // step) * step, end + 1, step):
         x = round(100 * (at - begin) / (end - begin), 2)
         if not 2 <= x <= 96:  # A label at an edge would leave the plot.
             continue
         when = moment_at(at)
         date = when_text(at) if when is None else f"{when.date()}"
-        found.append(Tick(x, "" if when is None else _time(when, step), "" if date == day else date))
+        ticks.append(Tick(x, "" if when is None else _time(when, step), "" if date == day else date))
         day = date
-    return tuple(found)
+    return tuple(ticks)
 
 
 def _time(when: datetime, step: int) -> str:

@@ -32,7 +32,7 @@ def values_in(cls: type[Message], version: int) -> int:
 
 
 class BoundedReaderMaker(ReaderMaker):
-    """Compiles a generator function: (data, position, budget) -> steps that end with (message, position behind)."""
+    """Compiles a generator function: (data, position, budget) -> steps that end with (message, position after it)."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         super().__init__(version, flexible)

@@ -9,8 +9,8 @@ from typing import Any, Final, NoReturn, TypeVar
 from metadata_log.errors import DecodeError, EncodeError, LimitExceeded, UnsupportedVersion
 from metadata_log.serde import compiler, primitives
 from metadata_log.serde.compiler import READ_FAILURES, WRITE_FAILURES, ReadFunction, WriteFunction
-from metadata_log.serde.fields import Message, MessageType, Schema, schema_of
-from metadata_log.serde.reading import OverBudget
+from metadata_log.serde.fields import Kind, Message, MessageType, Schema, schema_of
+from metadata_log.serde.reading import Malformed, OverBudget
 from metadata_log.serde.shape import ShapeReader, ShapeWriter
 
 REPEATED: Final = frozenset({"FetchRequest", "FetchResponse"})
@@ -21,15 +21,75 @@ UNCOUNTED_BYTES: Final = 16 * 1024
 """The size up to which a peer's body is read without counting: such a body costs at most ten milliseconds."""
 EXPLAINED_VALUES: Final = 2000
 """The most values of a peer's message that the slow, explaining reader reads."""
+INTERPRETED_USES: Final = 4
+"""So often a small message of a kind is read and written by `primitives`, before code for it is compiled: this takes as
+long as twenty small messages, and most kinds of a start come a few times."""
+INTERPRETED_BYTES: Final = 1024
+"""The most bytes of such a message that is read."""
+INTERPRETED_PARTS: Final = 256
+"""The most parts of such a message that is written."""
 Result = TypeVar("Result")
 
+_read: Final[dict[tuple[type[Message], int], int]] = {}
+_written: Final[dict[tuple[type[Message], int], int]] = {}
+"""How often each kind was read or written without compiled code."""
 _readers: Final[dict[type[Message], dict[int, ReadFunction[Any]]]] = {}
 _writers: Final[dict[type[Message], dict[int, WriteFunction[Any]]]] = {}
-"""Functions by class and version, compiled on first use."""
+"""Functions by class and version, compiled when a kind has come a few times."""
 
 
-def _compile_reader(cls: type[MessageType], version: int, where: str | None) -> ReadFunction[MessageType]:
+def compiled_reader(cls: type[MessageType], version: int) -> ReadFunction[MessageType] | None:
+    """The compiled function by which `decode` reads; None if the kind has not come often enough."""
+    return _readers.get(cls, {}).get(version)
+
+
+class _TooLong(Exception):
+    """A message with more parts than are written without compiled code."""
+
+
+class _BriefWriter(primitives.Writer):
+    """Gives up a message with many parts."""
+
+    def length(self, size: int, *, compact: bool, wide: bool) -> None:
+        if len(self.parts) > INTERPRETED_PARTS:
+            raise _TooLong
+        super().length(size, compact=compact, wide=wide)
+
+    def fixed(self, kind: Kind, value: object) -> None:
+        if len(self.parts) > INTERPRETED_PARTS:
+            raise _TooLong
+        super().fixed(kind, value)
+
+
+def _is_rare(uses: dict[tuple[type[Message], int], int], schema: Schema, cls: type[Message], version: int) -> bool:
+    """Whether this use of a kind comes too early to compile code for it; counts the use."""
+    if schema.name in REPEATED:
+        return False
+    found = uses.get((cls, version), 0)
+    uses[cls, version] = found + 1
+    return found < INTERPRETED_USES
+
+
+def _reader(cls: type[MessageType], version: int, size: int, where: str | None) -> ReadFunction[MessageType]:
+    """What reads a message of this size, of a kind for which nothing is compiled."""
     schema = _schema_with(cls, version, where)
+    if size > INTERPRETED_BYTES or not _is_rare(_read, schema, cls, version):
+        return _compile_reader(schema, cls, version)
+
+    def interpreted(data: bytes, position: int) -> MessageType:
+        reader = primitives.Reader(data, position)
+        try:
+            message = primitives.read_struct(reader, cls, version, flexible=version in schema.flexible)
+        except DecodeError:
+            raise Malformed from None
+        if reader.remaining:
+            raise Malformed
+        return message
+
+    return interpreted
+
+
+def _compile_reader(schema: Schema, cls: type[MessageType], version: int) -> ReadFunction[MessageType]:
     read = compiler.reader(cls, version, version in schema.flexible)
     versions = _readers.setdefault(cls, {})
     if schema.name in REPEATED:
@@ -46,10 +106,28 @@ def _schema_with(cls: type[Message], version: int, where: str | None) -> Schema:
     return schema
 
 
-def _compile_writer(cls: type[Message], version: int) -> WriteFunction[Any]:
+def _writer(cls: type[Message], version: int) -> WriteFunction[Any]:
+    """What writes a message of a kind for which nothing is compiled."""
     schema = schema_of(cls)
     if version not in schema.versions:
         raise EncodeError(f"{schema.name} has no version {version}; versions {schema.versions} are known")
+    if not _is_rare(_written, schema, cls, version):
+        return _compile_writer(schema, cls, version)
+
+    def interpreted(message: Message, head: bytes) -> bytes:
+        writer = _BriefWriter()
+        try:
+            primitives.write_struct(writer, message, version, flexible=version in schema.flexible)
+        except _TooLong:
+            return _compile_writer(schema, cls, version)(message, head)
+        except EncodeError:
+            raise Malformed from None
+        return b"".join((head, *writer.parts))
+
+    return interpreted
+
+
+def _compile_writer(schema: Schema, cls: type[Message], version: int) -> WriteFunction[Any]:
     write = compiler.writer(cls, version, version in schema.flexible)
     versions = _writers.setdefault(cls, {})
     if schema.name in REPEATED:
@@ -76,7 +154,7 @@ def decode(
     try:
         read = _readers[cls][version]
     except KeyError:
-        read = _compile_reader(cls, version, where)
+        read = _reader(cls, version, len(data) - position, where)
     try:
         return read(data, position)
     except READ_FAILURES:
@@ -93,7 +171,7 @@ def decode_from(
     position: int = 0,
     where: str | None = None,
 ) -> tuple[MessageType, int]:
-    """Decode one message that begins at `position`; returns it and the position behind. Raises as `decode` does."""
+    """Decode one message that begins at `position`; returns it and the position after it. Raises as `decode` does."""
     if type(data) is not bytes:
         data = bytes(data)
     read = compiler.reader_from(cls, version, version in _schema_with(cls, version, where).flexible)
@@ -106,10 +184,10 @@ def decode_from(
 def decode_in_steps(
     cls: type[MessageType], version: int, data: bytes, position: int, budget: int, where: str | None = None
 ) -> Generator[None, None, tuple[MessageType, int]]:
-    """Decode a peer's message in steps of a few milliseconds, which end with the message and the position behind it.
+    """Decode a peer's message in steps of a few milliseconds, which end with the message and the position after it.
 
     `budget` is the most values of the message (see `bounded`). Raises `LimitExceeded` before memory is spent on more
-    values, `UnsupportedVersion` and `DecodeError` as `decode` does. For damage behind the first thousands of values the
+    values, `UnsupportedVersion` and `DecodeError` as `decode` does. For damage after the first thousands of values the
     error does not name its position.
     """
     read = compiler.bounded_reader(cls, version, version in _schema_with(cls, version, where).flexible)
@@ -133,14 +211,14 @@ def decode_within(
 ) -> MessageType:
     """Decode a peer's message at once; raises as `decode_in_steps`.
 
-    A body of at most `UNCOUNTED_BYTES` is decoded as by `decode`, without counting. Bytes behind the message are an
+    A body of at most `UNCOUNTED_BYTES` is decoded as by `decode`, without counting. Bytes after the message are an
     error, or ignored without `whole`.
     """
     if len(data) - position <= UNCOUNTED_BYTES:
         try:
             read: ReadFunction[MessageType] = _readers[cls][version]
         except KeyError:
-            read = _compile_reader(cls, version, where)
+            read = _reader(cls, version, len(data) - position, where)
         try:
             return read(data, position)
         except READ_FAILURES:
@@ -154,7 +232,7 @@ def decode_within(
 def decode_from_within(
     cls: type[MessageType], version: int, data: bytes, position: int, budget: int, where: str | None = None
 ) -> tuple[MessageType, int]:
-    """As `decode_within`, for one message that begins at `position`; returns it and the position behind."""
+    """As `decode_within`, for one message that begins at `position`; returns it and the position after it."""
     if len(data) - position <= UNCOUNTED_BYTES:
         read = compiler.reader_from(cls, version, version in _schema_with(cls, version, where).flexible)
         try:
@@ -177,17 +255,17 @@ def finished(steps: Generator[object, None, Result]) -> Result:
 def _explanation(cls: type[Message], version: int, data: bytes, position: int, where: str | None) -> DecodeError:
     """The error in a peer's bytes, if the error is among the first values."""
     reader = primitives.Reader(data, position, budget=EXPLAINED_VALUES)
-    found: DecodeError
+    error: DecodeError
     try:
         primitives.read_struct(reader, cls, version, flexible=version in schema_of(cls).flexible)
     except LimitExceeded as stopped:
-        found = DecodeError("the message does not follow its schema, behind this position", position=stopped.position)
+        error = DecodeError("the message does not follow its schema, behind this position", position=stopped.position)
     except DecodeError as wrong:
-        found = wrong
+        error = wrong
     else:
         raise AssertionError(f"{cls.__name__} version {version}: compiled code refuses {data[position:]!r}")
-    what = f"{cls.__name__} version {version}: {found.what}"
-    return DecodeError(what, where=where, position=found.position, field=found.field)
+    what = f"{cls.__name__} version {version}: {error.what}"
+    return DecodeError(what, where=where, position=error.position, field=error.field)
 
 
 def _trailing(cls: type[Message], version: int, size: int, end: int, where: str | None) -> DecodeError:
@@ -208,7 +286,7 @@ def _read_slowly(
 
 
 def encode(message: Message, version: int, head: bytes = b"") -> bytes:
-    """Encode `message` in `version`, behind `head` if given.
+    """Encode `message` in `version`, after `head` if given.
 
     A message of `REPEATED` with the shape of earlier ones takes a sixth of the time. Raises `EncodeError` if the class
     has no such version, a field that is not ignorable is set but not in that version, a value is out of range, or null
@@ -217,7 +295,7 @@ def encode(message: Message, version: int, head: bytes = b"") -> bytes:
     try:
         return _writers[type(message)][version](message, head)
     except KeyError:
-        write = _compile_writer(type(message), version)
+        write = _writer(type(message), version)
     except WRITE_FAILURES as cause:
         _explain_write(message, version, cause)
     try:

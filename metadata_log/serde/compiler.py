@@ -47,7 +47,7 @@ def reader(cls: type[MessageType], version: int, flexible: bool) -> ReadFunction
 
 @cache
 def reader_from(cls: type[MessageType], version: int, flexible: bool) -> ReadFromFunction[MessageType]:
-    """The same for a message with bytes behind it: (data, position) -> (message, position behind)."""
+    """The same for a message with bytes after it: (data, position) -> (message, position after it)."""
     made, value = _reading(cls, ReaderMaker(version, flexible))
     made.source.emit(f"return {value}, p")
     return made.source.compile("read_from(data, p)", f"read {cls.__name__} version {version}, something behind it")

@@ -5,8 +5,8 @@
 FACTS are Kafka's message schemas (`VoteRequest.json`, …, with or without comments) and the tables `apis.json`,
 `errors.json`, `metadata_versions.json`, `features.json`, `record_types.json`, `control_record_types.json`,
 `settings.json` and `metrics.json`: files, folders, jars, or all of them packed into one `.json.gz`, as
-`tests/interop/release_facts.py` makes it from the jars of a release. The tool rewrites every generated file; read the
-diff.
+`tests/support/interop/release_facts.py` makes it from the jars of a release. The tool rewrites every generated file;
+read the diff.
 
 For a new release of Kafka: `--since tests/data/schemas.json.gz` lists everything that differs, by the place where it
 belongs, and `--diff` shows the changes of the declarations and writes nothing. Then run without `--diff`, and with
@@ -122,6 +122,12 @@ def modules(facts: Facts) -> Iterable[Module]:
             "tuple",
         )
     yield Module(
+        "metadata_log/records/aborted_txn.py",
+        "An entry of a `.txnindex` file, after its version (Kafka: `TransactionIndex`).",
+        ("AbortedTxn",),
+        "tuple",
+    )
+    yield Module(
         "transport/protocol/messages/header.py",
         "Request and response headers (KIP-482).",
         ("RequestHeader", "ResponseHeader"),
@@ -230,9 +236,9 @@ class _Structures:
         nullable = Versions.parse(field.get("nullableVersions", "none")).intersect(versions)
         if nullable:
             text += " | None"
-        if found := markers(field, versions, nullable, within):
-            used |= {"Annotated", *(marker.partition("(")[0] for marker in found)}
-            text = f"Annotated[{', '.join([text, *found])}]"
+        if marks := markers(field, versions, nullable, within):
+            used |= {"Annotated", *(marker.partition("(")[0] for marker in marks)}
+            text = f"Annotated[{', '.join([text, *marks])}]"
         return text, used
 
     def default(self, field: Fact, element: str, versions: Versions) -> str:
@@ -262,26 +268,26 @@ class _Structures:
 
 def markers(field: Fact, versions: Versions, nullable: Versions, within: Versions) -> list[str]:
     """The markers of a field that does not exist wherever its structure does, or that may be null."""
-    found: list[str] = []
+    marks: list[str] = []
     if versions.lowest > within.lowest:
-        found.append(f"since({versions.lowest})")
+        marks.append(f"since({versions.lowest})")
     if versions.highest < within.highest:
-        found.append(f"until({versions.highest})")
+        marks.append(f"until({versions.highest})")
     if nullable:
         assert nullable.highest == versions.highest, field
         if nullable.lowest > versions.lowest:
-            found.append(f"nullable({nullable.lowest})")
+            marks.append(f"nullable({nullable.lowest})")
     if "tag" in field:
         assert Versions.parse(field["taggedVersions"]).intersect(versions) == versions, field
-        found.append(f"tagged({field['tag']})")
+        marks.append(f"tagged({field['tag']})")
     if field.get("ignorable"):
-        found.append("ignorable")
+        marks.append("ignorable")
     if field.get("flexibleVersions") == "none":
-        found.append("never_compact")
+        marks.append("never_compact")
     json_name = field["name"][0].lower() + field["name"][1:]
     if camel_case(snake_case(field["name"])) != json_name:
-        found.append(f'named("{json_name}")')
-    return found
+        marks.append(f'named("{json_name}")')
+    return marks
 
 
 def declarations(module: Module, facts: Facts) -> str:

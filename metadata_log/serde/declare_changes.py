@@ -17,7 +17,7 @@ _FIRST: Final = (
 )
 """The attributes that stand first in a line; all others follow by name."""
 _PARTS: Final = frozenset(("name", "fields", "commonStructs"))
-"""What has lines of its own."""
+"""The entries of a schema that have lines of their own."""
 
 
 class Table(Struct, frozen=True):
@@ -63,7 +63,8 @@ TABLES: Final = {
     "settings.json": Table(
         "setting",
         "Settings",
-        "`tests/interop/settings_table.py` writes the table; each key is in a list of `kraft/config/kafka_keys.py`.",
+        "`tests/support/interop/settings_table.py` writes the table; each key is in a list of"
+        " `kraft/config/kafka_keys.py`.",
     ),
     "metrics.json": Table(
         "metric", "Metrics", "`kraft/metrics/kafka.py`, or the list of absent ones in `docs/reference/metrics.md`."
@@ -111,8 +112,8 @@ def _messages(old: Facts, new: Facts) -> Iterator[str]:
             continue
         name = file.removesuffix(".json")
         if before is None or after is None:
-            found: Fact = after or before or {}
-            yield f"{name}: {'new' if after else 'gone'}: {_words(found, _attributes(found))}"
+            fact: Fact = after or before or {}
+            yield f"{name}: {'new' if after else 'gone'}: {_words(fact, _attributes(fact))}"
             yield from _fields(name, [], _fields_of(after or {}))
             continue
         yield from _differences(name, before, after, _attributes(before, after))
@@ -120,7 +121,7 @@ def _messages(old: Facts, new: Facts) -> Iterator[str]:
 
 
 def _attributes(*facts: Fact) -> tuple[str, ...]:
-    """What is said of messages or fields, whatever a release may say: nothing is left out for not being known."""
+    """The attributes of messages or fields, well-known ones first; unknown ones are kept too."""
     names = {name for fact in facts for name in fact} - _PARTS
     return (*(name for name in _FIRST if name in names), *sorted(names - set(_FIRST)))
 
@@ -199,7 +200,7 @@ def _word(value: object) -> str:
         case None:
             return "none"
         case dict():
-            return ", ".join(f"{key} {_word(found)}" for key, found in value.items() if found != {})
+            return ", ".join(f"{key} {_word(fact)}" for key, fact in value.items() if fact != {})
         case list():
             return " ".join(map(_word, value))
         case _:

@@ -6,15 +6,17 @@ field is not "in every version, never null", the versions: `since`, `until`, `ta
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from collections.abc import Callable
 from enum import Enum
 from functools import cache
-from typing import Annotated, ClassVar, Final, TypeVar, Union
+from typing import Annotated, Any, ClassVar, Final, TypeVar, Union
 
 from msgspec import Struct
 
+from metadata_log.serde.source import evaluated
 from metadata_log.types import Uuid
 
 
@@ -278,10 +280,22 @@ class Field(Struct, frozen=True):
 @cache
 def layout_of(cls: type[Message]) -> tuple[Field, ...]:
     """The fields of a declaration in wire order; raises `TypeError` for an invalid declaration."""
-    hints = typing.get_type_hints(cls, include_extras=True)
+    hints = _hints_of(cls)
     blank = cls()
     names = [name for name in cls.__struct_fields__ if name != "unknown_tagged"]
     return tuple(_read_field(f"{cls.__name__}.{name}", name, hints[name], getattr(blank, name)) for name in names)
+
+
+def _hints_of(cls: type[Message]) -> dict[str, Any]:
+    """The annotations of a declaration, evaluated all at once; Python's own function takes them one by one."""
+    texts = cls.__annotations__
+    module = sys.modules.get(cls.__module__)
+    if module is not None and cls.__base__ is Message and all(type(text) is str for text in texts.values()):
+        try:
+            return dict(zip(texts, evaluated(texts.values(), vars(module)), strict=True))
+        except NameError:
+            pass  # a declaration inside a function
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def _read_field(place: str, name: str, hint: object, default: object) -> Field:

@@ -124,10 +124,10 @@ def _value_from(kind: FieldType, version: int, value: Json, path: str) -> object
         case ((Kind.BYTES | Kind.RECORDS), str()):
             return _bytes_from(value, path)
         case ArrayOf(), list():
-            found = [
+            values = [
                 _value_from(kind.element, version, element, f"{path}[{index}]") for index, element in enumerate(value)
             ]
-            return tuple(found) if kind.as_tuple else found
+            return tuple(values) if kind.as_tuple else values
         case type(), _:
             return _message_from(kind, version, value, path)
         case _:

@@ -361,7 +361,7 @@ def _write_array(writer: Writer, array: ArrayOf, value: object, version: int, fl
 
 
 def tagged_part(message: Message, version: int) -> bytes:
-    """The bytes behind the plain fields of a structure in a flexible version."""
+    """The bytes after the plain fields of a structure in a flexible version."""
     return _tagged(message, version, "")
 
 

@@ -33,7 +33,7 @@ known_uuid: Final[Callable[[bytes], Uuid]] = lru_cache(maxsize=4096)(partial(byt
 
 
 def long_varint(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned varint of 32 bits and the position behind it."""
+    """An unsigned varint of 32 bits and the position after it."""
     value = 0
     for index in range(5):
         byte = data[position + index]
@@ -44,13 +44,13 @@ def long_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def long_length(data: bytes, position: int) -> tuple[int, int]:
-    """A compact length plus one, and the position behind: values above 2^31 are null, as Java's int wraps."""
+    """A compact length plus one, and the position after it: values above 2^31 are null, as Java's int wraps."""
     value, position = long_varint(data, position)
     return (value if value <= 0x80000000 else 0), position
 
 
 def long_count(data: bytes, position: int) -> tuple[int, int]:
-    """A number of tagged fields, and the position behind."""
+    """A number of tagged fields, and the position after it."""
     value, position = long_varint(data, position)
     if value > MAX_TAGGED_FIELDS:
         raise Malformed
@@ -58,7 +58,7 @@ def long_count(data: bytes, position: int) -> tuple[int, int]:
 
 
 def long_tag(data: bytes, position: int) -> tuple[int, int, int]:
-    """Tag and size of a tagged field, and the position behind them."""
+    """Tag and size of a tagged field, and the position after them."""
     tag, position = long_varint(data, position)
     size, position = long_varint(data, position)
     return tag, size, position
@@ -278,7 +278,7 @@ class ReaderMaker:
         return self.typed(field.type, may_be_null, compact=self.flexible and not field.never_compact)
 
     def nullable_structure(self, cls: type[Message], *, tagged: bool) -> str:
-        """Read a nullable structure behind the byte that marks its presence: an int8, or a varint in a tagged field."""
+        """Read a nullable structure after the byte that marks its presence: an int8, or a varint in a tagged field."""
         emit, source = self.source.emit, self.source
         present = self.fixed("b", "n")
         self.flush()

@@ -59,15 +59,15 @@ class _Surveyor(Reader):
         return value
 
     def is_null_structure(self, *, tagged: bool) -> bool:
-        found = super().is_null_structure(tagged=tagged)
+        is_null = super().is_null_structure(tagged=tagged)
         if not tagged:
             self.spans.pop()
-        return found
+        return is_null
 
     def length(self, *, compact: bool, wide: bool) -> int:
-        found = len(self.spans)
+        count = len(self.spans)
         size = super().length(compact=compact, wide=wide)
-        del self.spans[found:]
+        del self.spans[count:]
         return size
 
     def blob(self, kind: Kind, *, compact: bool) -> bytes | None:
@@ -103,7 +103,7 @@ class Example(Struct, Generic[MessageType], frozen=True):
     records: str | None = None
     """The path of the records, which are variable."""
     behind: bytes = b""
-    """The bytes behind the records."""
+    """The bytes after the records."""
 
     @property
     def title(self) -> str:
@@ -252,7 +252,7 @@ def matcher(example: Example[MessageType], otherwise: ReadFunction[MessageType])
 
 
 def _finding_records(before: int, behind: bytes) -> list[str]:
-    """The code that finds the records behind their length, which has one or two bytes."""
+    """The code that finds the records after their length, which has one or two bytes."""
     return [
         f"            begin = position + {before + 1}",
         "            size = data[begin - 1]",
@@ -350,7 +350,10 @@ class _Compared:
         self._holes = holes
 
     def structure(self, message: Message, name: str, path: str) -> bool:
-        """Compare `message` with `name`; returns False for a variable part in a tagged field, which may vanish."""
+        """Write the comparisons of the variable `name` with `message`, which stands at `path` in the example.
+
+        Returns False if there is no such comparison: a tagged field has a variable part, and may be absent.
+        """
         for field in layout_of(type(message)):
             if self._version not in field.versions and field.ignorable:
                 continue
@@ -365,7 +368,7 @@ class _Compared:
         return self._value(message.unknown_tagged, f"{name}.unknown_tagged", "")
 
     def _value(self, value: object, expression: str, place: str) -> bool:
-        """Compare `value` with `expression`; returns False for mutable values."""
+        """Write the comparisons of `expression` with `value`; returns False if the value is mutable."""
         if place in self._holes:
             self.variables[place] = self._named(expression)
             return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from metadata_log.types import Uuid
@@ -51,6 +51,15 @@ class Source:
     def compile(self, signature: str, title: str) -> Callable[..., Any]:
         """The compiled function."""
         return compile_function(signature, self.lines, self.names, title)
+
+
+def evaluated(expressions: Iterable[str], names: Mapping[str, object]) -> tuple[Any, ...]:
+    """The values of expressions with these names, which are compiled in one piece."""
+    space = dict(names)
+    exec(f"values = ({''.join(f'{one}, ' for one in expressions)})", space)
+    values = space["values"]
+    assert isinstance(values, tuple), values
+    return values
 
 
 def compile_function(signature: str, lines: list[str], names: dict[str, object], title: str) -> Callable[..., Any]:

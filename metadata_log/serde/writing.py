@@ -58,7 +58,7 @@ class WriterMaker:
         self.append = "a"
 
     def run_call(self, padding: str = "") -> str:
-        """The expression that packs the run and `padding` zero bytes behind it."""
+        """The expression that packs the run and `padding` zero bytes after it."""
         layout = "".join(character for character, _ in self.run) + padding
         pack = self.source.shared("pack_" + layout.replace("?", "_"), struct.Struct(">" + layout).pack)
         return f"{pack}({', '.join(value for _, value in self.run)})"
@@ -234,7 +234,7 @@ class WriterMaker:
             source.depth -= 1
 
     def array_by_element(self, array: ArrayOf, items: str) -> None:
-        """Write the elements behind the length, in a loop."""
+        """Write the elements after the length, in a loop."""
         source = self.source
         each = source.fresh("i")
         source.emit(f"for {each} in {items}:")
@@ -293,7 +293,7 @@ class SteppedWriterMaker(WriterMaker):
         emit("if not left: left = following; pieces.append(join(w)); w.clear(); yield")
 
     def end(self) -> None:
-        """Emit the code behind the last field."""
+        """Emit the code after the last field."""
         self.flush()
         self.source.emit("pieces.append(join(w))")
         self.source.emit("return pieces")

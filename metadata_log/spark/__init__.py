@@ -14,7 +14,7 @@ else:
         "prepare_environment": "metadata_log.spark.java",
         "views": "metadata_log.spark.methods",
     }
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = ["KraftDataSource", "prepare_environment", "views"]

@@ -7,6 +7,7 @@ one, as Raft would elect it. A copy with a different tail is a `Damage`.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -17,12 +18,11 @@ from msgspec.structs import replace
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_METADATA, parse_partition_metadata, read_meta_properties
-from metadata_log.log.segment import parse_file_name
-from metadata_log.log.snapshot import parse_snapshot_name
 from metadata_log.reading.damage import Damage
+from metadata_log.spark.archived import PACKED, is_of_log, unpacked_name
 from metadata_log.spark.errors import SourceError
 from metadata_log.spark.log_index import LogIndex, first_difference
-from metadata_log.spark.remote_disk import RemoteDisk, side_by_side
+from metadata_log.spark.remote_disk import side_by_side
 from metadata_log.spark.storage import Disks, has_magic, is_remote, local_path
 from metadata_log.types import PARTITION_DIRECTORY, Uuid
 
@@ -62,33 +62,39 @@ def find_directories(
     `known` are directories of an object store that need not be identified again.
     """
     disks = Disks(storage_options) if disks is None else disks
-    found: dict[str, tuple[str, Directory]] = {}
+    by_path: dict[str, tuple[str, Directory]] = {}
     for pattern in paths:
         expanded = _expand(pattern, disks)
-        disk = disks.at(expanded[0] if expanded else pattern)
+        first = expanded[0] if expanded else pattern
         by_chance = has_magic(pattern)
-        if isinstance(disk, RemoteDisk):
-            disk.list_all(expanded)
+        if is_remote(first):
+            disks.store(first).list_all(expanded)
             looked = side_by_side(
-                lambda path, disk=disk, by_chance=by_chance: _look_again(disk, path, known or {}, by_chance=by_chance),
+                lambda path, by_chance=by_chance: _look_again(disks.at, path, known or {}, by_chance=by_chance),
                 expanded,
             )
         else:
-            looked = [_look_at(disk, path, by_chance=by_chance) for path in expanded]
+            looked = [_look_at(disks.at, path, by_chance=by_chance) for path in expanded]
         for directory in looked:
             if directory is not None:
-                found.setdefault(directory.path, (pattern, directory))
-    logs = [one for _, one in found.values()]
+                by_path.setdefault(directory.path, (pattern, directory))
+    logs = [one for _, one in by_path.values()]
     if not allow_none and all(
         one.problem is not None and one.problem.what == f"nothing is found at {one.path}" for one in logs
     ):
         raise SourceError(
-            f"nothing is found at {', '.join(paths)}"
+            f"nothing is found at {', '.join(paths)}{_where_relative(paths)}"
             if not any(has_magic(path) for path in paths)
-            else f"the glob {', '.join(paths)} matches no metadata log",
+            else f"the glob {', '.join(paths)} matches no metadata log{_where_relative(paths)}",
             hint=_LOOK_BELOW,
         )
-    return _named_by_path([found[path] for path in sorted(found)])
+    return _named_by_path([by_path[path] for path in sorted(by_path)])
+
+
+def _where_relative(paths: Sequence[str]) -> str:
+    """The directory in which relative paths begin: that of Spark's workers, which is not always the caller's."""
+    relative = any(not (is_remote(path) or local_path(path).startswith("/")) for path in paths)
+    return f" (a relative path begins in {os.getcwd()} here)" if relative else ""
 
 
 def _nothing_at(path: str) -> str:
@@ -102,23 +108,25 @@ def _expand(pattern: str, disks: Disks) -> list[str]:
     return [path.rstrip("/") or "/"]
 
 
-def _look_again(disk: Disk, path: str, known: Mapping[str, Directory], *, by_chance: bool) -> Directory | None:
+def _look_again(
+    disk_of: Callable[[str], Disk], path: str, known: Mapping[str, Directory], *, by_chance: bool
+) -> Directory | None:
     """As `_look_at`. A directory that was identified before needs listings only: a node never changes its cluster."""
     for place in (path, f"{path}/{PARTITION_DIRECTORY}"):
         before = known.get(place)
         if before is not None and before.problem is None and not before.is_file:
             try:
-                if any(_is_of_log(name) for name in disk.list(place)):
+                if any(is_of_log(name) for name in disk_of(place).list(place)):
                     return before
             except OSError:
                 pass
-    return _look_at(disk, path, by_chance=by_chance)
+    return _look_at(disk_of, path, by_chance=by_chance)
 
 
-def _look_at(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
+def _look_at(disk_of: Callable[[str], Disk], path: str, *, by_chance: bool) -> Directory | None:
     """The metadata log at a path; None for another file that a glob matched, and for a missing path."""
     try:
-        return _identify(disk, path, by_chance=by_chance)
+        return _identify(disk_of, path, by_chance=by_chance)
     except (OSError, MetadataLogError) as bad:
         where = getattr(bad, "where", None) or getattr(bad, "filename", None) or path
         what = bad.what if isinstance(bad, MetadataLogError) else f"the file cannot be read: {bad.strerror or bad}"
@@ -126,7 +134,8 @@ def _look_at(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
         return Directory(path, "", problem=problem, is_awaited=isinstance(bad, _NothingYet))
 
 
-def _identify(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
+def _identify(disk_of: Callable[[str], Disk], path: str, *, by_chance: bool) -> Directory | None:
+    disk = disk_of(path)
     try:
         names = disk.list(path)
     except FileNotFoundError:
@@ -137,18 +146,18 @@ def _identify(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
         return _identify_file(disk, path, by_chance=by_chance)
     if PARTITION_DIRECTORY in names:
         path = f"{path}/{PARTITION_DIRECTORY}"
+        disk = disk_of(path)
         names = disk.list(path)
-    if not any(_is_of_log(name) for name in names):
+    if not any(is_of_log(name) for name in names):
         raise _why_not(disk, path, names)
     _check_topic(disk, path, names)
     return Directory(path, _cluster_id(disk, path))
 
 
-def _is_of_log(name: str) -> bool:
-    return parse_file_name(name) is not None or parse_snapshot_name(name) is not None
-
-
 def _why_not(disk: Disk, path: str, names: list[str]) -> DirectoryError:
+    packed = next((name for name in names if is_of_log(name.rpartition(".")[0])), None)
+    if packed is not None:
+        return _packed(f"{path}/{packed}")
     if path.endswith(f"/{PARTITION_DIRECTORY}"):
         return _NothingYet(f"the metadata log at {path} holds neither a segment nor a checkpoint")
     if META_PROPERTIES in names:
@@ -161,6 +170,12 @@ def _why_not(disk: Disk, path: str, names: list[str]) -> DirectoryError:
     return DirectoryError(f"{path} is no metadata log: it has no {PARTITION_DIRECTORY}, no segment and no checkpoint")
 
 
+def _packed(path: str) -> DirectoryError:
+    suffix = os.path.splitext(path)[1]
+    remedy = f"unpack it; {', '.join(PACKED)} are read, and tar and zip of the whole {PARTITION_DIRECTORY}"
+    return DirectoryError(f"a file of the log is packed as {suffix}, which is not read: {remedy}", where=path)
+
+
 def _check_topic(disk: Disk, path: str, names: list[str]) -> None:
     if PARTITION_METADATA in names:
         where = f"{path}/{PARTITION_METADATA}"
@@ -171,8 +186,12 @@ def _check_topic(disk: Disk, path: str, names: list[str]) -> None:
 
 def _identify_file(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
     folder, _, name = path.rpartition("/")
-    if _is_of_log(name):
+    if (unpacked := unpacked_name(name)) is not None:
+        name, path = unpacked, f"{folder}/{unpacked}"
+    if is_of_log(name):
         return Directory(path, _cluster_id(disk, folder or "."), is_file=True)
+    if is_of_log(name.rpartition(".")[0]):
+        raise _packed(path)
     if by_chance:
         return None
     raise DirectoryError(f"{path} is neither a segment nor a checkpoint", hint=_LOOK_BELOW)
@@ -181,15 +200,15 @@ def _identify_file(disk: Disk, path: str, *, by_chance: bool) -> Directory | Non
 def _cluster_id(disk: Disk, partition_directory: str) -> str:
     """The cluster id of the meta.properties beside or above; empty without one. Two different ids are an error."""
     above = partition_directory.rpartition("/")[0] or "."
-    found = {}
+    places = {}
     for folder in (partition_directory, *([above] if partition_directory.endswith(PARTITION_DIRECTORY) else [])):
         meta = read_meta_properties(disk, folder)
         if meta is not None:
-            found[meta.cluster_id] = f"{folder}/{META_PROPERTIES}"
-    if len(found) > 1:
-        told = " and ".join(f"{cluster} ({where})" for cluster, where in found.items())
+            places[meta.cluster_id] = f"{folder}/{META_PROPERTIES}"
+    if len(places) > 1:
+        told = " and ".join(f"{cluster} ({where})" for cluster, where in places.items())
         raise DirectoryError(f"the files of two clusters are in one directory: {told}", where=partition_directory)
-    return next(iter(found), "")
+    return next(iter(places), "")
 
 
 def _named_by_path(found: list[tuple[str, Directory]]) -> list[Directory]:

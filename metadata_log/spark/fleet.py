@@ -141,8 +141,8 @@ def damages(logs: Views, options: SourceOptions, view: str) -> Iterator[tuple[st
     mode = next((value for name, value in options.items() if name.lower() == "mode"), "")
     if mode.upper() != "PERMISSIVE" or view not in VIEWS or view == "retention":
         return
-    found = logs.read("retention", **options)
-    yield from found.where(found.kind == "damage").select("cluster", "text").toLocalIterator()
+    retention = logs.read("retention", **options)
+    yield from retention.where(retention.kind == "damage").select("cluster", "text").toLocalIterator()
 
 
 def times_of(frame: DataFrame) -> frozenset[str]:
@@ -190,8 +190,10 @@ def running(spark: SparkSession) -> Running:
     """The present work of Spark; may be called from another thread."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(id) for id in tracker.getActiveStageIds()]
-    found = [stage for stage in stages if stage is not None]
-    return Running(sum(stage.numCompletedTasks for stage in found), sum(stage.numTasks for stage in found))
+    known_stages = [stage for stage in stages if stage is not None]
+    return Running(
+        sum(stage.numCompletedTasks for stage in known_stages), sum(stage.numTasks for stage in known_stages)
+    )
 
 
 @contextmanager

@@ -49,8 +49,8 @@ def java_version(java: str) -> int | None:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(found[1]) if done.returncode == 0 and found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(match[1]) if done.returncode == 0 and match else None
 
 
 def java_home(environment: Mapping[str, str], shims: Path) -> str | None:

@@ -68,7 +68,7 @@ class LogIndex(Struct, frozen=True):
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last complete batch."""
+        """The offset after the last complete batch."""
         for segment in reversed(self.segments):
             if segment.batches:
                 return segment.batches[-1].next_offset
@@ -93,8 +93,8 @@ class LogIndex(Struct, frozen=True):
 def index_log(disk: Disk, directory: str, known: LogIndex | None = None) -> LogIndex:
     """Read the headers of all batches in a partition directory.
 
-    Only batches behind `known` are read. A segment with inconsistent headers is read in full, to find the batches
-    behind the damage. Raises `OSError`.
+    Only batches after `known` are read. A segment with inconsistent headers is read in full, to find the batches
+    after the damage. Raises `OSError`.
     """
     before = {segment.path: segment for segment in known.segments} if known else {}
     names = [name for name in disk.list(directory) if parse_file_name(name) is not None]
@@ -146,30 +146,31 @@ def _still_holds(file: File, known: SegmentIndex) -> bool:
 
 
 def _scan(disk: Disk, file: File, known: SegmentIndex | None) -> SegmentIndex:
+    """The index of a segment, read on from where a known index ends."""
     base = parse_file_name(file.path.rpartition("/")[2]) or 0
-    found = list(known.batches) if known else []
+    batches = list(known.batches) if known else []
     start = known.end_position if known else 0
-    expected = found[-1].next_offset if found else base
+    expected = batches[-1].next_offset if batches else base
     try:
         for batch in scan_headers(file, start):
             if batch.base_offset != expected or batch.last_offset_delta < 0:
                 return _scan_in_full(disk, file.path, base)
-            found.append(indexed(batch))
+            batches.append(indexed(batch))
             start, expected = batch.end_position, batch.next_offset
     except (CorruptBatch, UnsupportedVersion):
         return _scan_in_full(disk, file.path, base)
-    return SegmentIndex(file.path, base, start, tuple(found), is_sparse=known is not None and known.is_sparse)
+    return SegmentIndex(file.path, base, start, tuple(batches), is_sparse=known is not None and known.is_sparse)
 
 
 def _scan_in_full(disk: Disk, path: str, base_offset: int) -> SegmentIndex:
-    found, damages, end = [], [], 0
+    batches, damages, end = [], [], 0
     for item in read_file(disk, path, on_damage=OnDamage.SKIP):
         if isinstance(item, Damage):
             damages += [] if item.unfinished else [item]
         else:
-            found.append(indexed(item))
+            batches.append(indexed(item))
             end = item.end_position
-    return SegmentIndex(path, base_offset, end, tuple(found), tuple(damages))
+    return SegmentIndex(path, base_offset, end, tuple(batches), tuple(damages))
 
 
 def indexed(batch: RecordBatch) -> IndexedBatch:
@@ -182,11 +183,11 @@ def indexed(batch: RecordBatch) -> IndexedBatch:
 
 def epochs_of(batches: Sequence[IndexedBatch]) -> Epochs:
     """Each epoch with the offset of its first record."""
-    found: list[tuple[int, int]] = []
+    epochs: list[tuple[int, int]] = []
     for batch in batches:
-        if not found or batch.epoch > found[-1][0]:
-            found.append((batch.epoch, batch.base_offset))
-    return tuple(found)
+        if not epochs or batch.epoch > epochs[-1][0]:
+            epochs.append((batch.epoch, batch.base_offset))
+    return tuple(epochs)
 
 
 def epochs_until(epochs: Epochs, end_offset: int) -> Epochs:

@@ -12,17 +12,16 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 from importlib.metadata import version
-from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
+from metadata_log.arrow.without_pandas import without_pandas
 from metadata_log.disk import Disk, OsDisk, file_bytes, make_directory
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
@@ -33,10 +32,19 @@ from metadata_log.spark.errors import OptionError
 from metadata_log.spark.log_index import index_log
 from metadata_log.spark.options import nearest
 from metadata_log.spark.storage import disk_at, is_remote, local_path
-from metadata_log.tables.cluster import Gate, Job, Outcome, Status, materialize_cluster
-from metadata_log.tables.commit import TablesBusy
+from metadata_log.tables.cluster import (
+    Gate,
+    Job,
+    Outcome,
+    Status,
+    close_cluster,
+    materialize_cluster,
+    rewrite_columns,
+)
+from metadata_log.tables.columns import bring_columns_of_runs
+from metadata_log.tables.commit import STAGING, TablesBusy, columns_of, known_clusters
 from metadata_log.tables.compact import compact_cluster
-from metadata_log.tables.files import partition_value
+from metadata_log.tables.files import RUNS, partition_value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,8 +55,6 @@ DEFAULT_VIEWS: Final = (*HISTORY_VIEWS, *DERIVED_VIEWS)
 """The views of tables: all but the states, which the open rows of the histories hold."""
 _PATIENCE_S: Final = 60.0
 _LOCK_POLL_S: Final = 0.25
-RUNS: Final = "runs"
-"""The table of runs: a row for each run and cluster."""
 RUN_SCHEMA: Final = pa.schema(
     [
         pa.field("run", pa.string()),
@@ -68,6 +74,25 @@ RUN_SCHEMA: Final = pa.schema(
         pa.field("open_rows", pa.int64()),
         pa.field("damage", pa.string()),
         pa.field("text", pa.string()),
+        pa.field(
+            "unread",
+            pa.list_(
+                pa.struct(
+                    [
+                        pa.field("type", pa.int32()),
+                        pa.field("version", pa.int32()),
+                        pa.field("level", pa.int32()),
+                        pa.field("from_offset", pa.int64()),
+                        pa.field("to_offset", pa.int64()),
+                        pa.field("records", pa.int64()),
+                        pa.field("views", pa.list_(pa.string())),
+                    ]
+                )
+            ),
+        ),
+        pa.field("change", pa.string()),
+        pa.field("change_text", pa.string()),
+        pa.field("added", pa.list_(pa.string())),
     ]
 )
 
@@ -81,7 +106,7 @@ class Fleet(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """What a run did."""
+    """The result of a run."""
 
     id: str
     outcomes: list[Outcome]
@@ -89,8 +114,8 @@ class Run(Struct, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether no cluster failed, and no damage stopped a cluster."""
-        stopped = self.gate is Gate.FAIL and any(outcome.damage is not None for outcome in self.outcomes)
+        """Whether no cluster failed, and the gate takes damage, unread records and changes of identity."""
+        stopped = self.gate is Gate.FAIL and any(outcome.doubts for outcome in self.outcomes)
         return not stopped and all(outcome.status is not Status.FAILED for outcome in self.outcomes)
 
 
@@ -110,22 +135,32 @@ def make_job(
     session_timeout_ms: int | None = None,
     is_staged: bool = False,
 ) -> Job:
-    """What a run shall do with each cluster; raises `OptionError` for an unknown view and for tables elsewhere.
+    """Make the job of a run; raises `OptionError` for an unknown view and for tables on another machine.
 
-    With `is_staged` the files are below `OUT/_staging`, for `metadata_log.spark.lakes.publish`.
+    Tables keep the views that they have, besides those that are named; new tables without a named view have all but
+    the states. With `rebuild` they have the named views only. With `is_staged` the files are below `OUT/_staging`, for
+    `metadata_log.spark.lakes.publish`.
     """
     if unknown := [view for view in views if view not in VIEWS]:
         raise OptionError(f"there is no view {unknown[0]!r} with a history{nearest(unknown[0], tuple(VIEWS))}")
     if is_remote(out):
         raise OptionError(
-            f"tables are written to a directory of this machine or a mounted one, not to {out}: a commit needs an"
-            " atomic rename"
+            f"{out} cannot have the checkpoints, as a commit needs a lock and an atomic rename: give --out a directory"
+            f" of this machine or a mounted one, and --location {out} for the tables"
         )
+    plain = os.path.abspath(local_path(out))
+    staged = os.path.join(plain, STAGING)
+    root, other = (staged, plain) if is_staged else (plain, staged)
+    if known_clusters(OsDisk(), other):
+        there = "tables of Parquet" if is_staged else "the checkpoints of tables of another format or at another place"
+        raise OptionError(f"{out} has {there}: give these tables a directory of their own")
+    had = [view for one in known_clusters(OsDisk(), root) if one.closed is None for view in one.views]
+    wanted = views if rebuild and views else dict.fromkeys([*views, *had])
     return Job(
-        root=os.path.join(os.path.abspath(local_path(out)), *(["_staging"] if is_staged else [])),
+        root=root,
         run=run,
         version=version("trio-kraft"),
-        views=tuple(views or DEFAULT_VIEWS),
+        views=tuple(wanted or DEFAULT_VIEWS),
         gate=gate,
         rebuild=rebuild,
         show_secrets=show_secrets,
@@ -136,8 +171,8 @@ def make_job(
 
 def find_fleet(paths: Sequence[str], storage: dict[str, Any], clusters: Sequence[str] = ()) -> Fleet:
     """The logs at some paths and globs, one of each cluster; raises `SourceError` if there is none."""
-    found = find_directories(paths, storage)
-    copies: Copies = choose_copies(found, lambda each: index_log(disk_at(each.path, storage), each.path))
+    directories = find_directories(paths, storage)
+    copies: Copies = choose_copies(directories, lambda each: index_log(disk_at(each.path, storage), each.path))
     failed = [_failed(bad.cluster, bad.path, str(damage)) for bad, damage in copies.problems]
     whole = [one for one in copies.chosen if not one.is_file]
     alone = "a single file is no log: give its directory"
@@ -168,7 +203,7 @@ def run_here(fleet: Fleet, job: Job, *, processes: int = 1, on_outcome: Callable
         OSError: The table of runs could not be written.
     """
     started = datetime.now(UTC)
-    outcomes = list(fleet.failed)
+    job, outcomes = _prepared(fleet, job)
     for outcome in _outcomes(fleet, job, processes):
         outcomes.append(outcome)
         if on_outcome is not None:
@@ -179,15 +214,48 @@ def run_here(fleet: Fleet, job: Job, *, processes: int = 1, on_outcome: Callable
 def run_in_spark(spark: SparkSession, fleet: Fleet, job: Job) -> Run:
     """The same in the tasks of a Spark session; every worker must see the logs and the directory of the tables."""
     started = datetime.now(UTC)
+    job, outcomes = _prepared(fleet, job)
     here = [one if is_remote(one.path) else replace(one, path=os.path.abspath(one.path)) for one in fleet.directories]
     groups = pack(replace(fleet, directories=here), MOST_TASKS)
-    outcomes = list(fleet.failed)
     if groups:
         storage = fleet.storage
         tasks = spark.sparkContext.parallelize(groups, len(groups))
         work = _task(storage, job)
         outcomes += tasks.flatMap(work).collect()
     return finish_run(job, outcomes, started)
+
+
+def _prepared(fleet: Fleet, job: Job) -> tuple[Job, list[Outcome]]:
+    """The job with what has become of known directories, and the outcomes of what no log of the fleet belongs to.
+
+    A cluster is closed if another one has its directory now, and the gate does not stop. Tables of clusters that are
+    not of this run get the columns of this version, so that all files of a table have the same.
+    """
+    disk = OsDisk()
+    outcomes = list(fleet.failed)
+    here = {one.cluster: one.path for one in fleet.directories}
+    by_path = {os.path.abspath(path) if not is_remote(path) else path: cluster for cluster, path in here.items()}
+    follows: dict[str, str] = {}
+    for known in known_clusters(disk, job.root):
+        if known.cluster in here:
+            continue
+        at = known.directory
+        new = None if at is None or known.closed else by_path.get(at if is_remote(at) else os.path.abspath(at))
+        try:
+            if new is not None:
+                follows[new] = known.cluster
+                if job.gate is not Gate.FAIL:
+                    outcomes.append(close_cluster(known.cluster, disk, job, new))
+            if not job.is_staged and known.columns != columns_of(known.views):
+                rewrite_columns(known.cluster, disk, job)
+        except (MetadataLogError, OSError) as bad:
+            outcomes.append(_failed(known.cluster, at or "", _told(bad)))
+    return replace(job, follows=follows), outcomes
+
+
+def _told(bad: MetadataLogError | OSError) -> str:
+    hint = getattr(bad, "hint", None)
+    return f"{bad}. {hint}" if hint else str(bad)
 
 
 def _task(storage: dict[str, Any], job: Job) -> Callable[[Iterable[Directory]], list[Outcome]]:
@@ -206,6 +274,8 @@ def compact_here(run: Run, job: Job) -> None:
 
 def finish_run(job: Job, outcomes: Sequence[Outcome], started: datetime) -> Run:
     """Write the rows of the table of runs."""
+    if not job.is_staged:
+        bring_columns_of_runs(OsDisk(), job.root, RUN_SCHEMA)
     ordered = sorted(outcomes, key=lambda outcome: (outcome.cluster, outcome.directory))
     write_run(OsDisk(), job, ordered, started, datetime.now(UTC))
     return Run(id=job.run, outcomes=ordered, gate=job.gate)
@@ -216,8 +286,11 @@ def _outcomes(fleet: Fleet, job: Job, processes: int) -> Iterator[Outcome]:
         for directory in fleet.directories:
             yield materialize_one(directory, fleet.storage, job)
         return
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
+
     workers = min(processes, len(fleet.directories))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), without_pandas) as pool:
         try:
             waiting = [pool.submit(materialize_one, one, fleet.storage, job) for one in fleet.directories]
             for done in as_completed(waiting):
@@ -234,8 +307,8 @@ def materialize_one(directory: Directory, storage: dict[str, Any], job: Job, *, 
     executor. `patience_s` is how long the task waits for the lock.
     """
     deadline = time.monotonic() + patience_s
-    disk = disk_at(directory.path, storage)
     try:
+        disk = disk_at(directory.path, storage)
         while True:
             try:
                 with gc_paused():
@@ -245,8 +318,7 @@ def materialize_one(directory: Directory, storage: dict[str, Any], job: Job, *, 
                     raise
                 time.sleep(_LOCK_POLL_S)
     except (MetadataLogError, OSError) as bad:
-        hint = getattr(bad, "hint", None)
-        return _failed(directory.cluster, directory.path, f"{bad}. {hint}" if hint else str(bad))
+        return _failed(directory.cluster, directory.path, _told(bad))
 
 
 def _failed(cluster: str, directory: str, text: str) -> Outcome:
@@ -268,7 +340,20 @@ def pack(fleet: Fleet, most: int) -> list[list[Directory]]:
 
 
 _EACH: Final = 1 << 20
-"""What a cluster costs besides its bytes: its checkpoint and its files."""
+"""How many bytes a cluster counts as, besides those of its log: its checkpoint and its files."""
+
+
+_EACH_PROCESS: Final = 4 << 20
+"""The bytes of logs that are worth a further process of this machine, which costs a second to start."""
+
+
+def processes_for(fleet: Fleet, most: int) -> int:
+    """How many processes of this machine a run is worth: one for each 4 MiB of last segments, and at most `most`.
+
+    The sizes of logs in an object store are not known without requests, so each of these counts as much.
+    """
+    sizes = [_EACH_PROCESS if is_remote(one.path) else _size(one, fleet.storage) for one in fleet.directories]
+    return max(1, min(most, len(sizes), sum(sizes) // _EACH_PROCESS))
 
 
 def _size(directory: Directory, storage: dict[str, Any]) -> int:
@@ -280,10 +365,17 @@ def _size(directory: Directory, storage: dict[str, Any]) -> int:
     return file_bytes(disk, f"{directory.path}/{names[-1]}") if names else 0
 
 
+def outcome_facts(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as plain values, for the table of runs and for JSON."""
+    facts: dict[str, Any] = to_builtins(outcome)
+    change = facts.pop("change")
+    return {**facts, "change": change and change["kind"], "change_text": change and change["text"]}
+
+
 def write_run(disk: Disk, job: Job, outcomes: Sequence[Outcome], started: datetime, ended: datetime) -> None:
     """Add the rows of a run to the table of runs, as one file."""
     told = {"run": job.run, "started": started, "ended": ended, "version": job.version, "gate": str(job.gate)}
-    rows = [{**told, **asdict(outcome), "status": str(outcome.status)} for outcome in outcomes]
+    rows = [{**told, **outcome_facts(outcome)} for outcome in outcomes]
     table = pa.Table.from_pylist(rows, schema=RUN_SCHEMA)
     content = io.BytesIO()
     pq.write_table(table, content)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from metadata_log.cluster_names import (
     ClusterName,
@@ -16,8 +15,9 @@ from metadata_log.cluster_names import (
     format_of,
     parse_cluster_names,
 )
+from metadata_log.disk import OsDisk
 from metadata_log.spark.directories import Directory
-from metadata_log.spark.storage import disk_at, is_remote, local_path
+from metadata_log.spark.storage import is_remote, local_path, remote_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,10 +62,12 @@ def load_cluster_names(path: str | None, storage: dict[str, Any] | None = None) 
         raise ClusterNamesError("cluster names in Parquet are read from local and mounted paths", where=path)
     try:
         if form == "parquet":
+            import pyarrow.dataset as ds
+
             rows = ds.dataset(local_path(path), format="parquet").to_table().to_pylist(maps_as_pydicts="strict")
             return cluster_names_of(rows, where=path)
-        where = path if is_remote(path) else local_path(path)
-        return parse_cluster_names(disk_at(where, storage).read(where), form=form, where=path)
+        content = remote_disk(path, storage).read(path) if is_remote(path) else OsDisk().read(local_path(path))
+        return parse_cluster_names(content, form=form, where=path)
     except OSError as bad:
         what = f"the cluster names cannot be read: {bad.strerror or bad}"
         raise ClusterNamesError(what, where=path) from bad
@@ -79,7 +81,7 @@ def name_array(field: str, names: ClusterNames, clusters: pa.Array) -> pa.Array:
 
 
 def with_names(frame: DataFrame, names: ClusterNames) -> DataFrame:
-    """The rows with the columns `cluster_name` and `environment` behind `cluster`.
+    """The rows with the columns `cluster_name` and `environment` after `cluster`.
 
     Args:
         frame: Rows with a column `cluster`: of a view, of a job, or of a materialised table.
@@ -113,10 +115,10 @@ def cluster_rows(directories: Iterable[Directory], names: ClusterNames | None) -
         The rows, in the order of the cluster ids.
     """
     known = names or ClusterNames()
-    found: dict[str, list[str]] = {one: [] for one in known.by_id}
+    paths: dict[str, list[str]] = {one: [] for one in known.by_id}
     for directory in directories:
         if directory.cluster:
-            found.setdefault(directory.cluster, []).append(directory.path)
+            paths.setdefault(directory.cluster, []).append(directory.path)
     return [
         {
             "cluster": cluster,
@@ -124,9 +126,9 @@ def cluster_rows(directories: Iterable[Directory], names: ClusterNames | None) -
             "environment": known.environment(cluster),
             "labels": _labels(known, cluster),
             "is_listed": cluster in known.by_id,
-            "directories": sorted(found[cluster]),
+            "directories": sorted(paths[cluster]),
         }
-        for cluster in sorted(found)
+        for cluster in sorted(paths)
     ]
 
 

@@ -92,10 +92,10 @@ def history_options(options: Options) -> HistoryOptions:
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def choose(text: str) -> str:
-        found = next((value for value in allowed if value.lower() == text.lower()), None)
-        if found is None:
+        chosen = next((value for value in allowed if value.lower() == text.lower()), None)
+        if chosen is None:
             raise ValueError(f"one of {', '.join(allowed)} is allowed")
-        return found
+        return chosen
 
     return choose
 
@@ -123,21 +123,21 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _json_object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError as bad:
         raise ValueError(f"a JSON object is expected: {bad}") from bad
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ValueError("a JSON object is expected")
-    return found
+    return document
 
 
 def _starting_offsets(text: str) -> str | dict[str, int]:
     if not text.lstrip().startswith("{"):
         return _one_of("earliest", "latest")(text)
-    found = _json_object(text)
-    if not all(type(offset) is int and offset >= 0 for offset in found.values()):
+    offsets = _json_object(text)
+    if not all(type(offset) is int and offset >= 0 for offset in offsets.values()):
         raise ValueError('offsets by cluster are expected, as in {"cluster id": 1234}')
-    return found
+    return offsets
 
 
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
@@ -184,7 +184,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
         OptionError: A name or value is unknown, no path is given, or two options exclude each other.
     """
     by_lower = {name.lower(): name for name in _PARSERS}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     paths: tuple[str, ...] = ()
     for given, text in options.items():
         key = given.lower()
@@ -194,12 +194,12 @@ def parse_options(options: Mapping[str, str]) -> Options:
             paths = (*paths, *json.loads(text))
         elif key in by_lower:
             field, parse = _PARSERS[by_lower[key]]
-            found[field] = _parsed(by_lower[key], text, parse)
+            values[field] = _parsed(by_lower[key], text, parse)
         else:
             raise OptionError(f"there is no option {given!r}{nearest(given, _PARSERS)}")
     if not paths:
         raise OptionError("no path is given: load() takes a directory, a file, a glob or a list of them")
-    parsed = Options(paths=paths, **found)
+    parsed = Options(paths=paths, **values)
     if parsed.as_of_offset is not None and parsed.as_of_timestamp is not None:
         raise OptionError("asOfOffset and asOfTimestamp exclude each other")
     return parsed

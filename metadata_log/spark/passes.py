@@ -2,7 +2,7 @@
 
 A directory holds the passes of each cluster and a list of them. `save_passes` adds those of the records since its last
 run, in the tasks of a Spark session or in this process. A query with the option `passes` reads the list and cuts there
-(decision 0077). Passes are an aid: without them, or where they do not fit the log, a history is one task.
+(decision 0070). Passes are an aid: without them, or where they do not fit the log, a history is one task.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PassList(Struct, frozen=True):
 
 
 class Saved(Struct, frozen=True, kw_only=True):
-    """What `save_passes` did with one cluster.
+    """The result of `save_passes` for one cluster.
 
     Args:
         cluster: The cluster.
@@ -124,17 +124,17 @@ def save_passes(
         raise OptionError(f"passes are written to a directory of this machine or a mounted one, not to {root}")
     fleet = find_fleet(paths, storage or {}, clusters)
     root = os.path.abspath(local_path(root))
-    found = [Saved(cluster=bad.cluster, directory=bad.directory, problem=bad.text) for bad in fleet.failed]
+    saved = [Saved(cluster=bad.cluster, directory=bad.directory, problem=bad.text) for bad in fleet.failed]
     logs = [one if is_remote(one.path) else replace(one, path=os.path.abspath(one.path)) for one in fleet.directories]
     if spark is None:
-        found += [save_cluster(one, root, storage, options, every_bytes) for one in logs]
+        saved += [save_cluster(one, root, storage, options, every_bytes) for one in logs]
     elif logs:
         groups = pack_logs(replace(fleet, directories=logs), MOST_TASKS)
         tasks = spark.sparkContext.parallelize(groups, len(groups))
-        found += tasks.flatMap(
+        saved += tasks.flatMap(
             lambda group: [save_cluster(one, root, storage, options, every_bytes) for one in group]
         ).collect()
-    return sorted(found, key=lambda one: (one.cluster, one.directory))
+    return sorted(saved, key=lambda one: (one.cluster, one.directory))
 
 
 def save_cluster(
@@ -275,8 +275,8 @@ def _standing(log: Disk, directory: str, passes: Sequence[SavedAt]) -> Sequence[
 
 
 def _told(options: Options) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(options)
-    return {name: value for name, value in found.items() if name != "on_damage"}
+    values: dict[str, Any] = msgspec.to_builtins(options)
+    return {name: value for name, value in values.items() if name != "on_damage"}
 
 
 def _folder(root: str, cluster: str) -> str:

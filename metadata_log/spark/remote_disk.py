@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -70,8 +69,8 @@ class RemoteFile:
     def _fetch(self, start: int, wanted: int) -> bytes:
         end = min(self._size, max(wanted, start + self._ahead))
         self._ahead = min(_MOST_BYTES, max(end - start, self._ahead) * _GROWTH)
-        found = read_range(self._fs, self._path, start, end)
-        return found
+        data = read_range(self._fs, self._path, start, end)
+        return data
 
     def size(self) -> int:
         """The length of the file in bytes."""
@@ -87,21 +86,49 @@ class RemoteFile:
 
     def append(self, data: bytes) -> None:
         """Refused."""
-        _refuse(self._path)
+        refuse(self._path)
 
     def truncate(self, size: int) -> None:
         """Refused."""
-        _refuse(self._path)
+        refuse(self._path)
 
     def fsync(self) -> None:
         """Refused."""
-        _refuse(self._path)
+        refuse(self._path)
 
     def drop_cache(self) -> None:
         """Does nothing: nothing is cached beyond one range."""
 
 
-class RemoteDisk:
+class ReadOnlyDisk:
+    """The writing half of a `Disk` that only reads."""
+
+    def mkdir(self, path: str) -> None:
+        """Refused."""
+        refuse(path)
+
+    def remove(self, path: str) -> None:
+        """Refused."""
+        refuse(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Refused."""
+        refuse(source)
+
+    def make_read_only(self, path: str) -> None:
+        """Refused."""
+        refuse(path)
+
+    def fsync_dir(self, path: str) -> None:
+        """Refused."""
+        refuse(path)
+
+    def lock(self, path: str) -> NoReturn:
+        """Refused: readers take no lock."""
+        refuse(path)
+
+
+class RemoteDisk(ReadOnlyDisk):
     """A file system of fsspec as a `Disk` that only reads. Paths keep their protocol.
 
     Args:
@@ -123,7 +150,7 @@ class RemoteDisk:
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> RemoteFile:
         """The present file, for reading; raises `OSError` for writing."""
         if create or writable:
-            _refuse(path)
+            refuse(path)
         return RemoteFile(self._fs, path, self._size_of(path))
 
     def _size_of(self, path: str) -> int:
@@ -138,8 +165,13 @@ class RemoteDisk:
             del self._listings[folder]
         return int(self._fs.info(path)["size"])
 
+    def state(self, path: str) -> Entry:
+        """A file or directory as its store describes it; raises `FileNotFoundError`."""
+        entry = self.entry(path)
+        return _entry_of(self._fs.info(path)) if entry is None else entry
+
     def entry(self, path: str) -> Entry | None:
-        """What the listing of its directory says about a file; None if there was no listing, or no such file."""
+        """A file's entry in the listing of its directory; None if there was no listing, or no such file."""
         folder, _, name = path.rpartition("/")
         return self._listings.get(folder, {}).get(name)
 
@@ -153,7 +185,7 @@ class RemoteDisk:
         return read_range(self._fs, path, 0, size)
 
     def with_size(self, path: str, size: int) -> RemoteDisk:
-        """The same disk, on which a file ends at a position: nothing behind it is read ahead."""
+        """The same disk, on which a file ends at a position: nothing after it is read ahead."""
         return RemoteDisk(self._fs, {path: size})
 
     def exists(self, path: str) -> bool:
@@ -167,15 +199,14 @@ class RemoteDisk:
         path = path.rstrip("/")
         if path not in self._listings:
             own = self._fs._strip_protocol(path).rstrip("/")
-            found: dict[str, Entry] = {}
+            entries: dict[str, Entry] = {}
             for facts in self._fs.ls(path, detail=True):
                 name = str(facts["name"]).rstrip("/")
                 if name != own and (bare := name.rpartition("/")[2]):
-                    state = next((str(facts[key]) for key in _STATES if facts.get(key) is not None), "")
-                    found[bare] = Entry(int(facts.get("size") or 0), facts.get("type") == "directory", state)
+                    entries[bare] = _entry_of(facts)
                 elif facts.get("type") == "file":
                     raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
-            self._listings[path] = found
+            self._listings[path] = entries
         return self._listings[path]
 
     def list_all(self, paths: Sequence[str]) -> None:
@@ -190,21 +221,21 @@ class RemoteDisk:
     def glob(self, pattern: str) -> list[str]:
         """The paths that a pattern matches, with their protocol, sorted; directories are listed side by side."""
         if "**" in pattern:
-            return sorted(self._fs.unstrip_protocol(found.rstrip("/")) for found in self._fs.glob(pattern))
+            return sorted(self._fs.unstrip_protocol(path.rstrip("/")) for path in self._fs.glob(pattern))
         protocol, separator, rest = pattern.partition("://")
         first, *parts = [part for part in rest.split("/") if part] or [""]
-        found = [f"{protocol}{separator}{first}"]
+        paths = [f"{protocol}{separator}{first}"]
         for at, part in enumerate(parts):
             if _MAGIC.isdisjoint(part):
-                found = [f"{path}/{part}" for path in found]
+                paths = [f"{path}/{part}" for path in paths]
                 continue
-            self.list_all(found)
+            self.list_all(paths)
             last = at == len(parts) - 1
-            found = [*chain.from_iterable(self._matching(path, part, files=last) for path in found)]
+            paths = [*chain.from_iterable(self._matching(path, part, files=last) for path in paths)]
         if parts and _MAGIC.isdisjoint(parts[-1]):
-            self.list_all(found)
-            found = [path for path in found if self._is(path)]
-        return sorted(found)
+            self.list_all(paths)
+            paths = [path for path in paths if self._is(path)]
+        return sorted(paths)
 
     def _matching(self, path: str, part: str, *, files: bool) -> Iterator[str]:
         for name, entry in self._listings.get(path, {}).items():
@@ -225,35 +256,18 @@ class RemoteDisk:
         """The names in a directory, sorted; raises `NotADirectoryError` for a file, and `FileNotFoundError`."""
         return sorted(self._listing(path))
 
-    def mkdir(self, path: str) -> None:
-        """Refused."""
-        _refuse(path)
 
-    def remove(self, path: str) -> None:
-        """Refused."""
-        _refuse(path)
-
-    def rename(self, source: str, target: str) -> None:
-        """Refused."""
-        _refuse(source)
-
-    def make_read_only(self, path: str) -> None:
-        """Refused."""
-        _refuse(path)
-
-    def fsync_dir(self, path: str) -> None:
-        """Refused."""
-        _refuse(path)
-
-    def lock(self, path: str) -> NoReturn:
-        """Refused: readers take no lock."""
-        _refuse(path)
+def _entry_of(facts: Mapping[str, Any]) -> Entry:
+    state = next((str(facts[key]) for key in _STATES if facts.get(key) is not None), "")
+    return Entry(int(facts.get("size") or 0), facts.get("type") == "directory", state)
 
 
 def side_by_side(work: Any, items: Sequence[Any]) -> list[Any]:
     """The results of `work` for each item, in order; requests to a store wait at the same time."""
     if len(items) < 2:
         return [work(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
         return list(pool.map(work, items))
 
@@ -268,5 +282,6 @@ def read_range(file_system: Any, path: str, start: int, end: int) -> bytes:
     return content
 
 
-def _refuse(path: str) -> NoReturn:
+def refuse(path: str) -> NoReturn:
+    """Raise the error of a disk that only reads."""
     raise PermissionError(errno.EROFS, "a source of Spark only reads", path)

@@ -2,7 +2,7 @@
 
 `index_log` reads the header of every batch, and a store serves that only as the whole log. So the epochs come from
 Kafka's `leader-epoch-checkpoint`, some boundaries between batches from the offset indexes, and the end from the batches
-behind the last index entry. Where these files are missing or contradict the log, the headers are read.
+after the last index entry. Where these files are missing or contradict the log, the headers are read.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def index_remote_log(disk: RemoteDisk, directory: str, known: LogIndex | None = 
         return known
     sparse = _sparse(disk, directory, bases, names, known)
     if sparse is None:
-        found = index_log(disk, directory, None if known is None or known.is_sparse else known)
-        return LogIndex(found.segments, found.damages, states=states)
+        index = index_log(disk, directory, None if known is None or known.is_sparse else known)
+        return LogIndex(index.segments, index.damages, states=states)
     segments, epochs = sparse
     return LogIndex(tuple(segments), states=states, given_epochs=epochs)
 
@@ -87,10 +87,10 @@ def _sparse(
         if size - read <= _LARGE_BYTES:
             segments.append(index_segment(disk, path, former))
         else:
-            found = _by_index(disk, directory, base, size, following, names)
-            if found is None:
+            sparse = _by_index(disk, directory, base, size, following, names)
+            if sparse is None:
                 return None
-            segments.append(found)
+            segments.append(sparse)
         if segments[-1].damages:
             return None
     if any(one.batches and one.batches[-1].next_offset != next_one.base_offset for one, next_one in pairwise(segments)):
@@ -126,23 +126,23 @@ def _by_index(
         return SegmentIndex(path, base, size, tuple(boundaries), is_sparse=True)
     offset, position = entries[-1]
     file = disk.open(path, writable=False)
-    found: list[IndexedBatch] = []
+    indexed_batches: list[IndexedBatch] = []
     end = position
     try:
         for batch in scan_headers(file, position):
-            if not found and not batch.base_offset <= offset < batch.next_offset:
+            if not indexed_batches and not batch.base_offset <= offset < batch.next_offset:
                 return None
-            found.append(indexed(batch))
+            indexed_batches.append(indexed(batch))
             end = batch.end_position
     except (CorruptBatch, UnsupportedVersion):
         # A node may be writing the last batch.
         pass
     finally:
         file.close()
-    if not found:
+    if not indexed_batches:
         return None
-    kept = [batch for batch in boundaries[:-1] if batch.next_offset <= found[0].base_offset]
-    return SegmentIndex(path, base, end, (*kept, *found), is_sparse=True)
+    kept = [batch for batch in boundaries[:-1] if batch.next_offset <= indexed_batches[0].base_offset]
+    return SegmentIndex(path, base, end, (*kept, *indexed_batches), is_sparse=True)
 
 
 def _read_epochs(

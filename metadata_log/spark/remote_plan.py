@@ -209,7 +209,7 @@ def _index_of(path: str) -> str:
 
 
 def _read_index(disk: RemoteDisk, task: FileTask, base: int) -> _Entries:
-    """The entries of the index. That of an active segment is a long file of zeros behind them."""
+    """The entries of the index. That of an active segment is a long file of zeros after them."""
     most = (task.size // _INTERVAL_BYTES + 1) * OFFSET_ENTRY_BYTES
     return read_index(disk, _index_of(task.path), base, most, task.size)
 
@@ -221,8 +221,8 @@ def read_index(disk: RemoteDisk, path: str, base: int, most_bytes: int, size: in
     except OSError:
         return []
     whole = content[: len(content) - len(content) % OFFSET_ENTRY_BYTES]
-    found: _Entries = []
+    entries: _Entries = []
     for offset, position in parse_offset_index(whole, base):
-        if 0 < position < size and (not found or (offset > found[-1][0] and position > found[-1][1])):
-            found.append((offset, position))
-    return found
+        if 0 < position < size and (not entries or (offset > entries[-1][0] and position > entries[-1][1])):
+            entries.append((offset, position))
+    return entries

@@ -58,7 +58,7 @@ class Condition(Struct, frozen=True):
 def conditions_of(view: str, filters: Iterable[Filter]) -> tuple[Condition, ...]:
     """The conditions among some filters that are understood for a view."""
     types = {column.name: column.type for column in VIEWS[view].columns}
-    found = []
+    conditions = []
     for one in filters:
         attribute: tuple[str, ...] = getattr(one, "attribute", ())
         name = ".".join(attribute)
@@ -66,19 +66,19 @@ def conditions_of(view: str, filters: Iterable[Filter]) -> tuple[Condition, ...]
             continue
         match one:
             case IsNull():
-                found.append(Condition(name, "null"))
+                conditions.append(Condition(name, "null"))
             case IsNotNull():
-                found.append(Condition(name, "not null"))
+                conditions.append(Condition(name, "not null"))
             case In(value=values):
                 known = tuple(_value(types[name], "=", each) for each in values)
                 if None not in known:
-                    found.append(Condition(name, "in", known))
+                    conditions.append(Condition(name, "in", known))
             case _ if type(one) in _COMPARED:
                 kind = _COMPARED[type(one)]
                 value = _value(types[name], kind, getattr(one, "value", None))
                 if value is not None:
-                    found.append(Condition(name, kind, value))
-    return tuple(found)
+                    conditions.append(Condition(name, kind, value))
+    return tuple(conditions)
 
 
 def _value(kind: str, compared: str, value: object) -> float | str | None:

@@ -18,13 +18,14 @@ from pyspark.sql.types import StructType
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_splits, schema_of
 from metadata_log.arrow.schema import CLUSTERS, DAMAGE, RECORDS
 from metadata_log.arrow.views import history_batches
-from metadata_log.disk import Disk, OsDisk, file_bytes
+from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.log.segment import parse_file_name
-from metadata_log.reading.damage import Damage, OnDamage
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
 from metadata_log.reading.log_end import LogEnd, find_log_end
 from metadata_log.reading.timeline import END, At, moment_text
+from metadata_log.spark.archived import archive_in
 from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
@@ -116,11 +117,11 @@ class KraftReader(DataSourceReader):
 
     def _copies(self, disks: Disks) -> Copies:
         options = self._options
-        found = find_directories(options.paths, disks=disks)
+        directories = find_directories(options.paths, disks=disks)
         if options.copies == "best":
-            return choose_copies(found, lambda each: _index(disks.at(each.path), each.path))
-        bad = [(directory, directory.problem) for directory in found if directory.problem is not None]
-        return Copies([directory for directory in found if directory.problem is None], bad)
+            return choose_copies(directories, lambda each: _index(disks.at(each.path), each.path))
+        bad = [(directory, directory.problem) for directory in directories if directory.problem is not None]
+        return Copies([directory for directory in directories if directory.problem is None], bad)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task. They form no cycles, so the garbage collector is suspended."""
@@ -175,7 +176,7 @@ def _check_clusters(options: Options, copies: Copies) -> None:
 
 
 def _beyond_end(directories: Sequence[Directory], options: Options) -> list[tuple[Directory, Damage]]:
-    """The options that lie behind the end of the logs on this machine, where nothing can be known.
+    """The logs of this machine that end before the moment that the options ask for; nothing is known of that moment.
 
     `asOfOffset` and `asOfTimestamp` apply to each log; `fromOffset` and `since` apply to all of them together. The end
     of a log in an object store is not determined: that would download the file.
@@ -233,7 +234,7 @@ def plan(
         root = os.path.abspath(local_path(options.passes))
         parts = plan_parts(directory, disk, root, history_options(options), size=size, at=as_of(options))
         return [one for one in parts if one.latest_ms is None or wants_part(view, conditions, one.latest_ms)], []
-    if is_remote(directory.path):
+    if isinstance(disk, RemoteDisk):
         return plan_files(directory, disk, options, rows)
     splits = plan_splits(
         directory.path,
@@ -243,6 +244,7 @@ def plan(
         from_offset=rows.from_offset,
         until_offset=rows.until_offset,
         from_timestamp_ms=rows.from_timestamp_ms,
+        disk=disk,
     )
     return [RangeTask(split) for split in splits], []
 
@@ -285,9 +287,12 @@ def run(
     conditions: Sequence[Condition] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in Spark's schema; of a replayed view only those that satisfy the conditions."""
-    for batch in _read(task, view, projection, options, rows, conditions):
-        if batch is not None and batch.num_rows:
-            yield projection.apply(batch)
+    try:
+        for batch in _read(task, view, projection, options, rows, conditions):
+            if batch is not None and batch.num_rows:
+                yield projection.apply(batch)
+    except DamagedFile as damaged:
+        raise SourceError(str(damaged), hint=_GO_ON) from damaged
 
 
 def _read(
@@ -297,7 +302,7 @@ def _read(
         case MarkTask(marks):
             return [damage_rows(view, projection.columns, marks)] if marks else []
         case RangeTask(split):
-            return _read_splits([split], view, projection, options, rows, disk_at(split.path))
+            return _read_splits([split], view, projection, options, rows, disk_at(split.path, options.storage))
         case StreamTask(split, from_offset, until_offset):
             rows = replace(rows, from_offset=from_offset, until_offset=until_offset)
             return _read_splits([split], view, projection, options, rows, disk_at(split.path, options.storage))
@@ -305,10 +310,10 @@ def _read(
             if task.from_offset is not None:
                 rows = replace(rows, from_offset=task.from_offset, until_offset=task.until_offset)
             disk = remote_disk(task.path, options.storage).with_size(task.path, task.size)
-            found = split_of(task, disk)
-            if found is None:
+            planned = split_of(task, disk)
+            if planned is None:
                 return []
-            return _read_splits([found], view, projection, options, rows, disk.with_size(task.path, found.end))
+            return _read_splits([planned], view, projection, options, rows, disk.with_size(task.path, planned.end))
         case HistoryTask():
             return _read_history([task], view, projection, options, conditions)
         case ClustersTask(listed):
@@ -329,7 +334,10 @@ def _read_packed(
     for kind, group in groupby(packed, key=type):
         if kind is RangeTask:
             splits = [task.split for task in group if isinstance(task, RangeTask)]
-            yield from _read_splits(splits, view, projection, options, rows, OsDisk())
+            for _, of_one in groupby(splits, key=_place_of):
+                ranges = list(of_one)
+                disk = disk_at(ranges[0].path, options.storage)
+                yield from _read_splits(ranges, view, projection, options, rows, disk)
         elif kind is HistoryTask:
             histories = [task for task in group if isinstance(task, HistoryTask)]
             yield from _read_history(histories, view, projection, options, conditions)
@@ -338,11 +346,16 @@ def _read_packed(
                 yield from _read(one, view, projection, options, rows, conditions)
 
 
+def _place_of(split: Split) -> str | None:
+    """What has a disk of its own: an archive, or a directory of an object store; None for this machine's disk."""
+    return archive_in(split.path) or (split.directory if is_remote(split.path) else None)
+
+
 def _read_splits(
     splits: Iterable[Split], view: str, projection: Projection, options: Options, rows: Filters, disk: Disk
 ) -> Iterator[pa.RecordBatch]:
     columns = projection.columns
-    found = read_splits(
+    batches = read_splits(
         splits,
         view=RECORDS if view == DAMAGE else view,
         columns=[*columns, "damage"] if view == DAMAGE and "damage" not in columns else columns,
@@ -351,7 +364,7 @@ def _read_splits(
         show_secrets=options.show_secrets,
         disk=disk,
     )
-    return (_damaged(batch, columns) for batch in found) if view == DAMAGE else found
+    return (_damaged(batch, columns) for batch in batches) if view == DAMAGE else batches
 
 
 def _damaged(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:

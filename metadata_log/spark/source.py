@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
-from metadata_log.spark.errors import SourceError
+from metadata_log.errors import MetadataLogError
+from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.options import Options, parse_options
-from metadata_log.spark.tables import is_table, options_of_table, with_options
+from metadata_log.spark.tables import PATHS, check_paths, is_table, options_of_table, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
@@ -46,7 +47,9 @@ class KraftDataSource(DataSource):
         if not is_table(self._given):
             return spark_schema(parse_options(self._given))
         chosen = options_of_table(self._given)
-        return with_options(spark_schema(parse_options(chosen)), chosen)
+        options = parse_options(chosen)
+        check_paths(options.paths)
+        return with_options(spark_schema(options), chosen)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns, with filters pushed down if that is enabled."""
@@ -56,10 +59,16 @@ class KraftDataSource(DataSource):
         return (FilteringReader if options.push_filters else KraftReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (as Spark calls it)
-        """A stream reader of these columns."""
-        from metadata_log.spark.stream import KraftStreamReader
+        """A stream reader of these columns, or one that says why there is none.
 
-        return KraftStreamReader(self._options(schema), schema)
+        PySpark hides what is raised here behind an error of its own about a reader that does not exist.
+        """
+        from metadata_log.spark.stream import KraftStreamReader, RefusedStream
+
+        try:
+            return KraftStreamReader(self._options(schema), schema)
+        except MetadataLogError as bad:
+            return RefusedStream(bad)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Refused."""
@@ -75,6 +84,11 @@ class KraftDataSource(DataSource):
 
         stored: dict[str, Any] = stored_options(schema)
         given = {name.lower(): value for name, value in self._given.items()}
+        if not stored and given.keys().isdisjoint(PATHS):
+            raise OptionError(
+                "no path is given. A table with a list of columns of its own keeps no options, not even its path",
+                hint="Make it without columns (CREATE TABLE t USING kraft OPTIONS (…)), and select from it",
+            )
         return parse_options(stored | given)
 
 

@@ -7,6 +7,7 @@ the Spark source never writes to Kafka's files.
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,8 +15,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metadata_log.disk import Disk, OsDisk
+from metadata_log.spark.archived import UnpackingDisk, archive_disk, archive_in, is_of_log, unpacked_name
 from metadata_log.spark.errors import SourceError
-from metadata_log.spark.remote_disk import RemoteDisk
+from metadata_log.spark.remote_disk import Entry, RemoteDisk
 
 _MAGIC: Final = frozenset("*?[")
 
@@ -64,8 +66,8 @@ def is_remote(path: str) -> bool:
 
 def _protocol(path: str) -> str:
     """The protocol of a path in lower case; empty without one."""
-    found = _PROTOCOL.match(path)
-    return "" if found is None else found[1].lower()
+    match = _PROTOCOL.match(path)
+    return "" if match is None else match[1].lower()
 
 
 def local_path(path: str) -> str:
@@ -77,13 +79,13 @@ def local_path(path: str) -> str:
 
 
 def disk_at(path: str, storage_options: Mapping[str, Any] | None = None) -> Disk:
-    """The disk of a path; raises `SourceError` if no package that reads such a path is installed."""
-    return remote_disk(path, storage_options) if is_remote(path) else OsDisk()
+    """The disk of a path; raises `SourceError` if no package reads such a path, and as `archive_disk` does."""
+    return Disks(storage_options).at(path)
 
 
 def remote_disk(path: str, storage_options: Mapping[str, Any] | None = None) -> RemoteDisk:
     """The same for a path of an object store."""
-    return RemoteDisk(_file_system(path, storage_options))
+    return RemoteDisk(file_system(path, storage_options))
 
 
 class Disks:
@@ -91,13 +93,26 @@ class Disks:
 
     def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
         self._options = storage_options
-        self._local = OsDisk()
+        self._local = UnpackingDisk(OsDisk(), _local_state)
         self._remote: dict[str, RemoteDisk] = {}
 
     def at(self, path: str) -> Disk:
-        """The disk of a path; raises `SourceError` as `disk_at` does."""
-        if not is_remote(path):
-            return self._local
+        """The disk of a path, on which what is packed is unpacked; raises `SourceError` as `disk_at` does.
+
+        It is a `RemoteDisk` for what is not packed in an object store.
+        """
+        store = self.store(path) if is_remote(path) else None
+        archive = archive_in(path)
+        if store is None:
+            if archive is None or not os.path.isfile(archive):
+                return self._local
+            return _in_archive(self._local, archive, _local_state(archive))
+        if archive is not None and (entry := _file_of(store, archive)) is not None:
+            return _in_archive(store, archive, entry)
+        return UnpackingDisk(store, store.state) if _has_packed(store, path) else store
+
+    def store(self, path: str) -> RemoteDisk:
+        """The store of a path with a protocol."""
         # fsspec keeps a file system for each thread, and threads share these disks.
         root = _ROOT.match(path)
         key = path if root is None else root[0]
@@ -107,9 +122,8 @@ class Disks:
 
     def matches(self, pattern: str) -> list[str]:
         """The paths that a pattern matches, sorted; `**` matches any depth."""
-        disk = self.at(pattern)
-        if isinstance(disk, RemoteDisk):
-            return disk.glob(pattern)
+        if is_remote(pattern):
+            return self.store(pattern).glob(pattern)
         return sorted(glob.glob(local_path(pattern), recursive=True))
 
     def forget(self) -> None:
@@ -118,14 +132,45 @@ class Disks:
             disk.forget()
 
 
-def _file_system(path: str, storage_options: Mapping[str, Any] | None) -> Any:
+def _local_state(path: str) -> object:
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size
+
+
+def _in_archive(disk: Disk, archive: str, state: object) -> Disk:
+    """The disk of an archive, which may have packed files, too."""
+    return UnpackingDisk(archive_disk(disk, archive, state), lambda _: state)
+
+
+def _file_of(store: RemoteDisk, path: str) -> Entry | None:
+    """A file as its store describes it; None for a directory, and for nothing."""
+    try:
+        entry = store.state(path)
+    except FileNotFoundError:
+        return None
+    return None if entry.is_directory else entry
+
+
+def _has_packed(store: RemoteDisk, path: str) -> bool:
+    """Whether a directory has packed files of a log, or that of a file; a packed file itself counts, too."""
+    folder, _, name = path.rpartition("/")
+    if unpacked_name(name) is not None:
+        return True
+    try:
+        return any(unpacked_name(one) is not None for one in store.list(folder if is_of_log(name) else path))
+    except OSError:
+        return False
+
+
+def file_system(path: str, storage_options: Mapping[str, Any] | None) -> Any:
+    """The file system of fsspec for a path; raises `SourceError` if no package knows such a path."""
     from fsspec.core import url_to_fs
 
     protocol = _protocol(path)
     if "://" not in path or _STORES.get(protocol) is _DATABRICKS:
         raise _unreadable(path, protocol, "the source reads no such path")
     try:
-        file_system, _ = url_to_fs(path, **(storage_options or {}))
+        fs, _ = url_to_fs(path, **(storage_options or {}))
     except ImportError as missing:
         raise _unreadable(path, protocol, "a Python package for it is missing") from missing
     except ValueError as unknown:
@@ -133,7 +178,7 @@ def _file_system(path: str, storage_options: Mapping[str, Any] | None) -> Any:
     except OSError as failed:
         # libhdfs is loaded when the file system is made.
         raise _unreadable(path, protocol, str(failed).strip().partition("\n")[0]) from failed
-    return file_system
+    return fs
 
 
 def _unreadable(path: str, protocol: str, why: str) -> SourceError:

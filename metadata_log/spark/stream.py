@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from msgspec import Struct
@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, plan_splits
 from metadata_log.arrow.schema import CLUSTERS
+from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.reading.damage import Damage
 from metadata_log.spark.directories import Directory, choose_copies, find_directories
@@ -145,11 +146,11 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> Fleet:
         self._disks.forget()
-        found = find_directories(self._options.paths, disks=self._disks, known=self._directories, allow_none=True)
-        self._directories = {each.path: each for each in found if each.problem is None}
-        stores = [each for each in found if each.problem is None and is_remote(each.path)]
+        directories = find_directories(self._options.paths, disks=self._disks, known=self._directories, allow_none=True)
+        self._directories = {each.path: each for each in directories if each.problem is None}
+        stores = [each for each in directories if each.problem is None and is_remote(each.path)]
         side_by_side(self._index, [each for each in stores if not each.is_file])
-        copies = choose_copies([each for each in found if not each.is_awaited], self._index)
+        copies = choose_copies([each for each in directories if not each.is_awaited], self._index)
         for directory in copies.chosen:
             if directory.is_file:
                 raise OptionError(f"a stream follows directories, and {directory.path} is a file")
@@ -195,17 +196,42 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if from_offset >= until_offset:
             return []
         path = log.directory.path
-        if is_remote(path):
+        disk = self._disks.at(path)
+        if isinstance(disk, RemoteDisk):
             rows = Filters(from_offset=from_offset, until_offset=until_offset)
-            return plan_files(log.directory, self._disks.at(path), self._options, rows, in_stream=True)[0]
+            return plan_files(log.directory, disk, self._options, rows, in_stream=True)[0]
         splits = plan_splits(
             path,
             cluster=log.directory.cluster,
             min_bytes=self._options.split_bytes,
             from_offset=from_offset,
             until_offset=until_offset,
+            disk=disk,
         )
         return [StreamTask(split, from_offset, until_offset) for split in splits]
+
+
+class RefusedStream(DataSourceStreamReader):
+    """A stream that cannot begin: each call of Spark raises the error that tells why."""
+
+    def __init__(self, error: MetadataLogError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802 (as Spark calls it)
+        """Refused."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:  # noqa: N802 (as Spark calls it)
+        """Refused."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
+        """Refused."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Refused."""
+        raise self._error
 
 
 def _check_stream(view: str, options: Options) -> None:
@@ -231,19 +257,19 @@ def _check_stream(view: str, options: Options) -> None:
 
 def _marks(one: Resume, log: Log, cluster: str) -> list[tuple[Directory, Damage]]:
     """The reports of removed records."""
-    found = []
+    damages = []
     if one.lost:
         first, last = one.lost[0], one.lost[-1]
         what = (
             f"offsets {first} to {last} of cluster {cluster} were deleted before they were read:"
             f" the log starts at {log.index.start_offset}"
         )
-        found.append(Damage(where=log.directory.path, what=what, expected="every record", offset=first))
+        damages.append(Damage(where=log.directory.path, what=what, expected="every record", offset=first))
     if one.withdrawn:
         first, last = one.withdrawn[0], one.withdrawn[-1]
         what = (
             f"offsets {first} to {last} of cluster {cluster} were read and are no longer in the log, which was"
             f" truncated there after a change of its leader; what stands at these offsets now is read again"
         )
-        found.append(Damage(where=log.directory.path, what=what, expected="a log that only grows", offset=first))
-    return [(log.directory, damage) for damage in found]
+        damages.append(Damage(where=log.directory.path, what=what, expected="a log that only grows", offset=first))
+    return [(log.directory, damage) for damage in damages]

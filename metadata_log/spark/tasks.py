@@ -20,7 +20,7 @@ _TASK_BYTES: Final = 8 << 20
 _REPLAYED: Final = 8
 """How many times the cost of read bytes that of replayed bytes is."""
 _EACH: Final = 64 << 10
-"""What a log costs besides its bytes."""
+"""How many bytes a log counts as, besides its own."""
 
 
 class RangeTask(Struct, frozen=True):
@@ -79,7 +79,7 @@ class HistoryTask(Struct, frozen=True):
         path: The directory.
         cluster: The cluster.
         size: About the bytes to read.
-        begins: The pass behind which the part begins; None for the beginning of the log.
+        begins: The pass after which the part begins; None for the beginning of the log.
         until: The place where the part ends; None for the end of the log.
         latest_ms: The latest timestamp before `until`, in ms; None for the end of the log.
     """
@@ -146,13 +146,13 @@ def _packed(group: Sequence[Task]) -> Task:
 
 def flat(tasks: Iterable[Task]) -> list[SmallTask]:
     """The tasks inside packs, in order."""
-    found: list[SmallTask] = []
+    small: list[SmallTask] = []
     for task in tasks:
         if isinstance(task, PackTask):
-            found += task.tasks
+            small += task.tasks
         else:
-            found.append(task)
-    return found
+            small.append(task)
+    return small
 
 
 def _weight(task: Task) -> int:

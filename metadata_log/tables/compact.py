@@ -6,19 +6,19 @@ ones by the rename that commits a step, so a crash at any write loses and double
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from metadata_log.disk import Disk, file_bytes, read_whole
+from metadata_log.disk import Disk, file_bytes
 from metadata_log.tables.cluster import Job
 from metadata_log.tables.commit import ClusterTables
-from metadata_log.tables.files import DataFile, Output, partition_value
+from metadata_log.tables.files import DataFile, Output, parquet_of, partition_value, step_of
 
 _NAME: Final = re.compile(r"(\d+)-(?:closed|compacted)-\d+\.parquet")
 LARGE: Final = 128 << 20
@@ -26,7 +26,7 @@ LARGE: Final = 128 << 20
 
 
 class Compacted(Struct, frozen=True):
-    """What a compaction did with one cluster: the merged files, and the files they became."""
+    """The result of a compaction for one cluster: how many files were merged, and into how many."""
 
     merged: int = 0
     made: int = 0
@@ -45,11 +45,10 @@ def compact_cluster(cluster: str, disk: Disk, job: Job, *, large: int = LARGE) -
         How many files were merged, and how many came of them.
 
     Raises:
-        TablesError: Another run has the tables open, or they were made with other views or settings.
+        TablesError: Another run has the tables open, or they were made with other settings.
         OSError: A file cannot be read or written.
     """
-    tables = ClusterTables(disk, job.root, cluster, job.views, job.settings)
-    try:
+    with closing(ClusterTables(disk, job.root, cluster, (), job.settings)) as tables:
         groups = [
             group
             for view in tables.head.views
@@ -62,16 +61,18 @@ def compact_cluster(cluster: str, disk: Disk, job: Job, *, large: int = LARGE) -
                 disk.fsync_dir(f"{job.root}/{folder}")
             tables.replace_files(made, [path for group in groups for path in group])
         return Compacted(sum(map(len, groups)), len(made))
-    finally:
-        tables.close()
 
 
 def _groups(disk: Disk, root: str, folder: str, tables: ClusterTables, large: int) -> list[list[str]]:
-    """The files to be merged, as paths below the root: two or more in a group, in the order of their steps."""
+    """The files to be merged, as paths below the root: two or more in a group, in the order of their steps.
+
+    Files of a former log stay apart, as a rebuilding keeps them.
+    """
     if not disk.exists(f"{root}/{folder}"):
         return []
     oldest = tables.head.steps[0].number if tables.head.steps else 0
-    found: list[list[str]] = []
+    floor = tables.head.floor
+    groups: list[list[str]] = []
     for date in disk.list(f"{root}/{folder}"):
         group: list[str] = []
         total = 0
@@ -80,13 +81,14 @@ def _groups(disk: Disk, root: str, folder: str, tables: ClusterTables, large: in
             size = file_bytes(disk, f"{root}/{folder}/{date}/{name}") if match else large
             if match is None or int(match[1]) >= oldest or size >= large:
                 continue
-            if total + size >= large:
-                found.append(group)
+            is_of_former_log = int(match[1]) <= floor
+            if group and (total + size >= large or is_of_former_log is not (step_of(group[-1]) <= floor)):
+                groups.append(group)
                 group, total = [], 0
             group.append(f"{folder}/{date}/{name}")
             total += size
-        found.append(group)
-    return [group for group in found if len(group) > 1]
+        groups.append(group)
+    return [group for group in groups if len(group) > 1]
 
 
 def _merge(disk: Disk, tables: ClusterTables, paths: Sequence[str]) -> DataFile:
@@ -102,12 +104,12 @@ def _merge(disk: Disk, tables: ClusterTables, paths: Sequence[str]) -> DataFile:
     output = Output(target)
     rows = 0
     try:
-        parts = [pq.ParquetFile(io.BytesIO(read_whole(disk, f"{tables.root}/{path}"))) for path in paths]
+        parts = [parquet_of(disk, f"{tables.root}/{path}") for path in paths]
         schema = parts[-1].schema_arrow
         with pq.ParquetWriter(pa.PythonFile(output, mode="w"), schema, compression="zstd") as writer:
             for part in parts:
                 for group in range(part.num_row_groups):
-                    table = part.read_row_group(group)
+                    table = part.read_row_group(group, use_threads=False)
                     rows += table.num_rows
                     writer.write_table(table.cast(schema))
         target.fsync()

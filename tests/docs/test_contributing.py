@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,21 @@ def test_hooks_are_local_and_run_the_tools_of_the_tasks() -> None:
     ]
 
 
+def test_coverage_is_told_by_package() -> None:
+    sys.path.insert(0, str(ROOT / ".ci"))
+    lines = import_module("coverage_of_tests").lines
+    counts = {"kraft/store/a.py": (1, 4), "kraft/store/b.py": (3, 4), "transport/c.py": (2, 2)}
+    files = {
+        name: {"summary": {"covered_lines": ran, "num_statements": of, "percent_covered": 100 * ran / of}}
+        for name, (ran, of) in counts.items()
+    }
+    told = [line.strip() for line in lines(files)]
+    assert told[:4] == ["60.0 %  all", "50.0 %  kraft", "50.0 %  kraft/store", "100.0 %  transport"]
+    assert told[5] == "25.0 %  kraft/store/a.py"
+
+
 def test_pre_commit_accepts_the_hooks() -> None:
-    command = [Path(sys.executable).parent / "pre-commit", "validate-config", ".pre-commit-config.yaml"]
+    command = [str(Path(sys.executable).parent / "pre-commit"), "validate-config", ".pre-commit-config.yaml"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -14,15 +14,14 @@ from queue import Queue
 from threading import Thread, Timer
 
 import pytest
-from eventually import eventually
+
+from support.documented_programs import shape
+from support.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorials" / "your-first-quorum.md"
 BLOCK = re.compile(r"^```\n(?P<text>\$ .*?)^```$", re.MULTILINE | re.DOTALL)
 NODE = re.compile(r"^  (?:controller|broker) (?P<id>\d+)  pid (?P<pid>\d+)  (?P<address>\S+:\d+) ", re.MULTILINE)
-VARIABLE = re.compile(
-    r"(?P<id>\b(?:cluster|id|ClusterId:) +[\w-]{22})|(?P<crc>0x[0-9a-f]+)|(?P<number>\d+)|(?P<space> +)"
-)
 PATIENCE_SECONDS = 120
 ELLIPSIS = "…"
 
@@ -49,6 +48,9 @@ class Quickstart:
         """Press Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
         assert self.process.wait(PATIENCE_SECONDS) == 0
+        while "All nodes have stopped. The files are kept in mycluster." not in self.seen:
+            self.seen += self.lines.get(timeout=PATIENCE_SECONDS)
+        assert "Ctrl-C stops them all." in self.seen
 
 
 @contextmanager
@@ -76,11 +78,6 @@ def commands() -> list[tuple[str, str]]:
     return found
 
 
-def shape(text: str) -> list[str]:
-    """The lines without what differs from run to run: ids, numbers, and the width of columns."""
-    return [VARIABLE.sub(lambda found: f"<{found.lastgroup}>", line.rstrip()) for line in text.splitlines()]
-
-
 def is_shown(shown: str, printed: str) -> bool:
     """Whether a page shows what was printed; an ellipsis at the end stands for any lines.
 
@@ -93,7 +90,7 @@ def is_shown(shown: str, printed: str) -> bool:
 
 
 def run(command: str, folder: Path, addresses: list[str]) -> str:
-    """What a command of the second terminal prints."""
+    """Run a command of the second terminal and return its output."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KRAFT_BOOTSTRAP_CONTROLLER": ",".join(addresses)}
     words = [sys.executable, "-m", *command.split()]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Each figure of the page of performance has a command, and each command is one that a bench understands."""
+"""Each measurement has a command that a bench understands, and the page for readers has no figure of its own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+RECORD = (ROOT / "docs" / "measurements.md").read_text()
 SECTIONS = {
-    match[1]: match[2]
-    for match in re.finditer(
-        r"^## (.+?)\n(.*?)(?=^## |\Z)", (ROOT / "docs" / "performance.md").read_text(), re.MULTILINE | re.DOTALL
-    )
+    match[1]: match[2] for match in re.finditer(r"^## (.+?)\n(.*?)(?=^## |\Z)", RECORD, re.MULTILINE | re.DOTALL)
 }
 COMMAND = re.compile(r"`(?:chrt -r 1 )?python bench/(\w+\.py)([^`]*)`")
 
@@ -42,5 +40,13 @@ def test_commands_name_benches_and_their_options(title: str) -> None:
         named = re.match(r" ([a-z]+)", match[2])  # a subcommand has a module of its own
         if named:
             text += "".join(one.read_text() for one in (ROOT / "bench").glob(f"*/{named[1]}.py"))
+        if "parse_options" in text:  # the options that every bench of brokers has
+            text += (ROOT / "bench" / "data_brokers" / "report.py").read_text()
         for option in re.findall(r"--[a-z-]+", match[2]):
             assert f'"{option}"' in text, f"{match[1]} has no option {option}"
+
+
+def test_the_page_for_readers_has_no_figure_of_its_own() -> None:
+    rows = [row for table in tables((ROOT / "docs" / "performance.md").read_text()) for row in table]
+    assert len(rows) > 20
+    assert [row for row in rows if f"\n{row}\n" not in RECORD] == []

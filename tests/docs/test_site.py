@@ -16,7 +16,9 @@ from metadata_log.spark.options import OPTION_NAMES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GROUPS = ("Tutorials", "How-to guides", "Reference", "Explanation")
+GROUPS = ("Tutorials", "How-to guides", "Reference", "Explanation", "Laboratory")
+LONGEST = 300
+"""So many lines has a page at most that a reader needs."""
 LINK = re.compile(r"\]\(([\w./-]+)\.md(?:#\S+)?\)")
 ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
@@ -51,6 +53,21 @@ def test_the_overview_and_the_site_have_the_same_pages_in_the_same_groups() -> N
         site[caption] = {line for line in tree.splitlines() if line and not line.startswith(":") and "*" not in line}
     assert tuple(links) == GROUPS
     assert {group: pages for group, pages in site.items() if group in GROUPS} == links
+
+
+def test_a_page_for_readers_is_short() -> None:
+    """A longer page is split, or belongs to the laboratory."""
+    for part in re.split(r"^## ", (DOCS / "README.md").read_text(), flags=re.MULTILINE)[1:]:
+        if not part.startswith("Laboratory\n"):
+            lines = {page: len((DOCS / f"{page}.md").read_text().splitlines()) for page in LINK.findall(part)}
+            assert {page: count for page, count in lines.items() if count > LONGEST} == {}
+
+
+def test_indented_code_of_a_docstring_is_shown_as_code() -> None:
+    lines = ["A client.", "", "    async with it:", "        pass", "", "Args:", "    one: A name,", "        or two."]
+    marked = public_names.with_marked_code(lines)
+    assert marked == [*lines[:2], "::", "", *lines[2:]]
+    assert public_names.with_marked_code(marked) == marked
 
 
 def glossary() -> list[tuple[str, str]]:

@@ -18,12 +18,6 @@ from typing import Final
 
 import pytest
 import trio
-from amplified import Amplified, amplified
-from broker_attacks import request
-from eventually import pause
-from frames import request_frame
-from instructions import SECONDS_PER_INSTRUCTION, InstructionClock, Work
-from loopback import free_ports
 
 from kraft.admin import open_admin
 from kraft.admin.topics import create_topic
@@ -39,6 +33,12 @@ from metadata_log.memory_disk import MemoryDisk, MemoryFile
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.types import random_uuid
+from support.eventually import pause
+from support.hostile.amplified import Amplified, amplified
+from support.hostile.broker_attacks import request
+from support.hostile.frames import request_frame
+from support.hostile.instructions import SECONDS_PER_INSTRUCTION, InstructionClock, Work
+from support.loopback import free_ports
 from transport.interface import Endpoint
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.broker_apis import ALL_APIS
@@ -175,7 +175,7 @@ async def listens(port: int) -> bool:
 
 
 async def measure(clock: InstructionClock, port: int, request: Amplified) -> tuple[str, Work]:
-    """What the nodes do for one request."""
+    """Measure the work of the nodes for one request."""
     clock.count()
     outcome = await ask(port, request.frame)
     for _ in range(5):
@@ -184,7 +184,7 @@ async def measure(clock: InstructionClock, port: int, request: Amplified) -> tup
 
 
 def offences(request: Amplified, outcome: str, work: Work) -> list[str]:
-    """What of a request is beyond its budget."""
+    """The figures of a request that are beyond its budget."""
     size, found = len(request.frame), []
     allowed = PER_REQUEST + DEARER.get(request.key, PER_BYTE) * size
     where = f"{request.shape}, {size} bytes, {outcome}"
@@ -196,7 +196,7 @@ def offences(request: Amplified, outcome: str, work: Work) -> list[str]:
 
 
 def apis_of(role: str) -> list[Api]:
-    """What a listener serves."""
+    """The APIs that a listener serves."""
     return list(AT_BROKERS.values()) if role == "broker" else list(APIS.values())
 
 
@@ -291,7 +291,7 @@ def test_fetches_that_wait_read_nothing_and_cost_an_append_little(monkeypatch: p
             for _ in range(WAITING):
                 stream = await held.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
                 await stream.send_all(request(fetch, 17))
-            # Whoever asks behind them is answered behind them.
+            # Whoever asks after them is answered after them.
             for _ in range(3):
                 assert (await ask(port, request_frame(ApiVersionsRequest(), 0))).startswith("answer")
             assert clock.stop().instructions <= (WAITING + 3) * PER_REQUEST // 4

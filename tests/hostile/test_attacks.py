@@ -13,17 +13,17 @@ from pathlib import Path
 from random import SystemRandom
 
 import pytest
-from attack import ATTACKS, FORGERIES, Target
-from controller_processes import CLUSTER_ID, IDS, Processes
-from eventually import eventually
 from msgspec import json as msgspec_json
-from wire import leader_of, set_client_metrics
-from writer import NAME, Writer
 
 from metadata_log import replay
 from metadata_log.image import ResourceType
+from support import TESTS
+from support.controller_processes import CLUSTER_ID, IDS, Processes
+from support.eventually import eventually
+from support.hostile.attack import ATTACKS, FORGERIES, Target
+from support.hostile.writer import NAME, Writer
+from support.wire import leader_of, set_client_metrics
 
-HERE = Path(__file__).parent
 SLICE_SECONDS = 1.0
 SOAK_SECONDS = 600 / (len(ATTACKS) + len(FORGERIES))
 """Ten minutes altogether."""
@@ -110,10 +110,9 @@ def position(processes: Processes, node: int) -> tuple[int, int]:
 
 def run_attack(name: str, target: Target) -> dict[str, int]:
     """Run the attack in a process of its own to its end; what it did."""
-    path = os.pathsep.join((str(HERE), str(HERE.parent)))
     done = subprocess.run(
-        [sys.executable, str(HERE / "attack.py"), name, msgspec_json.encode(target).decode()],
-        env=os.environ | {"PYTHONPATH": path},
+        [sys.executable, "-m", "support.hostile.attack", name, msgspec_json.encode(target).decode()],
+        env=os.environ | {"PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,
         timeout=target.seconds + 60,

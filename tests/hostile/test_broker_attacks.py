@@ -17,22 +17,21 @@ from types import TracebackType
 from typing import Final, Self
 
 import pytest
-from broker_attacks import BROKER_ATTACKS, BrokerTarget
-from coordinator_attacks import COORDINATOR_ATTACKS
-from kafka_or_skip import found_or_skipped
 from msgspec import Struct
 from msgspec import json as msgspec_json
-from scenario_client import batch
-from scenario_cluster import MAKES, Cluster, Topic, scenario_cluster
 
+from support import TESTS
+from support.hostile.broker_attacks import BROKER_ATTACKS, BrokerTarget
+from support.hostile.coordinator_attacks import COORDINATOR_ATTACKS
+from support.interop.kafka_or_skip import found_or_skipped
+from support.scenarios.scenario_client import batch
+from support.scenarios.scenario_cluster import MAKES, Cluster, Topic, scenario_cluster
 from transport.protocol.errors import Error
 
-HERE: Final = Path(__file__).parent
-ATTACKS: Final = dict.fromkeys(BROKER_ATTACKS, "broker_attacks.py") | dict.fromkeys(
-    COORDINATOR_ATTACKS, "coordinator_attacks.py"
+ATTACKS: Final = dict.fromkeys(BROKER_ATTACKS, "support.hostile.broker_attacks") | dict.fromkeys(
+    COORDINATOR_ATTACKS, "support.hostile.coordinator_attacks"
 )
-"""The program of each attack."""
-PATHS: Final = (HERE, HERE.parent)
+"""The program of each attack, a module."""
 SLICE_SECONDS: Final = 1.0
 SLICE_SCALE: Final = 0.05
 SOAK_SECONDS: Final = 10.0
@@ -103,7 +102,7 @@ class Writes:
 
 
 class Seen(Struct):
-    """What an attack did to brokers."""
+    """The effects of an attack on brokers."""
 
     did: dict[str, int]
     quiet: float
@@ -142,8 +141,8 @@ class Attacked:
 def run_attack(name: str, target: BrokerTarget) -> dict[str, int]:
     """Run the attack in a process of its own to its end; what it did."""
     done = subprocess.run(
-        [sys.executable, str(HERE / ATTACKS[name]), name, msgspec_json.encode(target).decode()],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, PATHS))},
+        [sys.executable, "-m", ATTACKS[name], name, msgspec_json.encode(target).decode()],
+        env=os.environ | {"PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,
         timeout=target.seconds + 300,

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 import trio
-from certificates import Stores, client_context, leaf
-from controller_processes import IDS, Processes
-from eventually import eventually, pause
 
 from kraft.admin import AdminClient, QuorumDescription, open_admin
 from kraft.admin.client import ConfigChange, ResourceType
+from support.controller_processes import IDS, Processes
+from support.eventually import eventually, pause
+from support.interop.certificates import Stores, client_context, leaf
 from transport.handshakes import UNSECURED_CONNECTIONS
-from transport.interface import Endpoint
+from transport.interface import PEERS, Endpoint
 from transport.tcp import TcpTransport
 from transport.tls import Tls, TlsSession
 
@@ -86,7 +86,7 @@ async def led(admin: AdminClient) -> QuorumDescription:
 async def test_half_done_handshakes_cost_little_and_the_quorum_goes_on(processes: Processes) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    transport = TcpTransport(tls=Tls(outgoing=client_context()))
+    transport = TcpTransport(tls=Tls(outgoing={PEERS: client_context()}))
     with trio.fail_after(120):
         async with open_admin(list(processes.endpoints.values()), transport=transport) as admin:
             before = await led(admin)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
-from dumps import wait_for_registrations
-from kafka_jars import NEWER_VERSION, OLDER_VERSION
-from kafka_or_skip import found_or_skipped
-from our_nodes import our_controller, our_format
-from real_kafka import KafkaInstallation, Nodes, kafka_controller, kafka_format, layout_in, running
+
+from support.interop.dumps import wait_for_registrations
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.our_nodes import our_controller, our_format
+from support.interop.real_kafka import KafkaInstallation, Nodes, kafka_controller, kafka_format, layout_in, running
+from support.kafka_jars import NEWER_VERSION, OLDER_VERSION
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +29,12 @@ def older_kafka() -> KafkaInstallation:
 def newer_kafka() -> KafkaInstallation:
     """The newest release."""
     return found_or_skipped(NEWER_VERSION)
+
+
+@pytest.fixture(scope="session")
+def turn_kafka() -> KafkaInstallation:
+    """The release whose turn it is in the slice; the newest one in all other runs."""
+    return found_or_skipped(os.environ.get("KAFKA_RELEASE") or NEWER_VERSION)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 
@@ -80,6 +82,63 @@ def test_a_failure_shows_the_seed_the_state_and_the_log(pytester: pytest.Pyteste
     )
 
 
+def test_a_failure_leaves_a_picture_with_a_lane_for_each_node_and_what_the_test_broke(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.kafka(brokers=2, controllers=1)
+        @pytest.mark.parametrize("name", ["</script><b>../x"])
+        def test_it(kafka_cluster, name):
+            kafka_cluster.create_topic("orders", partitions=8, replication_factor=2)
+            kafka_cluster.clock.jump(60)
+            kafka_cluster.kill(101)
+            kafka_cluster.wait_until(lambda kafka: kafka.leader("orders") == 102 and kafka.is_fenced(101))
+            with pytest.raises(ValueError):
+                kafka_cluster.fail_next(name, "INVALID_RECORD")
+            assert not name
+
+        def test_that_passes(kafka):
+            pass
+        """
+    )
+    result = pytester.runpytest_inprocess(*PLUGIN, "--basetemp", "temporary")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*picture of kafka*", "*temporary/kafka-*.html", "*[[]test[]] kill(101) *"])
+    (path,) = (pytester.path / "temporary").iterdir()
+    page = path.read_text("utf-8")
+    assert {f">node {number}<" for number in (1, 101, 102)} <= set(re.findall(">node [0-9]+<", page))
+    assert "http" not in page
+    assert "<b>" not in page
+    (data,) = re.findall(r'<script type="application/json" id="moments">(.*?)</script>', page, re.DOTALL)
+    moments = json.loads(data)
+    told = [(one["node"], one["what"]) for one in moments]
+    in_order = [(1, "becomes Leader (elected), epoch 1"), (101, "serves"), (101, "kill(101)"), (0, "the test ends")]
+    assert [one for one in told if one in in_order] == in_order
+    # The jump of the clock may end the session before the broker is killed.
+    assert (101, "was fenced: its session timed out") in told
+    assert any(node == 102 and re.match("leads orders-. and [0-9] more|leads orders-", what) for node, what in told)
+    (killed,) = [one for one in moments if one["what"] == "kill(101)"]
+    assert (killed["is_fault"], killed["nodes"]["101"]["state"]) == (True, "down")
+    # The clock of the nodes is a minute ahead, the picture is not.
+    assert moments[-1]["at_ms"] < 60_000
+    assert max(one["at_ms"] for one in moments) == moments[-1]["at_ms"]
+
+
+def test_the_place_of_the_pictures_is_chosen_and_an_error_there_hides_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(kafka):\n    assert kafka is None")
+    result = pytester.runpytest_inprocess(*PLUGIN, "-o", "kafka_picture=pictures/here")
+    result.stdout.fnmatch_lines(["*/pictures/here/kafka-*.html"])
+    assert len(list((pytester.path / "pictures" / "here").iterdir())) == 1
+    pytester.makefile("", occupied="")
+    result = pytester.runpytest_inprocess(*PLUGIN, "--kafka-picture", "occupied")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*assert * is None*", "There is none: FileExistsError*"])
+
+
+@pytest.mark.soak
 def test_each_worker_has_its_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -10,8 +10,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from command_line import run
-from real_data import archive, unpack
 
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics.leader_selection import Election
@@ -19,6 +17,8 @@ from kraft.whatif import Outcome, UnknownName, elect, fail, fail_rack, leadershi
 from metadata_log import replay
 from metadata_log.image import MetadataImage
 from metadata_log.reading.timeline import At
+from support.kraft.command_line import run
+from support.real_data import archive, unpack
 
 DEFAULTS = TopicDefaults()
 

@@ -11,13 +11,13 @@ import pytest
 from google_crc32c import value as crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import json_lines
 
 from metadata_log.compression import BadCompression, Compression, deflate, inflate
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.records.batch import HEADER_BYTES, read_batch
 from metadata_log.records.batch_builder import rebuild_batch, write_batch
 from metadata_log.records.record import MAX_INFLATED_BYTES, Header, Record, records
+from support.real_data import json_lines
 
 PACKED = [codec for codec in Compression if codec is not Compression.NONE]
 SIZES = (0, 1, 100, 32 << 10, (32 << 10) + 1, 64 << 10, (64 << 10) + 1, 300_000)
@@ -35,7 +35,7 @@ def test_packing_and_unpacking(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", PACKED)
 def test_decompression_bombs_are_refused(codec: Compression) -> None:
-    """What unpacks to one byte more than allowed is refused, also in pieces; what is just allowed is not."""
+    """Data that unpacks to one byte more than allowed is refused, also in pieces; data of the allowed size is not."""
     packed = deflate(codec, bytes(LIMIT))
     assert len(packed) < LIMIT // 15
     assert inflate(codec, packed, LIMIT) == bytes(LIMIT)
@@ -52,7 +52,7 @@ def test_a_block_that_claims_gigabytes() -> None:
 
 
 def test_other_forms_that_kafka_reads() -> None:
-    """Streams one behind the other, bare snappy, and lz4 frames with sizes and checksums."""
+    """Streams one after the other, bare snappy, and lz4 frames with sizes and checksums."""
     one, two = b"one" * 50, b"two" * 50
     for codec in (Compression.GZIP, Compression.SNAPPY, Compression.ZSTD):
         assert inflate(codec, deflate(codec, one) + deflate(codec, two), LIMIT) == one + two

@@ -10,11 +10,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from disk_contract import CHECKS, Check
 
 import metadata_log.disk
 from metadata_log.disk import OsDisk, make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk, MemoryFile
+from support.metadata_log.disk_contract import CHECKS, Check
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -55,6 +55,35 @@ def test_lock_excludes_another_process(tmp_path: Path) -> None:
     assert subprocess.run(command, check=False).returncode == 3
     lock.release()
     assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_a_fork_neither_keeps_nor_releases_a_lock(tmp_path: Path) -> None:
+    """Worker processes of a server are forks, which may outlive a node of the process that began them."""
+    path = str(tmp_path / ".lock")
+    lock = OsDisk().lock(path)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        lock.release()
+        os.write(writer, b"1")
+        os._exit(0)
+    os.read(reader, 1)
+    os.waitpid(child, 0)
+    with pytest.raises(BlockingIOError):
+        OsDisk().lock(path)
+    child = os.fork()
+    if not child:
+        # It has the lock file open until the pipe is closed at the other end.
+        os.close(writer)
+        os.read(reader, 1)
+        os._exit(0)
+    lock.release()
+    try:
+        OsDisk().lock(path).release()
+    finally:
+        os.close(writer)
+        os.close(reader)
+        os.waitpid(child, 0)
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

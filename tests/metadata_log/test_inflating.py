@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 from backports import zstd as zstd_of_later_pythons
-from bombs import EMPTY_GZIP, EMPTY_ZSTD, SKIPPED_ZSTD, SNAPPY_OF_4_GIB, zstd
 
 from metadata_log import compression
 from metadata_log.compression import BadCompression, Compression, TooMuch, deflate, deflating, inflate, inflating
+from support.bombs import EMPTY_GZIP, EMPTY_ZSTD, SKIPPED_ZSTD, SNAPPY_OF_4_GIB, zstd
 
 LIMIT = 1 << 26
 MIB = 1 << 20

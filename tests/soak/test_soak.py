@@ -11,24 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from soak import markdown, report_of
-from soak_report import LATE, Case, read_cases
-from soak_slices import (
-    LENGTHS,
-    SLICE_SECONDS,
-    TURN,
-    TURNS,
-    choose,
-    read_lengths,
-    whole_seconds,
-    with_measured,
-    without_parameters,
-)
 
-ROOT = Path(__file__).parents[2]
-FOLDER = Path(__file__).parent
-MOST_COMMITS = 150
-"""A submission has some fifty commits; the number has to be raised at least with each third one."""
+from support import ROOT, TESTS
+from support.soak.soak import markdown, report_of
+from support.soak.soak_report import LATE, Case, read_cases
+from support.soak.soak_slices import LENGTHS, SLICE_SECONDS, TURNS, choose, whole_seconds
+from support.soak.turns import LONG_TESTS, read_lengths, with_measured, without_parameters
 
 tests = st.dictionaries(
     st.integers(0, 99).map("tests/t.py::test_{}".format),
@@ -70,29 +58,15 @@ def test_measured_lengths_replace_estimates_and_keep_the_heading() -> None:
     assert read_lengths(stored)["tests/a.py::test_a"] == 610
 
 
-def test_lengths_are_of_tests_that_exist() -> None:
-    lengths = read_lengths(LENGTHS.read_text())
+@pytest.mark.parametrize("path", [LENGTHS, LONG_TESTS], ids=lambda path: path.name)
+def test_lengths_are_of_tests_that_exist(path: Path) -> None:
+    lengths = read_lengths(path.read_text())
     assert len(lengths) > 5
     for name, seconds in lengths.items():
-        path, _, function = name.rpartition("::")
-        assert re.search(
-            rf"^ *(?:async )?def {function}\(", (ROOT / path.partition("::")[0]).read_text(), re.MULTILINE
-        ), name
+        file, *_, function = [*name.split("::"), ""] if "::" not in name else name.split("::")
+        source = (ROOT / file).read_text()
+        assert not function or re.search(rf"^ *(?:async )?def {function}\(", source, re.MULTILINE), name
         assert seconds > 0
-
-
-def test_the_turn_is_raised_with_each_submission() -> None:
-    """The same slice would run for ever otherwise. Where there is no history, as in an archive, nothing is known."""
-    assert int(TURN.read_text()) > 0
-    git = ["git", "-C", str(ROOT)]
-    last = subprocess.run(
-        [*git, "log", "-1", "--format=%H", "--", str(TURN)], capture_output=True, text=True, check=False
-    )
-    if last.returncode != 0 or not last.stdout.strip():
-        return
-    since = [*git, "rev-list", "--count", f"{last.stdout.strip()}..HEAD"]
-    commits = int(subprocess.run(since, capture_output=True, text=True, check=True).stdout)
-    assert commits <= MOST_COMMITS, f"raise the number in {TURN.relative_to(ROOT)}: it is {commits} commits old"
 
 
 SAMPLE = """
@@ -126,9 +100,9 @@ def test_ends_its_process():
 def run_sample(folder: Path, *arguments: str) -> list[Case]:
     (folder / "test_sample.py").write_text(SAMPLE)
     results = folder / "cases.jsonl"
-    plugin = ["-p", "soak_report", "-p", "no:cacheprovider", f"--soak-results={results}", *arguments]
+    plugin = ["-p", "support.soak.soak_report", "-p", "no:cacheprovider", f"--soak-results={results}", *arguments]
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, f"--rootdir={folder}", *plugin, "test_sample.py"]
-    environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
     return read_cases(results)
 
@@ -164,7 +138,7 @@ def test_the_summary_of_continuous_integration_lists_what_the_machine_left_out(t
     (tmp_path / "test_sample.py").write_text(SAMPLE)
     plugins = ["-p", "conftest", "-p", "no:cacheprovider", "-n", "0", "-k", chosen]
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, f"--rootdir={tmp_path}", *plugins, "test_sample.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     printed = {
         ci: subprocess.run(
             command,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from real_kafka import QUICK_START
 
 from metadata_log.spark import prepare_environment
+from support.interop.real_kafka import QUICK_START
 
 ROOT = Path(__file__).parent.parent.parent
 SETTINGS = {

@@ -12,12 +12,13 @@ import venv
 from pathlib import Path
 
 import pytest
-from documented_programs import program, run_program
-from fleets import write_log
-from real_data import unpack
-from spark_processes import LOOPBACK, ROOT, run_job, spark_class
 
 from metadata_log.spark.java import java_version
+from support import ROOT
+from support.documented_programs import program, run_program
+from support.real_data import unpack
+from support.spark.fleets import write_log
+from support.spark.spark_processes import LOOPBACK, run_job, spark_class
 
 PACKAGES = ("kraft", "metadata_log", "transport", "pyspark_kraft")
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from fleets import PARTITION, write_log, write_meta
-from real_data import unpack
 
 from metadata_log.spark.directories import Directory, choose_copies, find_directories
 from metadata_log.spark.errors import SourceError
 from metadata_log.spark.log_index import LogIndex, index_log
 from metadata_log.spark.storage import disk_at
 from metadata_log.types import Uuid
+from support.real_data import unpack
+from support.spark.fleets import PARTITION, write_log, write_meta
 
 
 def index_of(directory: Directory) -> LogIndex:

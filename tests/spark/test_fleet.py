@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from real_data import unpack
 
 from metadata_log.disk import OsDisk
 from metadata_log.history import VIEWS, rows
 from metadata_log.reading.timeline import read_timeline
 from metadata_log.spark import fleet, views
 from metadata_log.spark.methods import Views
+from support.real_data import unpack
 
 ROOT = Path(__file__).parent.parent.parent
 NODES = {"failover": "c3", "dynamic3": "c3", "old39": "c3"}
@@ -156,7 +156,7 @@ def test_fleet_command_reports_errors_in_one_line(words: list[str], said: str, f
 
 @pytest.mark.spark_cluster
 def test_fleet_command_reports_damage_and_shows_the_other_rows(tmp_path: Path) -> None:
-    """PERMISSIVE goes on behind damage, and the command says where nothing is known, and ends with 1."""
+    """PERMISSIVE goes on after damage, and the command says where nothing is known, and ends with 1."""
     unpack("clusters", "failover/nodes/c3", tmp_path / "c")
     [log] = (tmp_path / "c").rglob("00000000000000000000.log")
     log.write_bytes(log.read_bytes()[:200] + bytes(50) + log.read_bytes()[250:])

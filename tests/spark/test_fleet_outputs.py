@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
-from real_data import unpack
 from test_fleet import kraft_fleet
 
 from kraft.cli.main import main
 from metadata_log.spark.errors import OptionError, SourceError
+from metadata_log.spark.lakes import lake as lakes
 from metadata_log.spark.lakes import outputs
-from metadata_log.spark.lakes.lake import newest_package
+from support.real_data import unpack
 
 FAILOVER = "A3gcw2Qkrwsj8xyJO7bBIw"
 
@@ -82,13 +82,32 @@ def test_a_wrong_option_is_reported_before_spark_starts(
     assert said in told.err
 
 
-def test_a_table_format_without_its_jar_is_refused_with_the_package(spark: SparkSession) -> None:
-    for form, package in (("delta", "io.delta:delta-spark"), ("iceberg", "org.apache.iceberg:iceberg-spark-runtime")):
-        with pytest.raises(SourceError, match="Spark has no jar of") as refused:
-            outputs.check_output(spark, form)
-        assert f"Add --packages {package}" in (refused.value.hint or "")
-    for form in outputs.FILES:
-        outputs.check_output(spark, form)
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_the_driver_writes_a_table_format_and_replaces_its_table(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    out = str(tmp_path / "lake" / "t")
+    outputs.check_output(form, out)
+    frame = spark.createDataFrame([(1, "a"), (2, "b"), (3, None)], "n int, kind string")
+    outputs.write(frame, out, form, ["kind"])
+    outputs.write(frame.where("n > 1"), out, form, ["kind"])
+    assert rows_of(form, out) == [{"n": 2, "kind": "b"}, {"n": 3, "kind": None}]
+    outputs.write(frame.selectExpr("n", "array(n) as other"), out, form)
+    assert rows_of(form, out) == [{"n": n, "other": [n]} for n in (1, 2, 3)]
+
+
+def rows_of(form: str, out: str) -> list[dict[str, object]]:
+    found = outputs.lake_of(form, out)
+    assert found is not None
+    table = lakes.read(*found)
+    assert table is not None
+    rows: list[dict[str, object]] = table.sort_by("n").to_pylist()
+    return rows
+
+
+def test_a_query_writes_iceberg_to_this_machine_alone() -> None:
+    with pytest.raises(SourceError, match="the catalog is a file beside the table"):
+        outputs.check_output("iceberg", "s3://lake/t")
 
 
 def test_columns_of_partitions_exist_and_leave_a_column(spark: SparkSession, tmp_path: Path) -> None:
@@ -109,7 +128,7 @@ def test_a_jar_of_delta_for_the_spark_before_makes_a_table_and_does_not_replace_
 ) -> None:
     """The jar comes from Maven. No release of Delta Lake is made for Spark 4.3 yet: reading the old table fails."""
     out = tmp_path / "outages"
-    package = newest_package("delta")
+    package = "io.delta:delta-spark_4.2_2.13:4.4.0"
     given = (f"{folder}/backup/*", "--master", "local[1]", "--format", "delta", "--packages", package)
     first = kraft_fleet("unavailability", *given, "--out", str(out), "--overwrite")
     assert (first.returncode, first.stderr) == (0, "")

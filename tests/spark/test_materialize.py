@@ -13,20 +13,19 @@ from random import Random
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from eventually import eventually
-from fleets import random_log, table_rows, write_log, write_meta
 from pyspark.sql import SparkSession
 
 from kraft.cli.main import main
 from metadata_log import OsDisk
-from metadata_log.arrow.schema import schema_of
 from metadata_log.cluster_names import ClusterNames
 from metadata_log.log.segment import file_name
-from metadata_log.spark.cluster_table import write_clusters
+from metadata_log.spark.cluster_table import TABLE_SCHEMA, write_clusters
 from metadata_log.spark.directories import Directory
-from metadata_log.spark.materialize import Fleet, find_fleet, make_job, pack, run_here, run_in_spark
+from metadata_log.spark.materialize import Fleet, find_fleet, make_job, pack, processes_for, run_here, run_in_spark
 from metadata_log.tables.cluster import Gate, Status
 from metadata_log.tables.commit import TablesBusy
+from support.eventually import eventually
+from support.spark.fleets import random_log, table_rows, write_log, write_meta
 
 ROOT = Path(__file__).parent.parent.parent
 VIEWS = ("config_history", "partition_history", "retention")
@@ -125,9 +124,9 @@ def test_the_names_of_clusters_are_a_table_beside_the_others(
     assert [line.split()[0] for line in shown.splitlines()[1:3]] == ["orders", "cluster-b"]
     path = out / "clusters" / "clusters.parquet"
     table = pq.read_table(path)
-    assert table.schema.equals(schema_of("clusters"))
+    assert table.schema.equals(TABLE_SCHEMA)
     logs = {name: [f"{fleet}/{name}/__cluster_metadata-0"] for name in ("a", "b")}
-    assert [tuple(row.values()) for row in table.to_pylist()] == [
+    assert [tuple(row.values())[:6] for row in table.to_pylist()] == [
         ("cluster-a", "orders", "production", [("team", "t1")], True, logs["a"]),
         ("cluster-b", "cluster-b", None, [], False, logs["b"]),
         ("cluster-x", "gone", None, [], True, []),
@@ -187,11 +186,19 @@ sys.stdin.readline()
     [
         (["--view", "leader_historie"], 1, "there is no view 'leader_historie' with a history; did you mean leader_hi"),
         (["--option", "cluster=c"], 1, "there is no cluster 'c' at these paths"),
-        (["--option", "mode=PERMISSIVE"], 2, "One of cluster, storageOptions, showSecrets, sessionTimeoutMs."),
-        (["--jobs", "2", "--master", "local[1]"], 2, "exclude each other"),
+        (["--option", "mode=PERMISSIVE"], 2, "--gate says what a run does at damage"),
+        (["--option", "until=2026-11-21"], 2, "the option until is one of queries"),
+        (["--option", "colour=red"], 2, "there is no option 'colour' (--option colour=red)"),
+        (["--option", "cluster"], 2, "a name and a value are expected"),
+        (["--jobs", "2", "--master", "local[1]"], 2, "--jobs counts processes of this machine, and with --master the"),
+        (["--conf", "spark.a=b", "--format", "delta"], 2, "settings of Spark need --master"),
+        (["--catalog", "glue"], 2, "a catalog is for --format iceberg"),
+        (["--catalog", "glue", "--format", "delta"], 2, "a catalog is for --format iceberg"),
+        (["--location", "lake"], 2, "the URL of an object store is expected (--location lake)"),
+        (["--lake-option", "a=b"], 2, "this is for --location, --format delta or iceberg"),
         (["--clusters", "names.toml"], 1, "the cluster names cannot be read: No such file or directory"),
         (["--clusters", "names.toml", "--format", "delta"], 1, "the cluster names cannot be read: No such file or dir"),
-        (["--out", "s3://bucket/tables"], 1, "a commit needs an atomic rename"),
+        (["--out", "s3://bucket/tables"], 1, "and --location s3://bucket/tables for the tables"),
     ],
 )
 def test_the_command_refuses_what_it_cannot_do(
@@ -202,6 +209,24 @@ def test_the_command_refuses_what_it_cannot_do(
     assert (ended, out) == (code, "")
     assert said in err
     assert not (tmp_path / "out").exists()
+
+
+def test_formats_do_not_share_a_directory(fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, lake = (["--out", str(tmp_path / name), "--view", "retention"] for name in ("plain", "lake"))
+    assert kraft(capsys, f"{fleet}/*", *plain)[0] == 0
+    assert kraft(capsys, f"{fleet}/*", *lake, "--format", "delta")[0] == 0
+    for words, there in (
+        ([*plain, "--format", "delta"], "has tables of Parquet"),
+        (lake, "has the checkpoints of tables of another format or at another place"),
+        ([*lake, "--format", "iceberg"], "are of Delta, not of Iceberg"),
+    ):
+        ended, _, err = kraft(capsys, f"{fleet}/*", *words)
+        assert ended == 1
+        assert there in err
+    with pytest.raises(SystemExit) as ended_status:
+        main(("fleet", "status", str(tmp_path / "lake")))
+    assert ended_status.value.code == 2
+    assert "only tables of Parquet are checked here" in capsys.readouterr().err
 
 
 def test_a_file_and_a_directory_without_a_log_are_failures_of_their_own(fleet: Path, tmp_path: Path) -> None:
@@ -228,6 +253,20 @@ def test_many_clusters_share_a_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+def test_small_logs_share_a_process_and_large_ones_do_not(tmp_path: Path) -> None:
+    found = []
+    for name, size in (("a", 1), ("b", 1 << 10), ("c", 9 << 20)):
+        (tmp_path / name).mkdir()
+        with (tmp_path / name / file_name(0)).open("wb") as file:
+            file.truncate(size)
+        found.append(Directory(str(tmp_path / name), name))
+    assert processes_for(Fleet(found[:2], []), 8) == 1
+    assert processes_for(Fleet(found, []), 8) == 2
+    assert processes_for(Fleet(found, []), 1) == 1
+    stores = [Directory(f"s3://bucket/{number}", str(number)) for number in range(5)]
+    assert processes_for(Fleet(stores, []), 4) == 4
+
+
 def test_processes_that_are_killed_lose_no_row_and_double_none(fleet: Path, tmp_path: Path) -> None:
     """`kill -9` of a process once so many files are there; the last run is not killed."""
     out, wanted = tmp_path / "killed", tmp_path / "whole"

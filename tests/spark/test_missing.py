@@ -7,12 +7,12 @@ from typing import Any
 
 import fsspec
 import pytest
-from fleets import PARTITION, write_log
-from in_process import read, reader, table
-from real_data import unpack
 
 from metadata_log.errors import MetadataLogError
 from metadata_log.spark.errors import OptionError, SourceError
+from support.real_data import unpack
+from support.spark.fleets import PARTITION, write_log
+from support.spark.in_process import read, reader, table
 
 MIDDLE = "00000000000000002908"
 LAST = "00000000000000004847"
@@ -79,13 +79,14 @@ def test_unknown_clusters_types_and_points_are_errors(tmp_path: Path) -> None:
         table(reader(both, cluster="eats"))
     with pytest.raises(OptionError, match="there is no record type 'TopicRecrd'; did you mean TopicRecord"):
         reader(both, type="TopicRecrd")
-    for options in (
+    beyond: tuple[dict[str, Any], ...] = (
         {"fromOffset": "8"},
         {"since": "2030-01-01T00:00:00Z"},
         {"asOfOffset": "5"},
         {"asOfTimestamp": "1970-01-01T00:00:05Z"},
         {"asOfOffset": "99", "view": "topics_state"},
-    ):
+    )
+    for options in beyond:
         with pytest.raises(SourceError, match="is beyond its end"):
             table(reader(both, **options))
         if "view" not in options:

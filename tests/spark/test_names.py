@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fleets import write_log
 from pyspark.sql import SparkSession
 
 from metadata_log.cluster_names import ClusterNamesError
 from metadata_log.spark import views
 from metadata_log.spark.named import load_cluster_names, with_names
+from support.spark.fleets import write_log
 
 NAMES = "cluster,name,environment,team\nid-a,orders,production,shop\nid-c,archive,test,\n"
 

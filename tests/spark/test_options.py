@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from traceback import format_exception
 
 import pytest
 from pyspark.sql.datasource import (
@@ -105,3 +106,9 @@ def test_only_cluster_equality_filters_are_exact() -> None:
     assert is_exact(EqualTo(("cluster",), "x"))
     assert not is_exact(EqualTo(("offset",), 4))
     assert not is_exact(In(("cluster",), ("x",)))
+
+
+def test_what_shows_an_error_shows_its_hint_once() -> None:
+    """Spark shows the text and the notes."""
+    shown = "".join(format_exception(OptionError("what is wrong", hint="do this")))
+    assert shown.count("do this") == 1

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fleets import PARTITION, log_bytes, topic, write_log
-from in_process import read, reader, table
 from pyspark.sql.datasource import EqualTo, GreaterThan, In
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
-from real_data import archive, unpack
 
 from kraft.cli.main import kraft
 from metadata_log import replay
@@ -25,6 +23,9 @@ from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.rows import view_names
 from metadata_log.spark.scan import FilteringReader, RangeTask
 from metadata_log.types import PARTITION_DIRECTORY
+from support.real_data import archive, unpack
+from support.spark.fleets import PARTITION, log_bytes, topic, write_log
+from support.spark.in_process import read, reader, table
 
 UNKNOWN_TYPE = bytes([1, 99, 0]) + b"from a newer Kafka"
 
@@ -45,7 +46,7 @@ def test_ranges_begin_at_batches_and_give_the_rows_of_one_range(fleet: Path) -> 
 
 
 def test_options_limit_clusters_and_offsets(fleet: Path) -> None:
-    def places(**options: str) -> list[tuple[str, int]]:
+    def places(**options: Any) -> list[tuple[str, int]]:
         return [(row["cluster"], row["offset"]) for row in read(f"{fleet}/*", **options)]
 
     assert places(cluster="y") == [("y", 0), ("y", 1)]
@@ -67,7 +68,7 @@ def test_pushed_filters_skip_ranges(fleet: Path) -> None:
 
 
 def test_a_schema_of_the_user_prunes_and_orders(fleet: Path) -> None:
-    """What is not asked for is not made."""
+    """Columns that nobody asks for are not made."""
     schema = StructType([StructField("Offset", LongType()), StructField("cluster", StringType())])
     assert read(f"{fleet}/b", schema) == [{"Offset": 0, "cluster": "y"}, {"Offset": 1, "cluster": "y"}]
     with pytest.raises(OptionError, match="the view records has no column 'ofset'; did you mean offset"):
@@ -152,7 +153,7 @@ def test_an_unreadable_segment_is_an_error(tmp_path: Path) -> None:
         ({"view": "TopicRecord", "payload": "json"}, "TopicRecord has typed columns"),
     ],
 )
-def test_contradictory_options_of_a_source_are_refused(fleet: Path, options: dict[str, str], words: str) -> None:
+def test_contradictory_options_of_a_source_are_refused(fleet: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         reader(fleet / "a", **options)
 

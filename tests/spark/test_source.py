@@ -8,14 +8,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from fleets import random_log, write_log, write_meta
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from real_data import unpack
-from windows import CONFIGS, LEADERS, PARTITIONS, RAW
 
 from metadata_log.log.segment import file_name
 from metadata_log.spark import views
+from support.real_data import unpack
+from support.spark.fleets import random_log, write_log, write_meta
+from support.spark.windows import CONFIGS, LEADERS, PARTITIONS, RAW
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +101,37 @@ def test_errors_in_spark_name_option_file_and_remedy(spark: SparkSession, tmp_pa
         spark.read.format("kraft").load(f"{tmp_path}/*.absent").count()
     with pytest.raises(AnalysisException, match=r"but a below it are: the glob .*/\* finds them"):
         spark.read.format("kraft").load(str(tmp_path)).count()
+    with pytest.raises(AnalysisException, match=r"nothing is found at a/absent \(a relative path begins in /.* here\)"):
+        spark.read.format("kraft").load("a/absent").count()
+    own = spark.read.format("kraft").schema("cluster string, leader int")
+    with pytest.raises(AnalysisException, match="the view records has no column 'leader'; there are cluster, "):
+        own.load(str(tmp_path / "a")).count()
+
+
+def test_sparks_traces_are_folded_to_our_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    """By a setting of Spark: in planning, in the tasks, and for a writer."""
+    write_log(tmp_path / "a", [1, 1], cluster="x")
+    (log,) = tmp_path.rglob("*.log")
+    log.write_bytes(log.read_bytes()[:-1] + b"!")
+    reader = spark.read.format("kraft")
+    told: list[str] = []
+    name = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
+    spark.conf.set(name, "true")
+    try:
+        for what in (
+            lambda: reader.load(f"{tmp_path}/absent").count(),
+            lambda: reader.load(f"{tmp_path}/a").collect(),
+            lambda: spark.range(1).write.format("kraft").mode("append").save(str(tmp_path)),
+        ):
+            with pytest.raises(PySparkException) as failed:
+                what()
+            told.append(str(failed.value))
+    finally:
+        spark.conf.unset(name)
+    hints = ("Give the directory", "With mode=PERMISSIVE", "")
+    causes = ("nothing is found at", "the batch's bytes give CRC", "only reads")
+    for text, words, hint in zip(told, causes, hints, strict=True):
+        assert words in text
+        assert not hint or text.count(hint) == 1
+        assert "Traceback" not in text
+        assert len(text.strip().splitlines()) <= 3

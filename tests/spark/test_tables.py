@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from fleets import write_log
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -17,6 +16,7 @@ from metadata_log.spark import KraftDataSource, views
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.storage import disk_at, is_remote, matches
 from metadata_log.spark.tables import options_of_table, stored_options
+from support.spark.fleets import write_log
 
 FROM_SPARK = {
     "location": "file:/fleet%20of%20all/*",
@@ -42,6 +42,15 @@ def test_a_wrong_option_of_a_table_is_refused_when_the_table_is_made() -> None:
     wrong = {**FROM_SPARK, "option.veiw": "records", "veiw": "records"}
     with pytest.raises(OptionError, match="there is no option 'veiw'; did you mean view"):
         KraftDataSource(wrong).schema()
+
+
+@pytest.mark.parametrize(
+    "given", [{"path": "backup/*", "location": "backup/*"}, {"paths": '["/a", "b"]'}, {"path": "file:b"}]
+)
+def test_a_relative_path_of_a_table_is_refused_when_the_table_is_made(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match=r"of a table is relative, .* Give an absolute path, such as /"):
+        KraftDataSource({"provider": "kraft", **given}).schema()
+    assert KraftDataSource({name: path for name, path in given.items() if name != "location"}).schema()
 
 
 def test_columns_of_a_table_carry_its_options_and_those_of_a_query_none() -> None:
@@ -113,11 +122,16 @@ def test_tables_are_queried_and_described(spark: SparkSession, tmp_path: Path) -
         assert described["topic_id"] == "key, not null"
         assert described["valid_from_offset"] == "not null: the first offset at which the row holds"
         assert [field.nullable for field in spark.table("kraft_by_options").schema if field.name == "topic"] == [False]
+        with pytest.raises(PySparkException, match="the path 'some fleet' of a table is relative"):
+            spark.sql("create table kraft_relative using kraft location 'some fleet'")
+        spark.sql(f"create table kraft_own (cluster string) using kraft options (path '{fleet}/*')")
+        with pytest.raises(PySparkException, match=r"columns of its own keeps no options, .* without columns"):
+            spark.table("kraft_own").count()
         with pytest.raises(PySparkException, match="the source kraft only reads"):
             spark.sql("insert into kraft_by_options select * from kraft_by_options")
         with pytest.raises(PySparkException, match="the source kraft only reads"):
             spark.range(1).write.format("kraft").mode("append").save(fleet)
     finally:
-        for name in made:
+        for name in (*made, "kraft_own"):
             spark.sql(f"drop table if exists {name}")
     assert sorted(path.name for path in Path(fleet).glob("*/*/*.log")) == ["00000000000000000000.log"] * 2

@@ -1,4 +1,4 @@
-"""What a transport counts of authentications: each outcome once, by listener, mechanism and kind."""
+"""The counters of authentications in a transport: each outcome once, by listener, mechanism and kind."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 import trio
 import trio.testing
-from certificates import client_context, leaf, server_context, tls
-from conversation import LISTENER, Node, echo, logins, numbered
 
+from support.interop.certificates import client_context, leaf, server_context, tls
+from support.transport.conversation import LISTENER, Node, echo, logins, numbered
 from transport import Failed, MemoryStreams, Principal, Reply, Tls, WireTransport
 from transport.sasl import NO_SASL, Sasl
 from transport.traffic import Outcome
@@ -23,7 +23,7 @@ def refuse_all(certificate: bytes) -> Principal:
 async def counts_after_a_call(
     server_tls: Tls | None, client_tls: Tls | None, server_sasl: Sasl, client_sasl: Sasl
 ) -> tuple[dict[tuple[str, str], int], int, bool]:
-    """What the server has counted after one request, what the client has, and whether the request was answered."""
+    """The counts of the server and of the client after one request, and whether it was answered."""
     streams = MemoryStreams()
     server = Node(streams.transport(tls=server_tls, sasl=server_sasl))
     client = Node(streams.transport(tls=client_tls, sasl=client_sasl))

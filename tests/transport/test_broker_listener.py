@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import trio
-from conversation import LISTENER, Node
 from msgspec.structs import replace
 
 from metadata_log.serde import Message
+from support.transport.conversation import LISTENER, Node
 from transport import TcpTransport
 from transport.memory_sockets import MemoryStreams
 from transport.protocol.apis import ApiKey

@@ -99,7 +99,7 @@ class TestFrames:
 
 class TestServer:
     def test_every_captured_exchange_is_answered_byte_for_byte(self):
-        """What Apache Kafka's own nodes and clients sent, and what its controllers answered."""
+        """The exchanges are of Apache Kafka's own nodes and clients with its controllers."""
         seen: Counter[str] = Counter()
         for exchange in exchanges():
             connection = server()
@@ -285,7 +285,8 @@ class TestClient:
         requests, _ = peer.feed(asked)
         answers = b"".join(peer.answer(request, VoteResponse(error_code=request.sequence)) for request in requests)
         outcomes, _ = connection.feed(answers)
-        assert [(reply.token, reply.message.error_code) for reply in outcomes] == [(10, 0), (11, 1), (12, 2)]
+        replies: list[Any] = outcomes
+        assert [(reply.token, reply.message.error_code) for reply in replies] == [(10, 0), (11, 1), (12, 2)]
         assert connection.unanswered == 0
 
     @pytest.mark.parametrize(

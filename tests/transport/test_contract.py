@@ -15,13 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from certificates import tls
-from conversation import LISTENER, Node, echo, logins, numbered
-from simulated_transport import SimulatedTransport, Talk
-from unix_transport import unix_transport
 
-from metadata_log.serde import Versions
+from metadata_log.serde import Message, Versions
+from support.interop.certificates import tls
+from support.transport.conversation import LISTENER, Node, echo, logins, numbered
+from support.transport.simulated_transport import SimulatedTransport, Talk
+from support.transport.unix_transport import unix_transport
 from transport import Cause, Endpoint, Failed, Listener, MemoryNetwork, MemoryTransport, Reply, TcpTransport
+from transport.interface import Request
 from transport.memory_sockets import MemoryStreams
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.messages import (
@@ -188,7 +189,12 @@ async def test_two_nodes_talk_both_ways_and_to_themselves(new_node: NewNode):
 
 async def test_big_messages_both_ways(new_node: NewNode):
     server, client = new_node(), new_node()
-    server.answer_with = lambda request: EnvelopeResponse(response_data=request.message.request_data[::-1])
+
+    def reversed_data(request: Request) -> Message:
+        assert isinstance(request.message, EnvelopeRequest)
+        return EnvelopeResponse(response_data=request.message.request_data[::-1])
+
+    server.answer_with = reversed_data
     endpoint = server.transport.listen(LISTENER)
     data = bytes(range(256)) * 20_000
     async with server.running(), client.running():

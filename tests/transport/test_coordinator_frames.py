@@ -1,4 +1,4 @@
-"""What clients and brokers of Kafka 4.3.1 say about groups and transactions is read and written the same."""
+"""Frames of Kafka 4.3.1 about groups and transactions are read and written the same."""
 
 from __future__ import annotations
 

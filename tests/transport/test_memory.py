@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
-from conversation import LISTENER, Node, echo, numbered
 
+from metadata_log.serde import Message
+from support.transport.conversation import LISTENER, Node, echo, numbered
 from transport import Cause, Endpoint, Faults, Listener, MemoryNetwork, MemoryTransport, Reply
 from transport.faults import Kind
+from transport.interface import Request
 from transport.protocol.messages import VoteResponse
 
 
@@ -64,7 +68,12 @@ async def test_one_way_cuts(autojump_clock: trio.testing.MockClock):
     """A lost request was never seen; a lost reply was seen and acted upon."""
     pair = Pair(MemoryNetwork())
     seen: list[int] = []
-    pair.server.answer_with = lambda request: seen.append(request.sequence) or echo(request)
+
+    def note(request: Request) -> Message:
+        seen.append(request.sequence)
+        return echo(request)
+
+    pair.server.answer_with = note
     async with pair.server.running(), pair.client.running():
         pair.network.cut([1], [2], [Kind.REQUEST])
         assert await pair.cause() is Cause.TIMEOUT
@@ -123,7 +132,8 @@ async def test_requests_are_reordered_only_by_the_fault(autojump_clock: trio.tes
         for number in range(50):
             pair.client.ask(pair.endpoint, numbered(number))
         await pair.server.until(lambda: len(pair.server.requests) == 50)
-        seen = [int(request.message.cluster_id) for request in pair.server.requests]
+        asked: list[Any] = [request.message for request in pair.server.requests]
+        seen = [int(message.cluster_id) for message in asked]
         assert sorted(seen) == list(range(50))
         assert (seen == list(range(50))) is not reorder
 

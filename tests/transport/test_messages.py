@@ -7,16 +7,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafka_json import with_sizes
 
 from metadata_log.errors import DecodeError, UnsupportedVersion
 from metadata_log.serde import schema_of, to_json
 from metadata_log.serde.declare import read_facts
+from support.kafka_json import with_sizes
 from transport.protocol import headers
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
-from transport.protocol.messages import ApiVersionsRequest, RequestHeader, VoteRequest, VoteResponse
+from transport.protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    RequestHeader,
+    VoteRequest,
+    VoteResponse,
+)
 
 DATA = Path(__file__).parents[1] / "data"
 FACTS = read_facts([DATA / "schemas.json.gz"])
@@ -39,16 +45,18 @@ def test_frames_between_real_nodes():
             assert (key, line["direction"]) in {(ApiKey.API_VERSIONS, "request"), (ApiKey.API_VERSIONS, "response")}
             continue
         if line["direction"] == "request":
-            header, body = headers.decode_request(frame, apis=ALL_APIS)
-            assert to_json(header, line["header_version"]) == line["header"]
+            asked, body = headers.decode_request(frame, apis=ALL_APIS)
+            assert to_json(asked, line["header_version"]) == line["header"]
             assert api.request_header_version(version) == line["header_version"]
-            again = headers.encode_request(key, version, header.correlation_id, header.client_id, body, apis=ALL_APIS)
+            again = headers.encode_request(key, version, asked.correlation_id, asked.client_id, body, apis=ALL_APIS)
+            number = asked.correlation_id
         else:
-            header, body = headers.decode_response(key, version, frame, apis=ALL_APIS)
+            answered, body = headers.decode_response(key, version, frame, apis=ALL_APIS)
             assert api.response_header_version(version) == line["header_version"]
-            again = headers.encode_response(key, version, header.correlation_id, body, apis=ALL_APIS)
+            number = answered.correlation_id
+            again = headers.encode_response(key, version, number, body, apis=ALL_APIS)
         assert again == frame
-        assert header.correlation_id == line["correlation_id"]
+        assert number == line["correlation_id"]
         assert with_sizes(to_json(body, version)) == line["json"]
         count += 1
     assert count > 3600
@@ -65,6 +73,7 @@ def test_an_api_versions_exchange_beyond_our_versions():
             assert header.request_api_version == line["api_version"]
         else:
             _, body = headers.decode_response(ApiKey.API_VERSIONS, 0, frame)
+            assert isinstance(body, ApiVersionsResponse)
             assert body.error_code == Error.UNSUPPORTED_VERSION
             assert body.api_keys
 
@@ -144,7 +153,7 @@ def test_response_round_trip():
 
 
 def test_errors():
-    assert Error.NOT_LEADER_OR_FOLLOWER == 6
+    assert int(Error.NOT_LEADER_OR_FOLLOWER) == 6
     assert Error.NOT_LEADER_OR_FOLLOWER.message == "Not leader or follower."
     assert Error.NONE.message == ""
     assert Error.NOT_CONTROLLER.retriable

@@ -8,8 +8,8 @@ import re
 from typing import Any
 
 import pytest
-from sasl_corpus import listener, recorded, users
 
+from support.interop.sasl_corpus import listener, recorded, users
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.frames import with_length
 from transport.protocol.inbound import Request
@@ -41,7 +41,7 @@ EXCHANGES = {exchange["case"]: exchange for exchange in recorded()["exchanges"]}
 
 
 def sent_before(exchange: dict[str, Any], pattern: str) -> str:
-    """What the recorded server sent in its first message of SCRAM."""
+    """The first message of SCRAM of the recorded server."""
     for step in exchange["steps"]:
         data = step.get("hex")
         if step["dir"] == "s2c" and data and (found := re.search(pattern.encode(), bytes.fromhex(data))):

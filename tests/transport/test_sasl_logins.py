@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sasl_corpus import listener, recorded, users
 
 from metadata_log.errors import DecodeError
+from support.interop.sasl_corpus import listener, recorded, users
 from transport.protocol.frames import with_length
 from transport.protocol.inbound import Principal
 from transport.protocol.login import LoginRefused, Refused

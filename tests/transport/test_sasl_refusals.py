@@ -10,11 +10,11 @@ from random import Random, SystemRandom
 import pytest
 import trio
 import trio.testing
-from conversation import LISTENER, echo, numbered
 from test_sasl_transport import Stranger, carrier_of, pair
 
+from support.transport.conversation import LISTENER, echo, numbered
 from transport.channels import Socket
-from transport.interface import Cause, Failed, Listener, Reply
+from transport.interface import PEERS, Cause, Failed, Listener, Reply
 from transport.memory_sockets import MemoryStreams
 from transport.protocol.frames import FrameReader, with_length
 from transport.protocol.inbound import Principal
@@ -55,7 +55,7 @@ def login(mechanism: str, *, is_right: bool = True) -> SaslLogin:
 def sides(mechanism: str) -> tuple[Sasl, Sasl]:
     return (
         Sasl(listeners={LISTENER.name: LISTENING}, timeout_ms=3000),
-        Sasl(outgoing=login(mechanism)),
+        Sasl(outgoing={PEERS: login(mechanism)}),
     )
 
 
@@ -131,7 +131,12 @@ async def test_a_refusal_has_a_cause_at_both_ends_and_no_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     serving, _ = sides(mechanism)
-    async with pair(serving, Sasl(outgoing=login(mechanism, is_right=is_right))) as (server, client, endpoint, _):
+    async with pair(serving, Sasl(outgoing={PEERS: login(mechanism, is_right=is_right)})) as (
+        server,
+        client,
+        endpoint,
+        _,
+    ):
         server.answer_with = echo
         outcome = await client.call(endpoint, numbered(1))
         if is_right:
@@ -149,7 +154,7 @@ async def test_a_server_that_stops_in_the_middle_of_a_login_is_a_failure_in_time
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     network = MemoryStreams()
-    silent, client = (network.transport(sasl=one) for one in (Sasl(), Sasl(outgoing=login("PLAIN"))))
+    silent, client = (network.transport(sasl=one) for one in (Sasl(), Sasl(outgoing={PEERS: login("PLAIN")})))
     outcomes: list[object] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(silent.run, lambda inbound: None)

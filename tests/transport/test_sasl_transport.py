@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 import trio.testing
-from conversation import LISTENER, Node, echo, logins, numbered
 
 from metadata_log.serde import Message
+from support.transport.conversation import LISTENER, Node, echo, logins, numbered
 from transport.channels import Socket
-from transport.interface import Cause, Endpoint, Failed, Reply, Request
+from transport.interface import PEERS, Cause, Endpoint, Failed, Reply, Request
 from transport.memory_sockets import MemoryStreams
 from transport.protocol.apis import ApiKey
 from transport.protocol.frames import with_length
@@ -223,7 +223,7 @@ async def test_a_connection_outlives_the_tokens_of_its_logins(autojump_clock: tr
         return Login(Principal(name="alice"), int(token.split(".")[1]))
 
     listening = SaslListener(mechanisms=("OAUTHBEARER",), users={"OAUTHBEARER": Users(bearer=judge)})
-    outgoing = Sasl(outgoing=SaslLogin(mechanism="OAUTHBEARER", bearer=current))
+    outgoing = Sasl(outgoing={PEERS: SaslLogin(mechanism="OAUTHBEARER", bearer=current)})
     async with pair(Sasl(listeners={LISTENER.name: listening}), outgoing) as (server, client, endpoint, _):
         now = carrier_of(server).now_ms
         server.answer_with = echo

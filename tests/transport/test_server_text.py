@@ -1,4 +1,4 @@
-"""What a peer says with an error, without Java's internals."""
+"""The text of a peer's error, without Java's internals."""
 
 from __future__ import annotations
 

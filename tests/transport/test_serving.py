@@ -8,12 +8,13 @@ import socket
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 import trio
-from conversation import LISTENER, Node, echo
 from test_tcp import connect, framed, no_free_descriptors, read_frames, read_to_end, serving, vote
 
+from support.transport.conversation import LISTENER, Node, echo
 from transport import Endpoint, Request, TcpTransport, WireTransport
 from transport.limited_log import LimitedLog
 from transport.protocol.apis import ApiKey
@@ -85,6 +86,11 @@ class NoSockets:
     def resume(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+def nothing() -> Any:
+    """Neither a whole `Sockets` nor a whole `Socket`: what the test of a transport without a loop needs."""
+    return NoSockets()
 
 
 async def send_and_keep(stream: trio.SocketStream, data: bytes) -> None:
@@ -270,9 +276,9 @@ class TestStalled:
 
     async def test_a_client_reading_a_few_bytes_at_a_time_is_closed(self):
         """With a socket that takes what the test says, as the system takes answers in large pieces."""
-        transport = WireTransport(lambda _: NoSockets())
+        transport = WireTransport(lambda _: nothing())
         transport.serving.deliver = lambda _: None
-        taking = NoSockets()
+        taking = nothing()
         channel = transport.accepted(taking, LISTENER, "10.0.0.1:5")
         assert isinstance(channel, ServerChannel)
         taking.unsent = 8 * MIB
@@ -347,8 +353,8 @@ class TestTurns:
     @pytest.mark.parametrize(("answer_bytes", "votes"), [(1000, 0), (MIB, 0), (MIB, 20)])
     async def test_large_answers_are_made_one_at_a_time(self, answer_bytes: int, votes: int):
         """Each connection has its turn, whatever small requests others send. Small answers are made together."""
-        transport = WireTransport(lambda _: NoSockets())
-        later, bursts, waiting = deque(), [], []
+        transport = WireTransport(lambda _: nothing())
+        later, bursts, waiting = deque[Any](), list[Any](), list[Any]()
         transport.serving._later = lambda action, _delay: later.append(action)
         transport.serving.deliver = waiting.append
 
@@ -365,7 +371,7 @@ class TestTurns:
         transport.serving.batch_delivered = batch_delivered
         peers = [f"10.0.0.1:{port}" for port in range(6)]
         for peer in peers:
-            channel = transport.accepted(NoSockets(), LISTENER, peer)
+            channel = transport.accepted(nothing(), LISTENER, peer)
             assert isinstance(channel, ServerChannel)
             channel.on_data((ASK_MUCH + vote(1) * votes) * 20)
         transport.serving.settle()
@@ -387,8 +393,8 @@ class TestTurns:
 
     async def test_waiting_small_requests_are_answered_a_few_at_a_time(self):
         """Eight connections kept a leader from its followers for 25 ms at a time."""
-        transport = WireTransport(lambda _: NoSockets())
-        later, waiting, dealt_with = deque(), [], 0
+        transport = WireTransport(lambda _: nothing())
+        later, waiting, dealt_with = deque[Any](), list[Any](), 0
         transport.serving._later = lambda action, _delay: later.append(action)
         transport.serving.deliver = waiting.append
 
@@ -403,7 +409,7 @@ class TestTurns:
 
         transport.serving.batch_delivered = batch_delivered
         for port in range(8):
-            channel = transport.accepted(NoSockets(), LISTENER, f"10.0.0.1:{port}")
+            channel = transport.accepted(nothing(), LISTENER, f"10.0.0.1:{port}")
             assert isinstance(channel, ServerChannel)
             channel.on_data((ASK_MUCH + vote(1)) * 100)
         transport.serving.settle()
@@ -417,8 +423,8 @@ class TestTurns:
     @pytest.mark.parametrize("most", [1, 3, 40, 500])
     async def test_no_more_requests_than_allowed_wait_for_the_node(self, most: int):
         """Kafka's `queued.max.requests`, for a node that needs a turn for each request."""
-        transport = WireTransport(lambda _: NoSockets(), max_queued_requests=most)
-        later, waiting, longest, done = deque(), deque(), 0, 0
+        transport = WireTransport(lambda _: nothing(), max_queued_requests=most)
+        later, waiting, longest, done = deque[Any](), deque[Any](), 0, 0
         transport.serving._later = lambda action, _delay: later.append(action)
 
         def deliver(request: object) -> None:
@@ -435,9 +441,11 @@ class TestTurns:
             return not waiting
 
         transport.serving.deliver, transport.serving.batch_delivered = deliver, batch_delivered
-        channels = [transport.accepted(NoSockets(), LISTENER, f"10.0.0.1:{port}") for port in range(40)]
+        channels = [transport.accepted(nothing(), LISTENER, f"10.0.0.1:{port}") for port in range(40)]
         for round_ in range(3):
             for channel in channels:
+                assert channel is not None
+                assert channel is not None
                 channel.on_data(vote(1) * (1 + 20 * round_))
             transport.serving.settle()
         for _ in range(10 * 40 * 63):
@@ -449,7 +457,7 @@ class TestTurns:
 
     async def test_addresses_are_served_round_robin(self, new_node: NewNode):
         """Not one that has many connections and then one that has one."""
-        node, delivered = new_node(), []
+        node, delivered = new_node(), list[Any]()
         node.deliver = delivered.append
         async with serving(node) as endpoint, AsyncExitStack() as stack:
             many = [await stack.enter_async_context(await connect(endpoint)) for _ in range(50)]

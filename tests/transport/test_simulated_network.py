@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from conversation import echo, numbered
-from simulated_transport import Talk, Talker
 
 from kraft.sim import Simulator
 from kraft.sim.nodes.cluster import CLUSTER
@@ -19,8 +17,11 @@ from kraft.sim.nodes.frames import Frame
 from kraft.sim.runs.brokers import Administration
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.voter_change_run import Reconfiguration
+from support.transport.conversation import echo, numbered
+from support.transport.simulated_transport import Talk, Talker
 from transport import Cause, Failed, Inbound, Reply, Request
 from transport.faults import NO_FAULTS, Faults
+from transport.protocol.messages import VoteResponse
 from transport.protocol.messages.vote import VoteRequest
 
 BAD = Faults(drop=0.1, duplicate=0.2, delay_ms=(1, 100), slow=0.1, slow_ms=(100, 3000), reorder=True)
@@ -60,7 +61,7 @@ class Conversation:
             self.server.answer(inbound, echo(inbound))
 
     def _hear(self, inbound: Inbound) -> None:
-        assert not isinstance(inbound, Request)
+        assert isinstance(inbound, Reply | Failed)
         assert inbound.token not in self.outcomes, f"two outcomes of {inbound.token}"
         self.outcomes[inbound.token] = self.simulator.now_ms, inbound
 
@@ -74,7 +75,8 @@ class Conversation:
 
     def replies(self) -> dict[int, int]:
         """The answer to each number that was answered."""
-        return {one: heard.message.error_code for one, (_, heard) in self.outcomes.items() if isinstance(heard, Reply)}
+        heard = {one: heard.message for one, (_, heard) in self.outcomes.items() if isinstance(heard, Reply)}
+        return {one: message.error_code for one, message in heard.items() if isinstance(message, VoteResponse)}
 
     def causes(self) -> Counter[Cause]:
         return Counter(heard.cause for _, heard in self.outcomes.values() if isinstance(heard, Failed))

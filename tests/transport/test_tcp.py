@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 import trio
-from conversation import LISTENER, Node, echo, numbered, versions_of
 
+from support.transport.conversation import LISTENER, Node, echo, numbered, versions_of
 from transport import Cause, Endpoint, Listener, Reply, Request, TcpTransport
 from transport.addresses import clearer, refuse_itself
+from transport.interface import Inbound
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.frames import FrameReader
 from transport.protocol.headers import encode_request, encode_response
@@ -64,7 +65,7 @@ async def connect(endpoint: Endpoint) -> trio.SocketStream:
 
 async def read_frames(stream: trio.SocketStream, count: int) -> list[bytes]:
     """The next frames, without their lengths; fewer if the connection ends before."""
-    reader, frames = FrameReader(), []
+    reader, frames = FrameReader(), list[Any]()
     while len(frames) < count and (data := await stream.receive_some()):
         frames += reader.feed(data)
     return frames
@@ -123,11 +124,12 @@ class TestHostileClients:
             assert await read_frames(stream, 1) == [bytes.fromhex("00000550002300000001001200000005")]
 
     async def test_nothing_is_delivered_of_a_connection_that_was_dropped(self, new_node: NewNode):
-        """The requests behind it may already have been read; a user that drops a peer gets no more of its requests."""
+        """The requests after it may already have been read; a user that drops a peer gets no more of its requests."""
         node = new_node()
         seen: list[Request] = []
 
-        def drop(inbound: Request) -> None:
+        def drop(inbound: Inbound) -> None:
+            assert isinstance(inbound, Request)
             seen.append(inbound)
             node.transport.drop(inbound)
 

@@ -13,7 +13,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import trio
-from unix_transport import unix_transport
 
 from kraft.config import Config
 from kraft.node.embed import open_node
@@ -21,9 +20,10 @@ from kraft.node.errors import NotLeader, OutcomeUnknown
 from kraft.node.node import Node
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
+from support import ROOT, TESTS
+from support.transport.unix_transport import unix_transport
 
-HERE = Path(__file__).parent
-PAGE = HERE.parent.parent / "docs" / "howto" / "transport.md"
+PAGE = ROOT / "docs" / "howto" / "transport.md"
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 VOTERS = "1@one:1,2@two:1,3@three:1"
 
@@ -93,9 +93,9 @@ async def test_a_quorum_elects_commits_and_fails_over_through_files() -> None:
 
 
 def test_the_page_shows_the_tested_transport() -> None:
-    assert (HERE / "unix_transport.py").read_text() in PAGE.read_text()
+    assert (TESTS / "support" / "transport" / "unix_transport.py").read_text() in PAGE.read_text()
 
 
 def test_the_third_transport_has_fewer_than_a_hundred_lines() -> None:
-    lines = (HERE / "unix_transport.py").read_text().splitlines()
+    lines = (TESTS / "support" / "transport" / "unix_transport.py").read_text().splitlines()
     assert len([line for line in lines if line and not re.match(r"from |import ", line)]) < 100

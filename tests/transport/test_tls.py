@@ -9,24 +9,27 @@ import logging
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Callable
 from random import Random
 from shutil import which
+from types import FrameType
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from certificates import client_context, leaf, server_context, tls
-from conversation import LISTENER, Node, echo, numbered
-from stranger import Stranger
 
+from support.interop.certificates import client_context, leaf, server_context, tls
+from support.transport.conversation import LISTENER, Node, echo, numbered
+from support.transport.stranger import Stranger
 from transport import Cause, Failed, MemoryStreams, Principal, Reply, TcpTransport, Tls, WireTransport
 from transport.handshakes import UNSECURED_CONNECTIONS, UNSECURED_PER_ADDRESS, Handshakes
 from transport.protocol.messages import VoteResponse
 from transport.tls import MOST_HANDSHAKE_BYTES, SEAL_BYTES, Fault, TlsError, TlsSession
 
 
-def pair(**versions: ssl.TLSVersion) -> tuple[TlsSession, TlsSession]:
+def pair(**versions: Any) -> tuple[TlsSession, TlsSession]:
     return TlsSession(client_context(**versions), "localhost"), TlsSession(server_context())
 
 
@@ -68,6 +71,35 @@ def test_bytes_arrive_whole_however_they_are_cut(version: ssl.TLSVersion, seed: 
         assert failure is None
         received, wire = received + plain, wire[size:]
     assert received == message
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_small_frame_is_sealed_and_opened_by_one_call_each(version: ssl.TLSVersion) -> None:
+    """A second look at what is empty costs an error, which takes as long as to open the record."""
+    client, server = pair(version=version)
+    shake_hands(client, server)
+    client.read()
+    calls: list[str] = []
+
+    def on_call(_: FrameType, event: str, what: Any) -> None:
+        if event == "c_call" and what.__name__ in {"read", "write"} and type(what.__self__).__name__ == "_SSLSocket":
+            calls.append(what.__name__)
+
+    sys.setprofile(on_call)
+    try:
+        client.seal(b"small")
+        server.receive(client.take())
+        opened = server.read()
+    finally:
+        sys.setprofile(None)
+    assert opened == (b"small", None)
+    assert calls == ["write", "read"]
+    client.seal(b"one")
+    client.seal(b"two")
+    client.end()
+    server.receive(client.take())
+    assert server.read() == (b"onetwo", None)
+    assert server.is_ended
 
 
 def test_a_session_takes_bounded_bytes_before_the_handshake_is_done() -> None:

@@ -9,10 +9,10 @@ from functools import cache, partial
 import pytest
 import trio
 import trio.testing
-from certificates import client_context, leaf, server_context, tls
-from conversation import LISTENER, Node, echo, numbered
-from stranger import Stranger
 
+from support.interop.certificates import client_context, leaf, server_context, tls
+from support.transport.conversation import LISTENER, Node, echo, numbered
+from support.transport.stranger import Stranger
 from transport import Cause, Endpoint, Failed, MemoryStreams, Reply, TcpTransport, WireTransport
 from transport.protocol.messages import VoteResponse
 from transport.tls import TlsSession
@@ -43,7 +43,7 @@ def records(flight: bytes) -> Iterator[int]:
 
 
 def flights(version: ssl.TLSVersion, *, of_client: bool) -> list[bytes]:
-    """What one side sends in a whole handshake, up to each wait for the other side."""
+    """The bytes of one side in a whole handshake, up to each wait for the other side."""
     client, server = sessions(version)
     found = []
     while not (client.is_secured and server.is_secured):

@@ -126,14 +126,14 @@ class Api(Struct, frozen=True, dict=True):
     @cached_property
     def request(self) -> type[Message]:
         """The class of the request. Its module loads on the first access: a node uses few of the APIs."""
-        found: type[Message] = getattr(messages, f"{self.name}Request")
-        return found
+        message_type: type[Message] = getattr(messages, f"{self.name}Request")
+        return message_type
 
     @cached_property
     def response(self) -> type[Message]:
         """The class of the response, loaded as that of the request."""
-        found: type[Message] = getattr(messages, f"{self.name}Response")
-        return found
+        message_type: type[Message] = getattr(messages, f"{self.name}Response")
+        return message_type
 
     def request_header_version(self, version: int) -> int:
         """2 in flexible versions, else 1."""

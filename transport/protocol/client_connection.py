@@ -147,7 +147,7 @@ class ClientConnection:
         return self._ask_versions(self._apis[ApiKey.API_VERSIONS].versions.highest, client_id)
 
     def begin_login(self) -> bytes:
-        """Log in again, behind the requests in flight; further requests wait until the login is complete."""
+        """Log in again, after the requests in flight; further requests wait until the login is complete."""
         assert self.sasl is not None, self._client_id
         if not self.ready:
             return b""

@@ -110,7 +110,7 @@ def decode_request(
 
 @lru_cache(maxsize=1024)
 def _behind_own_correlation_id(api_key: int, version: int) -> bytes:
-    """The bytes of the header of a controller's response behind its correlation id: tagged fields, of which none is."""
+    """The bytes of the header of a controller's response after its correlation id: tagged fields, of which none is."""
     return bytes(api_of(api_key, version).response_header_version(version))
 
 

@@ -1,4 +1,4 @@
-"""What a connection delivers to its user: requests of peers, and the outcomes of its own requests."""
+"""The events that a connection delivers to its user: requests of peers, and the outcomes of its own requests."""
 
 from __future__ import annotations
 

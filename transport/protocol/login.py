@@ -1,4 +1,4 @@
-"""What a connection needs of a login, whatever its mechanism (Kafka: `Authenticator`).
+"""The interfaces of a login to its connection, the same for every mechanism (Kafka: `Authenticator`).
 
 `transport.protocol.sasl` implements both interfaces.
 """

@@ -37,6 +37,12 @@ def _refuse_version(correlation_id: int, known: Versions) -> bytes:
     return encode_response(ApiKey.API_VERSIONS, 0, correlation_id, refusal)
 
 
+_NOT_LARGER: Final = frozenset(
+    (ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.HEARTBEAT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN)
+)
+"""The bulk requests of which the answer is about as long as the request, or shorter."""
+
+
 class _Sender(Struct, frozen=True, eq=False):
     """The parsed header of a request. Headers differ only in the correlation id as long as a client repeats one API.
 
@@ -150,8 +156,10 @@ class ServerConnection:
         return self.weight + self.frames.held
 
     def expected_of(self, request: Request) -> int:
-        """The expected bytes of the answer to a bulk request. That to a Produce grows with the request."""
-        if request.api_key == ApiKey.PRODUCE:
+        """The expected bytes of the answer to a bulk request. That to a Produce, or to a member of a group that commits
+        or lives on, grows with the request.
+        """
+        if request.api_key in _NOT_LARGER:
             return min(self.expected_bytes, len(request.encoded))
         return self.expected_bytes
 
@@ -311,14 +319,14 @@ class ServerConnection:
         if sender is None or not (
             frame.startswith(sender.before) and frame.startswith(sender.behind, _BEHIND_ID, sender.position)
         ):
-            found = self._read_header(frame)
-            if isinstance(found, bytes):
-                return found
-            sender = self._sender = found
+            header = self._read_header(frame)
+            if isinstance(header, bytes):
+                return header
+            sender = self._sender = header
         if len(frame) > UNCOUNTED_BYTES:
             self._steps = self._read_in_steps(sender, frame)
             return self._step()
-        # Bytes behind the body are ignored, as in Kafka.
+        # Bytes after the body are ignored, as in Kafka.
         message = decode_within(
             sender.message, sender.version, frame, sender.position, UNCOUNTED_BYTES, self._peer, False
         )

@@ -24,9 +24,9 @@ def server_text(text: str | None) -> str | None:
     NullPointerException, says nothing to an operator: None.
     """
     line = "" if text is None else text.strip().partition("\n")[0].strip()
-    for found in _EXCEPTION.finditer(line):
-        if not found[1].startswith(_KAFKA):
-            line = line[: found.start()]
+    for match in _EXCEPTION.finditer(line):
+        if not match[1].startswith(_KAFKA):
+            line = line[: match.start()]
             break
     line = _without_objects(_EXCEPTION.sub("", line)).strip(" :;")
     return line or None
@@ -34,15 +34,15 @@ def server_text(text: str | None) -> str | None:
 
 def _without_objects(line: str) -> str:
     pieces, position = [], 0
-    for found in _OBJECT.finditer(line):
-        if found.start() < position:
+    for match in _OBJECT.finditer(line):
+        if match.start() < position:
             continue
-        end = _end_of_object(line, found.end())
-        printed = line[found.start() : end]
+        end = _end_of_object(line, match.end())
+        printed = line[match.start() : end]
         if len(printed) > _MOST_OF_AN_OBJECT or _IDENTITY.search(printed):
-            before = line[position : found.start()]
+            before = line[position : match.start()]
             # "Request Request(processor=1, …) is not authorized": one word remains.
-            word = "" if before.rstrip().endswith(found[1]) else found[1]
+            word = "" if before.rstrip().endswith(match[1]) else match[1]
             pieces.append(before if word else before.rstrip())
             pieces.append(word)
             position = end

@@ -1,1 +1,1 @@
-"""What coordinators share: the state of a partition of an internal topic, its load, its writes, its timers."""
+"""The common part of all coordinators: a partition of an internal topic with its state, load, writes and timers."""

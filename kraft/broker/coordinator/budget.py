@@ -1,4 +1,4 @@
-"""What a turn may still do of long work; what is left of the work is carried to the next turn."""
+"""A limit on the long work that is done in one turn. The rest of the work is carried to the next turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Budget:
         self.left = COORDINATOR_UNITS_PER_TURN
 
     def take(self, units: int = 1) -> None:
-        """Some work was done."""
+        """Count work that was done."""
         self.left -= units
 
     @property
@@ -25,6 +25,11 @@ class Budget:
         """Whether the rest is for the next turn."""
         return self.left <= 0
 
+    @property
+    def is_low(self) -> bool:
+        """Whether more than half of the budget is gone, perhaps by the work of several turns: it is renewed soon."""
+        return self.left < COORDINATOR_UNITS_PER_TURN // 2
+
     def renew(self) -> None:
-        """The next turn begins."""
+        """Begin the next turn with the full budget."""
         self.left = COORDINATOR_UNITS_PER_TURN

@@ -23,7 +23,7 @@ NO_PRODUCER: Final = -1
 _BYTES_PER_RECORD: Final = 200
 """So much of a value takes as long as a small record: there may be thousands of members or partitions in it."""
 Snapshots = list[tuple[int, S]]
-"""States with the offsets behind them, oldest first."""
+"""States with the offsets after them, oldest first."""
 
 
 def loading(hosting: Hosting, part: HostedPartition, shard: Shard[S]) -> Generator[None, None, Snapshots[S]]:
@@ -41,7 +41,7 @@ def loading(hosting: Hosting, part: HostedPartition, shard: Shard[S]) -> Generat
         MetadataLogError: The log cannot be read or replayed.
     """
     offset, state = part.log.start_offset, shard.empty()
-    found: Snapshots[S] = [(offset, state)]
+    snapshots: Snapshots[S] = [(offset, state)]
     while not part.is_offline and offset < part.log.end_offset:
         data = hosting.read(part, offset, LOADED_BYTES_PER_STEP)
         if isinstance(data, Refused):
@@ -53,10 +53,10 @@ def loading(hosting: Hosting, part: HostedPartition, shard: Shard[S]) -> Generat
             state = yield from _replaying(shard, state, batch, str(part))
             offset = batch.next_offset
             if offset <= part.log.high_watermark:
-                found = [(offset, state)]
+                snapshots = [(offset, state)]
             else:
-                found.append((offset, state))
-    return found
+                snapshots.append((offset, state))
+    return snapshots
 
 
 def _replaying(shard: Shard[S], state: S, batch: RecordBatch, where: str) -> Generator[None, None, S]:

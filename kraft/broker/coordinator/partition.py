@@ -10,8 +10,7 @@ tells of something that may still be undone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterator
-from enum import Enum
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
@@ -20,7 +19,8 @@ from msgspec import Struct, structs
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.loading import NO_PRODUCER, loading
-from kraft.broker.coordinator.shard import HELD, Context, Operate, Operation, Record, Shard
+from kraft.broker.coordinator.settings import CoordinatorSettings, Done, Status
+from kraft.broker.coordinator.shard import HELD, Context, Operate, Operation, Shard
 from kraft.broker.coordinator.timers import CLEARED_PER_STEP, Timers
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.transaction_markers import TransactionMarker
@@ -33,17 +33,27 @@ from metadata_log.errors import EncodeError, MetadataLogError
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import Map
 from metadata_log.records.batch import HEADER_BYTES
-from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.batch_builder import batch_of
 from metadata_log.records.coordinator import encode_key, encode_value
-from metadata_log.records.record import Record as LogRecord
+from metadata_log.records.record import encode_record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 
 S = TypeVar("S")
-Done = Callable[[Any], None]
-"""Takes the result of an operation, or its `Error`; or the `ApiError` with which the shard has refused it."""
+TRANSLATED: Final[Mapping[Error, Error]] = {
+    Error.UNKNOWN_TOPIC_OR_PARTITION: Error.COORDINATOR_NOT_AVAILABLE,
+    Error.NOT_ENOUGH_REPLICAS: Error.COORDINATOR_NOT_AVAILABLE,
+    Error.REQUEST_TIMED_OUT: Error.COORDINATOR_NOT_AVAILABLE,
+    Error.NOT_LEADER_OR_FOLLOWER: Error.NOT_COORDINATOR,
+    Error.KAFKA_STORAGE_ERROR: Error.NOT_COORDINATOR,
+    Error.NETWORK_EXCEPTION: Error.COORDINATOR_LOAD_IN_PROGRESS,
+    Error.MESSAGE_TOO_LARGE: Error.UNKNOWN_SERVER_ERROR,
+    Error.RECORD_LIST_TOO_LARGE: Error.UNKNOWN_SERVER_ERROR,
+    Error.INVALID_FETCH_SIZE: Error.UNKNOWN_SERVER_ERROR,
+}
+"""What a client is told for an error of the log (`GroupCoordinatorService.handleOperationException`)."""
 FIRST_SEQUENCE: Final = 0
 """Every batch of a group coordinator has it, also without a producer, as in Kafka."""
 NO_SEQUENCE: Final = -1
@@ -55,43 +65,28 @@ _RECORD_OVERHEAD: Final = 32
 """What a record takes at most besides its key and its value."""
 
 
-class Status(Enum):
-    """Whether a coordinator answers."""
-
-    LOADING = "loading"
-    ACTIVE = "active"
-    FAILED = "failed"
-    CLOSED = "closed"
-
-
-class CoordinatorSettings(Struct, frozen=True, kw_only=True):
-    """What the runtime needs."""
-
-    write_timeout_ms: int = 5000
-    """How long a request waits for its records."""
-    codec: int = 0
-    """The codec of the batches, by Kafka's number."""
-    shares_batches: bool = True
-    """Whether the operations of a turn share a batch; a batch of one operation has no sequence number, as in Kafka."""
-
-
 class _Batch(Struct, Generic[S]):
     """The batch that operations add to."""
 
     base_offset: int
     before: S
     """The state without the batch."""
-    records: list[LogRecord]
+    base_ms: int
+    newest_ms: int
+    bodies: list[bytes]
+    """The records, encoded."""
     size: int
 
 
-class _Deferred(Struct):
+class _Deferred(Struct, gc=False):
     """The end of an operation that waits for the high watermark."""
 
     offset: int
     deadline_ms: int
     operation: Operation
     done: Done | None
+    timer: Hashable | None
+    """The timer that the operation came from, if nobody has asked."""
 
 
 class CoordinatorPartition(Generic[S]):
@@ -135,11 +130,13 @@ class CoordinatorPartition(Generic[S]):
         self._rng = rng
         self._answer = answer
         self._budget = budget
+        self._codec = Compression(settings.codec)
+        self._first_sequence = FIRST_SEQUENCE if settings.shares_batches else NO_SEQUENCE
         self._now_ms = 0
         """The time of the step of the load."""
         self._load: Generator[None, None, None] | None = self._loading()
         self._snapshots: deque[tuple[int, S]] = deque()
-        """The states after the batches that are not committed yet, with the offsets behind them."""
+        """The states after the batches that are not committed yet, with the offsets after them."""
         self._deferred: deque[_Deferred] = deque()
         self._is_behind = False
         """Whether some of them are committed, and end in the next turn."""
@@ -171,10 +168,10 @@ class CoordinatorPartition(Generic[S]):
         return self.status is Status.ACTIVE
 
     def _loading(self) -> Generator[None, None, None]:
-        found = yield from loading(self._manager.hosting, self.part, self.shard)
-        self._committed, self.state = found[0][1], found[-1][1]
-        self._snapshots = deque(found[1:])
-        self._end_offset = self._loaded_offset = found[-1][0]
+        snapshots = yield from loading(self._manager.hosting, self.part, self.shard)
+        self._committed, self.state = snapshots[0][1], snapshots[-1][1]
+        self._snapshots = deque(snapshots[1:])
+        self._end_offset = self._loaded_offset = snapshots[-1][0]
         yield from self.shard.on_loaded(self.context(self._now_ms))
 
     def close(self, now_ms: int) -> None:
@@ -224,7 +221,7 @@ class CoordinatorPartition(Generic[S]):
     # ------------------------------------------------------------------------------------------------------ operations
 
     def context(self, now_ms: int) -> Context:
-        """What an operation may look at now."""
+        """The state, the metadata, the timers and so on for an operation that begins now."""
         return Context(self.state, now_ms, self.image, self.timers, self._rng, self._tell, self._budget)
 
     def _tell(self, request: WireRequest, message: Message) -> None:
@@ -243,41 +240,49 @@ class CoordinatorPartition(Generic[S]):
         """
         return self.status is Status.ACTIVE and (not self._snapshots or self._snapshots[0][0] > self._loaded_offset)
 
-    def run(self, operate: Operate, done: Done | None, now_ms: int) -> None:
-        """Do an operation; `done` takes its result, its `Error`, or at once the `ApiError` of a refusal."""
+    def run(self, operate: Operate, done: Done, now_ms: int) -> ApiError | None:
+        """Do an operation; `done` takes its result, now or later, or what a client is told of its error.
+
+        Returns:
+            The refusal of the shard, and then `done` is not called.
+        """
         try:
             operation = operate(self.shard, self.context(now_ms))
         except ApiError as refused:
-            if done is not None:
-                done(refused)
-            return
-        self._take(operation, done, now_ms)
+            return refused
+        if not operation.records and operation.on_end is None and self._is_all_committed:
+            # A heartbeat, most of the time: nothing is written, and nothing is waited for.
+            if operation.result is not HELD:
+                done(operation.result)
+        else:
+            self._take(operation, done, now_ms)
+        return None
 
-    def _take(self, operation: Operation, done: Done | None, now_ms: int) -> None:
+    def _take(self, operation: Operation, done: Done | None, now_ms: int, timer: Hashable | None = None) -> None:
         error = self._add(operation, now_ms) if operation.records else Error.NONE
-        one = _Deferred(self._written_offset, now_ms + self._settings.write_timeout_ms, operation, done)
-        if error is not Error.NONE or (self._is_all_committed and not self._is_behind):
+        batch = self._batch
+        offset = self._end_offset if batch is None else batch.base_offset + len(batch.bodies)
+        one = _Deferred(offset, now_ms + self._settings.write_timeout_ms, operation, done, timer)
+        if error is not Error.NONE or self._is_all_committed:
             self._finish(one, error, now_ms)
-        elif done is not None or operation.on_end is not None:
+        elif done is not None or operation.on_end is not None or timer is not None:
             self._deferred.append(one)
         if operation.records and self._batch is None:
             self.advance(now_ms)
 
     @property
-    def _written_offset(self) -> int:
-        """The offset behind everything that was written."""
-        return self._end_offset if self._batch is None else self._batch.base_offset + len(self._batch.records)
-
-    @property
     def _is_all_committed(self) -> bool:
-        return self._batch is None and not self._snapshots
+        """Whether nothing is written that may still be undone, and nobody waits."""
+        return self._batch is None and not self._snapshots and not self._is_behind
 
     def _finish(self, one: _Deferred, error: Error, now_ms: int, *, is_last: bool = False) -> None:
         """End an operation; `is_last` if nothing can follow."""
         operation, done = one.operation, one.done
         self._budget.take(1 + len(operation.records) // GLANCES_PER_UNIT)
         if done is not None and operation.result is not HELD:
-            done(operation.result if error is Error.NONE else error)
+            done(operation.result if error is Error.NONE else TRANSLATED.get(error, error))
+        if one.timer is not None and error is not Error.NONE and error is not Error.REQUEST_TIMED_OUT:
+            self._set_again(one.timer, now_ms)
         if operation.on_end is not None:
             following = operation.on_end(error, self.context(now_ms))
             if following is not None and not is_last:
@@ -295,12 +300,17 @@ class CoordinatorPartition(Generic[S]):
             self._fire(key, now_ms)
 
     def _fire(self, key: Hashable, now_ms: int) -> None:
-        def ended(result: Any) -> None:
-            has_failed = isinstance(result, (Error, ApiError)) and result is not Error.REQUEST_TIMED_OUT
-            if has_failed and key not in self.timers:
-                self.timers.set(key, now_ms + RETRY_TIMER_MS)
+        try:
+            operation = self.shard.on_timer(key, self.context(now_ms))
+        except ApiError:
+            self._set_again(key, now_ms)
+        else:
+            self._take(operation, None, now_ms, key)
 
-        self.run(lambda shard, context: shard.on_timer(key, context), ended, now_ms)
+    def _set_again(self, key: Hashable, now_ms: int) -> None:
+        """Set a timer again, as its operation has failed; unless it was set in the meantime."""
+        if key not in self.timers:
+            self.timers.set(key, now_ms + RETRY_TIMER_MS)
 
     def deadline_ms(self) -> int:
         """When something is due."""
@@ -322,7 +332,7 @@ class CoordinatorPartition(Generic[S]):
             ]
         except EncodeError:
             return Error.INVALID_REQUEST
-        size = sum(len(key) + len(value or b"") + _RECORD_OVERHEAD for key, value in pairs)
+        size = sum([len(key) + len(value or b"") + _RECORD_OVERHEAD for key, value in pairs])
         room = min(self.part.log.options.max_message_bytes, self.part.log.options.segment_bytes) - HEADER_BYTES
         if size > room:
             half = len(pairs) // 2
@@ -340,15 +350,16 @@ class CoordinatorPartition(Generic[S]):
                 return error
         batch = self._batch
         if batch is None:
-            batch = self._batch = _Batch(self._end_offset, self.state, [], 0)
+            batch = self._batch = _Batch(self._end_offset, self.state, now_ms, now_ms, [], 0)
+        elif now_ms > batch.newest_ms:
+            batch.newest_ms = now_ms
         producer_id = NO_PRODUCER if operation.producer is None else operation.producer[0]
-        offset = batch.base_offset + len(batch.records)
+        held, late_ms, replay = len(batch.bodies), now_ms - batch.base_ms, self.shard.replay
         state = self.state
-        for at, one in enumerate(operation.records, offset):
-            state = self.shard.replay(state, Record(one.key, one.value, one.version), at, producer_id)
+        for at, one in enumerate(operation.records, batch.base_offset + held):
+            state = replay(state, one, at, producer_id)
         self.state = state
-        held = len(batch.records)
-        batch.records += [LogRecord(at, now_ms, 0, key, value) for at, (key, value) in enumerate(pairs, held)]
+        batch.bodies += [encode_record(late_ms, at, key, value, ()) for at, (key, value) in enumerate(pairs, held)]
         batch.size += size
         return self._write(now_ms, operation.producer) if is_alone else Error.NONE
 
@@ -369,7 +380,7 @@ class CoordinatorPartition(Generic[S]):
             return Error.NONE
         error = self._append(batch, now_ms, producer)
         if error is Error.NONE:
-            self._end_offset = batch.base_offset + len(batch.records)
+            self._end_offset = batch.base_offset + len(batch.bodies)
             self._snapshots.append((self._end_offset, self.state))
             return error
         self.state = batch.before
@@ -389,16 +400,17 @@ class CoordinatorPartition(Generic[S]):
         refused = leaders.too_few_in_sync(part)
         if refused is not None:
             return refused.error
-        producer_id, producer_epoch = producer or (NO_PRODUCER, -1)
-        data = write_batch(
-            batch.records,
+        made = batch_of(
+            batch.bodies,
+            base_offset=batch.base_offset,
             epoch=self.leader_epoch,
-            compression=Compression(self._settings.codec),
+            timestamps=(batch.base_ms, batch.newest_ms),
+            compression=self._codec,
             transactional=producer is not None,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=FIRST_SEQUENCE if self._settings.shares_batches else NO_SEQUENCE,
+            producer=(*(producer or (NO_PRODUCER, -1)), self._first_sequence),
         )
+        # Other batches than most are checked as those of producers, and changed as the settings of the topic want it.
+        data = made if part.log.takes_as_is(made) else made.data
         done = leaders.append(part, data, now_ms, is_client=False)
         return done.error if isinstance(done, Refused) else Error.NONE
 

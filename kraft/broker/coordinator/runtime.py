@@ -7,42 +7,38 @@ what is due: loads, timers, and the append of what the operations of a turn have
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable
 from random import Random
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.budget import Budget
-from kraft.broker.coordinator.partition import CoordinatorPartition, CoordinatorSettings, Done, Status
-from kraft.broker.coordinator.shard import Operate, Shard
+from kraft.broker.coordinator.settings import CoordinatorSettings, Done, Status
 from kraft.broker.handling.coordinators import partition_of
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.limits import COORDINATOR_UNITS_PER_TURN, TOPICS_COMPARED_PER_STEP
+from kraft.limits import (
+    COORDINATOR_UNITS_PER_TURN,
+    REMEMBERED_CHARACTERS,
+    REMEMBERED_NAMES,
+    TOPICS_COMPARED_PER_STEP,
+)
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 
+if TYPE_CHECKING:
+    from kraft.broker.coordinator.partition import CoordinatorPartition
+    from kraft.broker.coordinator.shard import Operate, Shard
+
 S = TypeVar("S")
 LOADS: Final = 1000
 """The loads that are remembered for the metrics."""
-TRANSLATED: Final[Mapping[Error, Error]] = {
-    Error.UNKNOWN_TOPIC_OR_PARTITION: Error.COORDINATOR_NOT_AVAILABLE,
-    Error.NOT_ENOUGH_REPLICAS: Error.COORDINATOR_NOT_AVAILABLE,
-    Error.REQUEST_TIMED_OUT: Error.COORDINATOR_NOT_AVAILABLE,
-    Error.NOT_LEADER_OR_FOLLOWER: Error.NOT_COORDINATOR,
-    Error.KAFKA_STORAGE_ERROR: Error.NOT_COORDINATOR,
-    Error.NETWORK_EXCEPTION: Error.COORDINATOR_LOAD_IN_PROGRESS,
-    Error.MESSAGE_TOO_LARGE: Error.UNKNOWN_SERVER_ERROR,
-    Error.RECORD_LIST_TOO_LARGE: Error.UNKNOWN_SERVER_ERROR,
-    Error.INVALID_FETCH_SIZE: Error.UNKNOWN_SERVER_ERROR,
-}
-"""What a client is told for an error of the log (`GroupCoordinatorService.handleOperationException`)."""
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -81,12 +77,18 @@ class CoordinatorRuntime(Generic[S]):
         """The partitions that this broker coordinates no longer, of which some requests are still to be answered."""
         self._answers: deque[Answer] = deque()
         self._woken: list[Hashable] = []
-        self._next_ms = NEVER_MS
-        """Nothing is due before."""
+        self._touched: dict[int, CoordinatorPartition[S]] = {}
+        """The partitions with something to do at once, by number; whoever has waited longest comes first."""
+        self._timed_ms = NEVER_MS
+        """No other partition has something to do before."""
+        self.next_ms = NEVER_MS
+        """When `due` has something: a time in the past for at once."""
+        self._numbers: dict[str, int] = {}
+        """The partitions of names that clients have used."""
         self._compared = self._image.topics.by_name
         """The names of the topics that existed when deleted ones were last looked for."""
         self._comparing: Generator[None, None, None] | None = None
-        self._watched: dict[PartitionKey, CoordinatorPartition[S]] = {}
+        self.watched: dict[PartitionKey, CoordinatorPartition[S]] = {}
         """The partitions with operations that wait for the high watermark."""
 
     # ---------------------------------------------------------------------------------------------- what has happened
@@ -97,13 +99,16 @@ class CoordinatorRuntime(Generic[S]):
         if image.topics is before.topics:
             return
         topic_id = image.topics.by_name.get(self.topic)
-        self._count = 0 if topic_id is None else len(image.topics.by_id[topic_id].partitions)
+        count = 0 if topic_id is None else len(image.topics.by_id[topic_id].partitions)
+        if count != self._count:
+            self._count = count
+            self._numbers.clear()
         for one in self.partitions.values():
             one.image = image
         if not self.partitions:
             self._compared = image.topics.by_name
         elif self._compared is not image.topics.by_name:
-            self._next_ms = 0
+            self.next_ms = 0
 
     def on_leaders(self, keys: Iterable[PartitionKey], now_ms: int) -> None:
         """The leaders of these partitions may have changed: load what is led in a new epoch, unload what is not led."""
@@ -118,28 +123,28 @@ class CoordinatorRuntime(Generic[S]):
                 self._open(part, now_ms)
 
     def _open(self, part: HostedPartition, now_ms: int) -> None:
-        self.partitions[part.number] = CoordinatorPartition(
-            part, self._manager, self._new_shard(part), self._settings, self._rng, self._answer, self._budget, now_ms
+        # Loaded here, because most brokers start without a partition of a coordinator.
+        from kraft.broker.coordinator.partition import CoordinatorPartition
+
+        self.partitions[part.number] = self._touched[part.number] = CoordinatorPartition(
+            part, self._manager, self._new_shard(part), self._settings, self._rng, self.answer, self._budget, now_ms
         )
-        self._next_ms = now_ms
+        self.next_ms = 0
 
     def _close(self, known: CoordinatorPartition[S], now_ms: int) -> None:
         del self.partitions[known.part.number]
-        self._watched.pop(known.part.key, None)
+        self._touched.pop(known.part.number, None)
+        self.watched.pop(known.part.key, None)
         known.close(now_ms)
         self._closing.append(known)
-        self._next_ms = min(self._next_ms, now_ms)
-
-    def is_watching(self, changed: Mapping[PartitionKey, int]) -> bool:
-        """Whether operations wait for a change of one of these partitions."""
-        return bool(self._watched) and not self._watched.keys().isdisjoint(changed)
+        self.next_ms = 0
 
     def on_changes(self, changed: Iterable[PartitionKey], now_ms: int) -> None:
         """The high watermarks of these partitions may have moved."""
-        if not self._watched:
+        if not self.watched:
             return
         for key in changed:
-            known = self._watched.get(key)
+            known = self.watched.get(key)
             if known is not None:
                 known.advance(now_ms)
                 self._note(known)
@@ -148,7 +153,14 @@ class CoordinatorRuntime(Generic[S]):
 
     def number_of(self, name: str) -> int:
         """The partition of a group or a transactional id; -1 while the topic is missing."""
-        return partition_of(name, self._count) if self._count else -1
+        number = self._numbers.get(name)
+        if number is None:
+            number = partition_of(name, self._count) if self._count else -1
+            if len(name) <= REMEMBERED_CHARACTERS:
+                if len(self._numbers) >= REMEMBERED_NAMES:
+                    self._numbers.clear()
+                self._numbers[name] = number
+        return number
 
     def active(self, number: int) -> CoordinatorPartition[S] | Error:
         """The coordinator of a partition, or why it does not answer."""
@@ -170,23 +182,13 @@ class CoordinatorRuntime(Generic[S]):
 
     def run(self, number: int, operate: Operate, done: Done, now_ms: int) -> None:
         """Do an operation on a partition; `done` takes the result, or what a client is told of its error."""
-
-        def ended(result: Any) -> None:
-            done(result.error if isinstance(result, ApiError) else result)
-
-        self._run(number, operate, ended, now_ms)
-
-    def _run(self, number: int, operate: Operate, done: Done, now_ms: int) -> None:
-        """As `run`, but `done` takes the refusal of a shard with its text."""
         known = self.active(number)
         if isinstance(known, Error):
             done(known)
             return
-
-        def ended(result: Any) -> None:
-            done(TRANSLATED.get(result, result) if isinstance(result, Error) else result)
-
-        known.run(operate, ended, now_ms)
+        refused = known.run(operate, done, now_ms)
+        if refused is not None:
+            done(refused.error)
         self._note(known)
 
     def write(
@@ -204,17 +206,25 @@ class CoordinatorRuntime(Generic[S]):
         Returns:
             The answer; None if it comes later, from `due`.
         """
-        found: list[Answer] = []
-        is_later = False
+        known = self.active(number)
+        if isinstance(known, Error):
+            return Answer(request.request_id, refuse(ApiError(known)))
+        request_id, answers = request.request_id, self._answers
+        before = len(answers)
 
         def done(result: Any) -> None:
-            refused = ApiError(result) if isinstance(result, Error) else result
-            message = refuse(refused) if isinstance(refused, ApiError) else refused
-            (self._answers if is_later else found).append(Answer(request.request_id, message))
+            message = refuse(ApiError(result)) if isinstance(result, Error) else result
+            answers.append(Answer(request_id, message))
 
-        self._run(number, operate, done, now_ms)
-        is_later = True
-        return found[0] if found else None
+        refused = known.run(operate, done, now_ms)
+        if refused is not None:
+            answer: Answer | None = Answer(request_id, refuse(refused))
+        elif len(answers) == before + 1 and answers[-1].request_id == request_id:
+            answer = answers.pop()
+        else:
+            answer = None
+        self._note(known)
+        return answer
 
     def append_marker(self, part: HostedPartition, marker: TransactionMarker, now_ms: int) -> Appended | Refused | None:
         """Append the end of a transaction to a partition, and replay it; None if nobody has the partition in memory."""
@@ -225,16 +235,15 @@ class CoordinatorRuntime(Generic[S]):
         self._note(known)
         return done
 
-    def _answer(self, request: WireRequest, message: Message) -> None:
-        self._answers.append(Answer(request.request_id, message))
-
     def answer(self, request: WireRequest, message: Message) -> None:
-        """Answer a request that takes several operations; `due` returns the answer."""
-        self._answer(request, message)
+        """Answer a request that was held, or that takes several operations; `due` returns the answer."""
+        self._answers.append(Answer(request.request_id, message))
+        self.next_ms = 0
 
     def wake(self, key: Hashable) -> None:
         """A request that waits for this key may go on."""
         self._woken.append(key)
+        self.next_ms = 0
 
     def take_changes(self) -> list[Hashable]:
         """The keys of requests that wait, and may go on."""
@@ -242,27 +251,37 @@ class CoordinatorRuntime(Generic[S]):
         return woken
 
     def _note(self, known: CoordinatorPartition[S]) -> None:
-        """Something has happened to a partition."""
-        self._next_ms = min(self._next_ms, known.deadline_ms())
+        """Bring the times of the next work up to date after a change of a partition."""
+        deadline_ms = known.deadline_ms()
+        if not deadline_ms:
+            self._touched[known.part.number] = known
+            self.next_ms = 0
+        elif deadline_ms < self._timed_ms:
+            self._timed_ms = deadline_ms
+            self.next_ms = min(self.next_ms, deadline_ms)
+        if self._answers or self._budget.is_low:
+            # The turn ends with `due`, which returns the answers, and renews the budget.
+            self.next_ms = 0
         if known.is_uncommitted:
-            self._watched[known.part.key] = known
-        elif self._watched:
-            self._watched.pop(known.part.key, None)
+            self.watched[known.part.key] = known
+        elif self.watched:
+            self.watched.pop(known.part.key, None)
 
     # ------------------------------------------------------------------------------------------------------------ time
 
-    def deadline_ms(self) -> int:
-        """When `due` has something."""
-        return 0 if self._answers or self._woken else self._next_ms
-
-    def due(self, now_ms: int) -> Iterator[Answer]:
-        """Do what is due, and return the answers to requests that waited."""
-        if now_ms >= self._next_ms:
-            self._work(now_ms)
+    def due(self, now_ms: int) -> list[Answer]:
+        """Do what is due, and return the answers to requests that waited. Then `take_changes` has what it has woken."""
+        work_ms = self._work(now_ms)
         self._budget.renew()
         answers = self._answers
-        for _ in range(min(len(answers), COORDINATOR_UNITS_PER_TURN)):
-            yield answers.popleft()
+        if len(answers) <= COORDINATOR_UNITS_PER_TURN:
+            taken = list(answers)
+            answers.clear()
+            self.next_ms = work_ms
+        else:
+            taken = [answers.popleft() for _ in range(COORDINATOR_UNITS_PER_TURN)]
+            self.next_ms = 0
+        return taken
 
     def _looking_for_deleted(self, now_ms: int) -> Generator[None, None, None]:
         """Tell the coordinators which topics do not exist any more."""
@@ -273,50 +292,69 @@ class CoordinatorRuntime(Generic[S]):
                 deleted[name] = topic_id
             if number % TOPICS_COMPARED_PER_STEP == 0:
                 yield None
-        if deleted:
-            for one in self.partitions.values():
-                if one.status is Status.ACTIVE:
-                    one.shard.on_deleted_topics(deleted, one.context(now_ms))
+        active = [one for one in self.partitions.values() if deleted and one.status is Status.ACTIVE]
+        for number, one in enumerate(active):
+            if number:
+                # There may be very many topics, and a broker may coordinate all partitions.
+                yield None
+            if one.status is Status.ACTIVE:
+                one.shard.on_deleted_topics(deleted, one.context(now_ms))
 
-    def _work(self, now_ms: int) -> None:
-        has_loaded, next_ms = False, NEVER_MS
+    def _work(self, now_ms: int) -> int:
+        """Do what is due; returns when there is more."""
         while self._closing and not self._budget.is_spent and self._closing[0].close_more():
             self._closing.popleft()
+        has_more = bool(self._closing)
         if self._comparing is None and self._compared is not self._image.topics.by_name:
             self._comparing = self._looking_for_deleted(now_ms)
         if self._comparing is not None:
-            try:
-                next(self._comparing)
-                next_ms = now_ms
-            except StopIteration:
+            has_more = True
+            if next(self._comparing, self) is self:
                 self._comparing = None
-                if self._compared is not self._image.topics.by_name:
-                    # More has changed meanwhile.
-                    next_ms = now_ms
-        for number, one in list(self.partitions.items()):
-            if one.status is Status.LOADING and not has_loaded:
-                has_loaded = True
+                # Each partition may have a new timer.
+                self._timed_ms = 0
+        if now_ms >= self._timed_ms:
+            every = list(self.partitions.values())
+            self._timed_ms = NEVER_MS
+        else:
+            every = list(self._touched.values())
+        self._touched = {}
+        has_loaded = self._do(every, now_ms)
+        next_ms = 0 if self._touched else self._timed_ms
+        if has_more:
+            next_ms = min(next_ms, now_ms)
+        # Other requests have their turns between two steps.
+        return max(next_ms, now_ms + 1) if has_loaded or self._budget.is_spent else next_ms
+
+    def _do(self, every: list[CoordinatorPartition[S]], now_ms: int) -> bool:
+        """Do what is due of partitions, of which one makes a step of its load; returns whether there is such a one.
+
+        Whoever had no room in this turn comes first in the next one.
+        """
+        loaded: list[CoordinatorPartition[S]] = []
+        first: list[CoordinatorPartition[S]] = []
+        last: list[CoordinatorPartition[S]] = []
+        for one in every:
+            if one.status is Status.LOADING:
+                if loaded:
+                    first.append(one)
+                    continue
+                loaded.append(one)
                 if one.load_more(self._image, now_ms):
                     self.loads.append((now_ms, now_ms - one.began_ms))
                     # The high watermark may have moved meanwhile, and may still move.
                     one.advance(now_ms)
-                    self._note(one)
-                # The others go on before it does.
-                self.partitions[number] = self.partitions.pop(number)
-            elif one.status is Status.ACTIVE:
+                continue
+            if one.status is Status.ACTIVE:
                 one.tick(now_ms)
-                if self._budget.is_spent:
-                    # The others come first in the next turn.
-                    self.partitions[number] = self.partitions.pop(number)
                 one.flush(now_ms)
                 if one.is_stale:
                     self._close(one, now_ms)
                     self.on_leaders([one.part.key], now_ms)
-                    next_ms = 0
                     continue
-                self._note(one)
-            next_ms = min(next_ms, one.deadline_ms())
-        if self._closing:
-            next_ms = now_ms
-        # Other requests have their turns between two steps.
-        self._next_ms = max(next_ms, now_ms + 1) if has_loaded or self._budget.is_spent else next_ms
+            first.append(one)
+            if not last and self._budget.is_spent:
+                last, first = first, []
+        for one in (*first, *last, *loaded):
+            self._note(one)
+        return bool(loaded)

@@ -1,4 +1,4 @@
-"""What a coordinator is to the runtime of its partitions (Kafka: `CoordinatorShard`, `CoordinatorResult`).
+"""The interface of a coordinator to the runtime of its partitions (Kafka: `CoordinatorShard`, `CoordinatorResult`).
 
 The replicated state is an immutable value, so that a snapshot of it is a reference. What the log does not have (who
 waits, timers) is the shard's own, and is gone with it when the partition moves to another broker.
@@ -41,8 +41,8 @@ HELD: Final = _Held()
 """The result of an operation whose request is answered later, by `Context.answer`."""
 
 
-class Operation(Struct, frozen=True):
-    """What an operation on a partition wants: its records, all or none, and its result once these are committed.
+class Operation(Struct, frozen=True, gc=False):
+    """The outcome of an operation on a partition: records to write, and a result to tell once these are committed.
 
     Args:
         records: What is written. Without records the operation waits for the records of the ones before it.
@@ -65,8 +65,8 @@ NOTHING: Final = Operation()
 """An operation that changes nothing."""
 
 
-class Context(Struct, frozen=True):
-    """What an operation may look at, and the ways to act besides its records."""
+class Context(Struct, frozen=True, gc=False):
+    """All that an operation may read, and the ways to act besides its records."""
 
     state: Any
     """The replicated state, with everything that was written before."""
@@ -78,7 +78,7 @@ class Context(Struct, frozen=True):
     answer: Callable[[WireRequest, Message], None]
     """Answer a request that an earlier operation has held."""
     budget: Budget = field(default_factory=Budget)
-    """What the turn may still do: an operation takes what it costs besides its records."""
+    """How much the turn may still do. An operation takes from it what it costs besides its records."""
 
 
 Operate = Callable[[Any, Context], Operation]
@@ -103,10 +103,10 @@ class Shard(Protocol[S]):
         """Find the state after the end of a producer's transaction, in steps."""
 
     def on_loaded(self, context: Context) -> Generator[None, None, None]:
-        """The state is loaded: start the timers, in steps of less than a millisecond."""
+        """Start the timers after the state was loaded, in steps of less than a millisecond."""
 
     def on_timer(self, key: Hashable, context: Context) -> Operation:
-        """A timer has ended. If the records are not written, it ends again after a pause."""
+        """Act on a timer that has ended. If the records are not written, it ends again after a pause."""
 
     def on_deleted_topics(self, topics: Mapping[str, Uuid], context: Context) -> None:
         """Topics were deleted, by name; one with the same name may exist again. What is to be written goes into a

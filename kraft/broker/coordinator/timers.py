@@ -14,7 +14,7 @@ CLEARED_PER_STEP: Final = 100
 
 
 class Timers:
-    """When something is due, by key. To set a timer again moves it, and most are moved before they end.
+    """The times at which something is due, by key. To set a timer again moves it; most are moved before they end.
 
     The heap keeps an entry for each key that is never later than the timer. A moved timer goes back when its entry
     comes up, so that a heartbeat costs one entry of a dictionary.
@@ -82,5 +82,5 @@ class Timers:
                 yield None
 
     def deadline_ms(self) -> int:
-        """No timer ends before; `NEVER_MS` without one."""
+        """A time before which no timer ends; `NEVER_MS` if there is none."""
         return self._heap[0][0] if self._heap else NEVER_MS

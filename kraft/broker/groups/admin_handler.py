@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
-from kraft.broker.coordinator.partition import CoordinatorPartition, Status
+from kraft.broker.coordinator.partition import CoordinatorPartition
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.coordinator.settings import Status
 from kraft.broker.groups.classic import ClassicGroups
 from kraft.broker.groups.classic_group import CONSUMER, GroupState
 from kraft.broker.groups.consumer.group import ConsumerGroup
@@ -100,7 +101,7 @@ class GroupAdminHandler:
         sees_all = self._rights(request, AclOperation.DESCRIBE, AclResource.CLUSTER, is_asked=False)
         states = {one.lower() for one in message.states_filter}
         types = {one.lower() for one in message.types_filter}
-        found: list[lists.ListedGroup] = []
+        listed_groups: list[lists.ListedGroup] = []
         for number in sorted(self._runtime.partitions):
             known = self._runtime.partitions.get(number)
             if known is None or known.status is Status.FAILED:
@@ -124,17 +125,17 @@ class GroupAdminHandler:
                         )
                     )
                 ):
-                    found.append(listed)
+                    listed_groups.append(listed)
                 # The state of a consumer group is that of all its members.
                 looked_at += 1 + len(entry[1].members) // GLANCES_PER_UNIT
                 if looked_at >= GROUPS_PER_STEP:
                     looked_at = 0
                     yield None
             yield None
-        return Answer(request.request_id, lists.ListGroupsResponse(groups=found))
+        return Answer(request.request_id, lists.ListGroupsResponse(groups=listed_groups))
 
     def delete(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
-        """DeleteGroups."""
+        """Answer DeleteGroups once each group was deleted, or was refused."""
         message = request.message
         assert isinstance(message, deletions.DeleteGroupsRequest), message
         names = list(dict.fromkeys(message.groups_names))

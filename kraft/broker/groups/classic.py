@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
-from kraft.broker.coordinator.runtime import TRANSLATED
+from kraft.broker.coordinator.partition import TRANSLATED
 from kraft.broker.coordinator.shard import HELD, NOTHING, Context, Operation, Record
 from kraft.broker.groups.classic_group import ClassicGroup, GroupState, Member, Protocols, member_bytes
-from kraft.broker.groups.consumer.group import Counted
 from kraft.broker.groups.state import GroupsState
+from kraft.broker.handling.coordinators import Counted
 from kraft.config.group_settings import GroupConfig
 from kraft.limits import (
     ASSIGNMENT_BYTES_PER_MEMBER,
@@ -52,7 +52,7 @@ NO_MEMBER: Final = ""
 _COMPLETED: Final = (GroupState.COMPLETING, GroupState.STABLE)
 
 
-class GroupTimer(NamedTuple):
+class GroupTimer(Struct, frozen=True, gc=False):
     """A timer of a group, or of one of its members."""
 
     kind: str
@@ -125,9 +125,9 @@ class ClassicGroups:
         self.is_full = is_full
         self.live: dict[str, ClassicGroup] = {}
         self.bytes = 0
-        """What they take of memory."""
+        """How much memory the groups take."""
         self._weighed: dict[str, int] = {}
-        """What of that each group takes, as of when it was looked at last."""
+        """How much each group took when it was last weighed."""
 
     def weigh(self, group_id: str) -> None:
         """A group may take more or less memory than before."""
@@ -135,11 +135,11 @@ class ClassicGroups:
         if group is None:
             self.bytes -= self._weighed.pop(group_id, 0)
         else:
-            self.bytes += group.bytes - self._weighed.get(group_id, 0)
-            self._weighed[group_id] = group.bytes
+            self.bytes += group.weight - self._weighed.get(group_id, 0)
+            self._weighed[group_id] = group.weight
 
     def find(self, group_id: str, state: GroupsState) -> ClassicGroup | None:
-        """A classic group; None if there is none of this name."""
+        """The classic group of this name, read from its record if it is not live; None if there is none."""
         group = self.live.get(group_id)
         if group is not None:
             return group
@@ -153,7 +153,7 @@ class ClassicGroups:
         return group
 
     def start(self, group_id: str, context: Context) -> Operation:
-        """The log of a group is loaded: every member has its full session time-out from now on."""
+        """Begin with a group whose log was loaded: each member has its full session time-out from now on."""
         group = self.find(group_id, context.state)
         if group is None:
             return NOTHING
@@ -162,7 +162,7 @@ class ClassicGroups:
         return self._rebalance(group, context) if len(group.members) > self._settings.max_size else NOTHING
 
     def drop(self, group_id: str, context: Context) -> None:
-        """A group is deleted, or becomes one of another type."""
+        """Forget a group that is deleted or becomes one of another type, with its timers."""
         group = self.live.pop(group_id, None)
         if group is None:
             return
@@ -173,7 +173,7 @@ class ClassicGroups:
         self.weigh(group_id)
 
     def end(self, group_id: str, error: Error, context: Context) -> None:
-        """A group becomes one of another type: whoever waits gets an error."""
+        """Drop a group that becomes one of another type; whoever waits gets an error."""
         group = self.live.get(group_id)
         if group is not None:
             for member in group.members.values():
@@ -200,7 +200,7 @@ class ClassicGroups:
             yield None
 
     def _refuse_waiting(self, group: ClassicGroup, member: Member, error: Error, context: Context) -> None:
-        """Answer what a member waits for with an error."""
+        """Answer the requests that wait for a member with an error."""
         join = group.hold_join(member, None)
         if join is not None:
             context.answer(join, joined(join, error, member.member_id))
@@ -363,7 +363,7 @@ class ClassicGroups:
         protocols: Protocols,
         context: Context,
     ) -> Operation:
-        """The member of an instance is back (`updateStaticMemberThenRebalanceOrCompleteJoin`)."""
+        """Take back the static member of an instance (`updateStaticMemberThenRebalanceOrCompleteJoin`)."""
         instance_id, leader = message.group_instance_id, group.leader
         assert instance_id is not None, message
         old_id = group.static[instance_id]
@@ -535,7 +535,7 @@ class ClassicGroups:
     def _assigned(
         self, group: ClassicGroup, assignments: dict[str, bytes], generation: int, error: Error, context: Context
     ) -> Operation | None:
-        """The assignments of a generation are committed, or not."""
+        """Go on once the assignments of a generation are committed, or could not be."""
         if group.state is not GroupState.COMPLETING or group.generation != generation:
             return None
         if self.live.get(group.group_id) is not group:
@@ -616,7 +616,7 @@ class ClassicGroups:
         context.timers.cancel(session(group, member_id))
 
     def _after_removal(self, group: ClassicGroup, context: Context) -> Operation:
-        """Some members, or member ids, are gone."""
+        """Rebalance a group, complete its phase, or forget it, after members or member ids were removed."""
         if group.state in _COMPLETED:
             return self._rebalance(group, context)
         if group.state is GroupState.EMPTY and not group.pending:
@@ -645,7 +645,7 @@ class ClassicGroups:
         return NOTHING
 
     def _end_delay(self, group: ClassicGroup, context: Context) -> Operation:
-        """The wait for members is over (`tryCompleteInitialRebalanceElseSchedule`)."""
+        """End the wait for members, or extend it if more have come (`tryCompleteInitialRebalanceElseSchedule`)."""
         if group.delay_ms and group.is_extended and group.remaining_ms:
             group.is_extended = False
             delay_ms = min(self._settings.initial_rebalance_delay_ms, group.remaining_ms)
@@ -679,7 +679,7 @@ def _holding(following: Operation) -> Operation:
 
 
 def _rebalance_ms(request: WireRequest, message: JoinGroupRequest) -> int:
-    """The first version has one time-out for both."""
+    """The rebalance time-out of a member. In the first version of JoinGroup the session time-out stands for both."""
     return message.rebalance_timeout_ms if request.version > 0 else message.session_timeout_ms
 
 

@@ -24,7 +24,7 @@ _COUNT: Final = struct.Struct(">i")
 _SIZE: Final = struct.Struct(">h")
 _MEMBER_BYTES: Final = 2000
 _PENDING_BYTES: Final = 500
-"""What a member, or an id that was given out, takes of memory besides what the client has sent."""
+"""How much memory a member, or an id that was given out, takes besides what the client has sent."""
 Protocols = tuple[tuple[str, bytes], ...]
 """The names and the metadata of what a member can do, best first."""
 
@@ -39,7 +39,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-class Member(Struct):
+class Member(Struct, gc=False):
     """A member. Times are ms."""
 
     member_id: str
@@ -58,43 +58,47 @@ class Member(Struct):
     """Whether the member has not taken part in a generation yet."""
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member says for a protocol."""
+        """The metadata that the member sent for a protocol; empty if it did not name the protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 
-class ClassicGroup:
-    """One group."""
+class ClassicGroup(Struct, eq=False, gc=False):
+    """One group.
 
-    def __init__(self, group_id: str, now_ms: int) -> None:
-        self.group_id = group_id
-        self.state = GroupState.EMPTY
-        self.previous = GroupState.EMPTY
-        self.state_ms = now_ms
-        """Since when the group is in its state."""
-        self.generation = 0
-        self.protocol_type = ""
-        self.protocol: str | None = None
-        self.leader: str | None = None
-        self.members: dict[str, Member] = {}
-        self.static: dict[str, str] = {}
-        """The member id of each instance."""
-        self.pending: dict[str, None] = {}
-        """The member ids that were given out, of which nobody has joined yet."""
-        self.unsynced: dict[str, None] = {}
-        """The members of which this generation has not seen a SyncGroup."""
-        self.waiting = 0
-        """How many members wait for the others."""
-        self.bytes = 0
-        """What the members take of memory: clients decide how long everything is."""
-        self.is_extended = False
-        """Whether another member has joined since the first rebalance began to wait (`newMemberAdded`)."""
-        self.delay_ms = self.remaining_ms = 0
-        """How long the first rebalance waits now, and may wait on; 0 for any other rebalance."""
-        self._supported: dict[str, int] = {}
-        """How many members have each protocol."""
-        self._subscribed: frozenset[str] | None = None
-        self._has_looked = False
-        """Whether `_subscribed` is that of this generation."""
+    There may be a hundred thousand, and the collector need not look at them: what a group has never refers to it.
+    """
+
+    group_id: str
+    state_ms: int
+    """Since when the group is in its state."""
+    state: GroupState = GroupState.EMPTY
+    previous: GroupState = GroupState.EMPTY
+    generation: int = 0
+    protocol_type: str = ""
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, Member] = {}
+    static: dict[str, str] = {}
+    """The member id of each instance."""
+    pending: dict[str, None] = {}
+    """The member ids that were given out, of which nobody has joined yet."""
+    unsynced: dict[str, None] = {}
+    """The members of which this generation has not seen a SyncGroup."""
+    waiting: int = 0
+    """How many members wait for the others."""
+    weight: int = 0
+    """How much memory the members take: clients decide how long everything is."""
+    is_extended: bool = False
+    """Whether another member has joined since the first rebalance began to wait (`newMemberAdded`)."""
+    delay_ms: int = 0
+    """How long the first rebalance waits now; 0 for any other rebalance."""
+    remaining_ms: int = 0
+    """How long it may wait on."""
+    _supported: dict[str, int] = {}
+    """How many members have each protocol."""
+    _subscribed: frozenset[str] | None = None
+    _has_looked: bool = False
+    """Whether `_subscribed` is that of this generation."""
 
     @classmethod
     def of(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
@@ -151,15 +155,15 @@ class ClassicGroup:
     # ---------------------------------------------------------------------------------------------------------- members
 
     def expect(self, member_id: str) -> None:
-        """A member id was given out."""
+        """Note a member id that was given out."""
         self.pending[member_id] = None
-        self.bytes += _PENDING_BYTES + len(member_id)
+        self.weight += _PENDING_BYTES + len(member_id)
 
     def forget(self, member_id: str) -> None:
         """A member id that was given out, which may be unknown, is used or not wanted any more."""
         if member_id in self.pending:
             del self.pending[member_id]
-            self.bytes -= _PENDING_BYTES + len(member_id)
+            self.weight -= _PENDING_BYTES + len(member_id)
 
     def add(self, member: Member, protocol_type: str) -> None:
         """Add a member. The first one decides the type of the group, and leads it."""
@@ -172,11 +176,11 @@ class ClassicGroup:
             self.static[member.instance_id] = member.member_id
         self._count(member.protocols, 1)
         self.waiting += member.join is not None
-        self.bytes += member_bytes(member.protocols)
+        self.weight += member_bytes(member.protocols)
         self.forget(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Remove a member, or a member id that was given out; what waits for the member is left to the caller."""
+        """Remove a member, or a member id that was given out. The caller answers the member's waiting requests."""
         self.forget(member_id)
         self.unsynced.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -185,7 +189,7 @@ class ClassicGroup:
         if member.instance_id is not None:
             self.static.pop(member.instance_id, None)
         self._count(member.protocols, -1)
-        self.bytes -= member_bytes(member.protocols)
+        self.weight -= member_bytes(member.protocols)
         self.waiting -= member.join is not None
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
@@ -205,10 +209,10 @@ class ClassicGroup:
         return member
 
     def update(self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int) -> None:
-        """A member has joined again."""
+        """Take the protocols and time-outs of a member that has joined again."""
         self._count(member.protocols, -1)
         self._count(protocols, 1)
-        self.bytes += member_bytes(protocols) - member_bytes(member.protocols)
+        self.weight += member_bytes(protocols) - member_bytes(member.protocols)
         member.protocols = protocols
         member.rebalance_timeout_ms, member.session_timeout_ms = rebalance_timeout_ms, session_timeout_ms
 
@@ -250,7 +254,7 @@ class ClassicGroup:
         return True
 
     def begin_generation(self, now_ms: int) -> None:
-        """Everybody who is waited for has joined (`initNextGeneration`)."""
+        """Begin the next generation, as everybody who is waited for has joined (`initNextGeneration`)."""
         self.generation += 1
         self.unsynced.clear()
         self._has_looked = False
@@ -279,7 +283,7 @@ class ClassicGroup:
     def selected_protocol(self) -> str:
         """The protocol with the most votes: each member has one for the first of its protocols that all have.
 
-        Kafka leaves open which of several with as many votes it is; here it is the one that the leader likes best.
+        If several have the same number of votes, Kafka leaves open which it is; here the leader's list decides.
         """
         count = len(self.members)
         leader = self.members.get(self.leader or "") or next(iter(self.members.values()))
@@ -298,17 +302,17 @@ class ClassicGroup:
 
     def _subscribed_topics(self) -> frozenset[str] | None:
         """The topics of the members (`computeSubscribedTopics`); None if they are not known."""
-        found: set[str] = set()
+        subscribed: set[str] = set()
         for one in self.members.values():
             topics = topics_of(one.metadata(self.protocol))
             if topics is None:
                 return None
-            found.update(topics)
-        return frozenset(found)
+            subscribed.update(topics)
+        return frozenset(subscribed)
 
 
 def member_bytes(protocols: Protocols) -> int:
-    """What a member with these protocols takes of memory."""
+    """The memory that a member with these protocols takes, in bytes."""
     return _MEMBER_BYTES + sum([len(name) + len(data) for name, data in protocols])
 
 
@@ -319,15 +323,15 @@ def topics_of(subscription: bytes) -> list[str] | None:
         position = _VERSION_BYTES + _COUNT.size
         if not 0 <= count <= SUBSCRIBED_TOPICS:
             return None
-        found: list[str] = []
+        topics: list[str] = []
         for _ in range(count):
             (size,) = _SIZE.unpack_from(subscription, position)
             position += _SIZE.size
             name = subscription[position : position + size]
             if size < 0 or len(name) < size:
                 return None
-            found.append(name.decode())
+            topics.append(name.decode())
             position += size
     except (struct.error, UnicodeDecodeError):
         return None
-    return found
+    return topics

@@ -23,7 +23,7 @@ from kraft.broker.groups.classic_group import CONSUMER
 from kraft.broker.groups.consumer.draft import Draft
 from kraft.broker.groups.consumer.embedded import EmbeddedError, assignment_bytes, by_id, subscription_of
 from kraft.broker.groups.consumer.fencing import ConsumerTimer, Watch
-from kraft.broker.groups.consumer.group import UNOWNED, ConsumerGroup
+from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.consumer.groups import ConsumerGroups, of_instance, replaced
 from kraft.broker.groups.consumer.member import Member, MemberState
 from kraft.wire import WireRequest
@@ -120,6 +120,7 @@ def join(
     group_id = group.group_id
 
     def ended(error: Error, context: Context) -> None:
+        """The records are committed: the member has joined, and has to ask for its assignment in time."""
         if error is Error.NONE:
             context.timers.cancel(ConsumerTimer(Watch.JOIN, group_id, member_id))
             groups.watch(Watch.SESSION, group_id, member_id, message.session_timeout_ms, context)
@@ -208,8 +209,9 @@ def heartbeat(group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest
 def _waits(group: ConsumerGroup, member: Member) -> bool:
     """Whether somebody still holds what the member should have (`waitingOnUnreleasedPartition`)."""
     return any(
-        number not in member.assigned.get(topic_id, ()) and group.owner_epoch(topic_id, number) != UNOWNED
+        number in held and number not in member.assigned.get(topic_id, ())
         for topic_id, numbers in group.targets.get(member.member_id, {}).items()
+        if (held := group.held(topic_id))
         for number in numbers
     )
 

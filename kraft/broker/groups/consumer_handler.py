@@ -31,7 +31,7 @@ FEATURE: Final = "group.version"
 
 
 class ConsumerGroupHandler:
-    """Answers members of consumer groups, and who looks at the groups.
+    """Answers the members of consumer groups, and clients that describe the groups.
 
     Args:
         runtime: The coordinators of this broker.
@@ -115,22 +115,22 @@ class ConsumerGroupHandler:
             return refused(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         asks = message.include_authorized_operations
         bits = self._rights.of(request).on_group(group_id) if asks else -(2**31)
-        found = yield from described(group, self._settings.assignors, image, bits)
-        for name in _topics_of(found):
+        description = yield from described(group, self._settings.assignors, image, bits)
+        for name in _topics_of(description):
             if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name):
                 return refused(
                     Error.TOPIC_AUTHORIZATION_FAILED, "The group has described topic(s) that the client may not see."
                 )
-        return found
+        return description
 
 
 def _topics_of(group: DescribedGroup) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for member in group.members:
-        found.update(member.subscribed_topic_names)
+        names.update(member.subscribed_topic_names)
         for assignment in (member.assignment, member.target_assignment):
-            found.update(one.topic_name for one in assignment.topic_partitions)
-    return found
+            names.update(one.topic_name for one in assignment.topic_partitions)
+    return names
 
 
 def _refused_heartbeat(error: Error, text: str | None = None) -> ConsumerGroupHeartbeatResponse:

@@ -88,7 +88,7 @@ class MembersHandler:
         refused: Callable[[WireRequest, Error], Message],
         now_ms: int,
     ) -> Answer | None:
-        """What a group makes of a request, unless there is an error already."""
+        """Refuse a request if there is an error already; otherwise hand it to its group."""
         if error is not Error.NONE:
             return Answer(request.request_id, refused(request, error))
         return self._runtime.write(

@@ -33,7 +33,7 @@ PLAIN_METADATA: Final = 100
 NO_GROUPS: Final[Map[str, Offsets]] = Map()
 
 
-class Commit(Struct, frozen=True):
+class Commit(Struct, frozen=True, gc=False):
     """An offset to be committed."""
 
     topic: str
@@ -44,8 +44,8 @@ class Commit(Struct, frozen=True):
     metadata: str
 
 
-class Committer(Struct, frozen=True):
-    """Who commits, as the request has it."""
+class Committer(Struct, frozen=True, gc=False):
+    """The member or the client that commits, as the request names it."""
 
     group_id: str
     generation: int
@@ -90,7 +90,7 @@ def may_commit(committer: Committer, groups: ClassicGroups, context: Context) ->
 
 
 def _check_of_consumer(committer: Committer, context: Context) -> CheckPartition | None:
-    """What a consumer group says of a commit; None for other groups, ApiError if it refuses."""
+    """The check of each partition of a commit to a consumer group; None for other groups, ApiError if it refuses."""
     group = consumer_group(context.state, committer.group_id)
     if group is None:
         return None
@@ -108,61 +108,52 @@ def commit(
     committer: Committer, commits: Iterable[Commit], groups: ClassicGroups, settings: GroupConfig, context: Context
 ) -> Operation:
     """Commit offsets; the result has the error of each topic and partition."""
+    group_id, producer, state, now_ms = committer.group_id, committer.producer, context.state, context.now_ms
     check = _check_of_consumer(committer, context)
-    group = may_commit(committer, groups, context) if check is None else None
-    if group is not None and committer.producer is None and committer.member_id in group.members:
-        member = group.members[committer.member_id]
-        context.timers.set(session(group, member.member_id), context.now_ms + member.session_timeout_ms)
-    now_ms = context.now_ms
+    if check is None:
+        group = may_commit(committer, groups, context)
+        if group is not None and producer is None and committer.member_id in group.members:
+            member = group.members[committer.member_id]
+            context.timers.set(session(group, member.member_id), now_ms + member.session_timeout_ms)
     expires_ms, version = -1, None
     if committer.retention_ms >= 0:
         expires_ms, version = now_ms + committer.retention_ms, RETENTION_VERSION
     errors: dict[Place, Error] = {}
     records: list[Record] = []
-    known = context.state.offsets.get(committer.group_id, NO_OFFSETS)
+    known = state.offsets.get(group_id, NO_OFFSETS)
     room = OFFSETS_PER_GROUP - len(known)
     pending, pending_room = NO_OFFSETS, 0
-    if committer.producer is not None:
-        open_groups = context.state.open.get(committer.producer[0], NO_GROUPS)
-        pending = open_groups.get(committer.group_id, NO_OFFSETS)
+    if producer is not None:
+        open_groups = state.open.get(producer[0], NO_GROUPS)
+        pending = open_groups.get(group_id, NO_OFFSETS)
         pending_room = OFFSETS_PER_TRANSACTION - sum(map(len, open_groups.values()))
     is_full: bool | None = None
     for one in commits:
-        place = one.topic, one.partition
+        place, metadata = (one.topic, one.partition), one.metadata
         if check is not None:
             check(one.topic_id, one.partition)
-        errors[place] = Error.NONE
-        room -= place not in known
-        if units(one.metadata) > settings.metadata_max_characters:
+        error = Error.NONE
+        is_new = place not in known
+        room -= is_new
+        if metadata and units(metadata) > settings.metadata_max_characters:
             errors[place] = Error.OFFSET_METADATA_TOO_LARGE
             continue
-        is_new = place not in known
-        if is_full is None and (is_new or len(one.metadata) > PLAIN_METADATA):
+        if is_full is None and (is_new or len(metadata) > PLAIN_METADATA):
             is_full = groups.is_full()
-        if committer.producer is not None and place not in pending:
+        if producer is not None and place not in pending:
             is_new = is_new or pending_room <= 0
             pending_room -= 1
         if is_new and (room < 0 or pending_room < 0 or is_full):
-            errors[place] = Error.INVALID_COMMIT_OFFSET_SIZE
-        elif is_full and len(one.metadata) > PLAIN_METADATA:
-            errors[place] = Error.OFFSET_METADATA_TOO_LARGE
+            error = Error.INVALID_COMMIT_OFFSET_SIZE
+        elif is_full and len(metadata) > PLAIN_METADATA:
+            error = Error.OFFSET_METADATA_TOO_LARGE
         else:
-            records.append(
-                Record(
-                    OffsetCommitKey(group=committer.group_id, topic=one.topic, partition=one.partition),
-                    OffsetCommitValue(
-                        offset=one.offset,
-                        leader_epoch=one.leader_epoch,
-                        metadata=one.metadata,
-                        commit_timestamp=now_ms,
-                        expire_timestamp=expires_ms,
-                        topic_id=one.topic_id,
-                    ),
-                    version,
-                )
-            )
+            key = OffsetCommitKey(group_id, one.topic, one.partition)
+            value = OffsetCommitValue(one.offset, one.leader_epoch, metadata, now_ms, expires_ms, one.topic_id)
+            records.append(Record(key, value, version))
+        errors[place] = error
     groups.counted.commits += len(records)
-    return Operation(records, errors, producer=committer.producer)
+    return Operation(records, errors, None, producer)
 
 
 # ---------------------------------------------------------------------------------------------------------------- fetch
@@ -182,10 +173,10 @@ def fetched(
     """
     if is_stable and state.is_pending(group_id, place):
         return Error.UNSTABLE_OFFSET_COMMIT
-    found = state.offsets.get(group_id, NO_OFFSETS).get(place)
-    if found is not None and topic_id is not None and found.topic_id not in (Uuid.ZERO, topic_id):
+    offset = state.offsets.get(group_id, NO_OFFSETS).get(place)
+    if offset is not None and topic_id is not None and offset.topic_id not in (Uuid.ZERO, topic_id):
         return None
-    return found
+    return offset
 
 
 # -------------------------------------------------------------------------------------------------------------- forget
@@ -263,8 +254,9 @@ def expired(
     *,
     are_last: bool,
 ) -> list[Record]:
-    """What forgets those of some offsets of a group that are too old, and the group with the last one of all
-    (`cleanupExpiredOffsets`).
+    """The records that remove those of some offsets of a group that are too old (Kafka: `cleanupExpiredOffsets`).
+
+    A group without members is removed with the last of its offsets.
     """
     state, now_ms = context.state, context.now_ms
     consumer = consumer_group(state, group_id)
@@ -318,7 +310,7 @@ def _is_expired(one: Offset, since_ms: int | None, settings: GroupConfig, now_ms
 def of_deleted_topics(
     group_id: str, places: Iterable[Place], deleted: dict[str, Uuid], context: Context
 ) -> list[Record]:
-    """What forgets those of some offsets of which the topics are deleted, by their names and ids."""
+    """The records that remove those of some offsets whose topics are deleted; `deleted` has their names and ids."""
     state = context.state
     gone = [
         place
@@ -330,9 +322,9 @@ def of_deleted_topics(
 
 
 def _at(state: GroupsState, group_id: str, place: Place) -> Iterator[Offset]:
-    found = state.offsets.get(group_id, NO_OFFSETS).get(place)
-    if found is not None:
-        yield found
+    offset = state.offsets.get(group_id, NO_OFFSETS).get(place)
+    if offset is not None:
+        yield offset
     for producer_id in state.producers.get(group_id, ()):
         pending = state.open[producer_id][group_id].get(place)
         if pending is not None:

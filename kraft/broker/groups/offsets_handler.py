@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -70,50 +70,61 @@ class OffsetsHandler:
 
     # ----------------------------------------------------------------------------------------------------------- commit
 
-    def commit(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
-        """OffsetCommit. A request for very many partitions is committed in parts, unlike in Kafka, which refuses it."""
+    def commit(
+        self, request: WireRequest, image: MetadataImage, now_ms: int
+    ) -> Answer | Handling[Answer | None] | None:
+        """OffsetCommit. A request for very many partitions is committed in parts, unlike in Kafka, which refuses it.
+        Most requests have a few, and fit a step: these are handled without a generator.
+        """
         message = request.message
         assert isinstance(message, commits.OffsetCommitRequest), message
         if not self._rights(request, AclOperation.READ, AclResource.GROUP, message.group_id):
-            return Answer(request.request_id, _commit_answer(message, {}, Error.GROUP_AUTHORIZATION_FAILED))
-        errors: dict[tuple[_Named, int], Error] = {}
-        valid: list[tuple[_Named, Commit]] = []
-        for topic in message.topics:
-            named = _Named(topic.name, topic.topic_id)
-            error, name, topic_id = self._topic(request, image, named, by_id=request.version >= COMMIT_IDS_SINCE)
-            count = len(image.topics.by_id[topic_id].partitions) if error is Error.NONE else 0
-            for number, one in enumerate(topic.partitions, 1):
-                at = one.partition_index
-                if error is not Error.NONE or not 0 <= at < count:
-                    errors[named, at] = error or Error.UNKNOWN_TOPIC_OR_PARTITION
-                else:
-                    metadata = one.committed_metadata or ""
-                    offset, epoch = one.committed_offset, one.committed_leader_epoch
-                    valid.append((named, Commit(name, topic_id, at, offset, epoch, metadata)))
-                if number % PARTITIONS_PER_STEP == 0:
-                    yield None
+            return refuse_commit(request, ApiError(Error.GROUP_AUTHORIZATION_FAILED))
+        if sum([1 + len(topic.partitions) for topic in message.topics]) > PARTITIONS_PER_STEP:
+            return self._committing_many(request, image, now_ms)
+        answers = [self._asked(request, image, topic, topic.partitions) for topic in message.topics]
+        valid = [one for parts in answers for one in parts if isinstance(one, Commit)]
         if not valid:
-            return Answer(request.request_id, _commit_answer(message, errors, Error.NONE))
-        retention_ms = message.retention_time_ms if request.version <= RETENTION_UNTIL else NO_RETENTION
-        committer = Committer(
-            message.group_id,
-            message.generation_id_or_member_epoch,
-            message.member_id,
-            message.group_instance_id,
-            request.version,
-            retention_ms,
+            return Answer(request.request_id, _commit_answer(message, answers, {}))
+
+        def done(result: Any) -> None:
+            self._runtime.answer(request, _commit_answer(message, answers, result))
+
+        self._runtime.run(
+            self._runtime.number_of(message.group_id),
+            partial(self._committing, _committer(request, message), valid),
+            done,
+            now_ms,
         )
+        return None
+
+    def _committing_many(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+        """The steps of a request with many partitions."""
+        message = request.message
+        assert isinstance(message, commits.OffsetCommitRequest), message
+        answers: list[list[Commit | Error]] = []
+        for topic in message.topics:
+            asked: list[Commit | Error] = []
+            for begin in range(0, len(topic.partitions), PARTITIONS_PER_STEP):
+                asked += self._asked(request, image, topic, topic.partitions[begin : begin + PARTITIONS_PER_STEP])
+                yield None
+            answers.append(asked)
+        valid = [one for parts in answers for one in parts if isinstance(one, Commit)]
+        if not valid:
+            return Answer(request.request_id, _commit_answer(message, answers, {}))
+        committer = _committer(request, message)
         parts = [valid[begin : begin + COMMITS_PER_STEP] for begin in range(0, len(valid), COMMITS_PER_STEP)]
         left = len(parts)
+        results: dict[Place, Error] = {}
 
-        def ended(part: list[tuple[_Named, Commit]], result: Any) -> None:
+        def ended(part: list[Commit], result: Error | Mapping[Place, Error]) -> None:
             nonlocal left
             left -= 1
-            for named, one in part:
-                found = result if isinstance(result, Error) else result[one.topic, one.partition]
-                errors[named, one.partition] = found
+            results.update(
+                {(one.topic, one.partition): result for one in part} if isinstance(result, Error) else result
+            )
             if not left:
-                self._runtime.answer(request, _commit_answer(message, errors, Error.NONE))
+                self._runtime.answer(request, _commit_answer(message, answers, results))
 
         number = self._runtime.number_of(message.group_id)
         for part in parts:
@@ -122,10 +133,35 @@ class OffsetsHandler:
                 yield from long_step(STEPS_PER_COMMIT)
         return None
 
-    def _committing(
-        self, committer: Committer, part: list[tuple[_Named, Commit]], shard: Any, context: Any
-    ) -> Operation:
-        return commit(committer, (one for _, one in part), shard.classic, self._settings, context)
+    def _asked(
+        self,
+        request: WireRequest,
+        image: MetadataImage,
+        topic: commits.OffsetCommitRequestTopic,
+        partitions: Sequence[commits.OffsetCommitRequestPartition],
+    ) -> list[Commit | Error]:
+        """For each of some partitions of a topic the offset to commit, or the error for which it is refused."""
+        named = _Named(topic.name, topic.topic_id)
+        error, name, topic_id = self._topic(request, image, named, by_id=request.version >= COMMIT_IDS_SINCE)
+        if error is not Error.NONE:
+            return [error] * len(partitions)
+        count = len(image.topics.by_id[topic_id].partitions)
+        return [
+            Commit(
+                name,
+                topic_id,
+                one.partition_index,
+                one.committed_offset,
+                one.committed_leader_epoch,
+                one.committed_metadata or "",
+            )
+            if 0 <= one.partition_index < count
+            else Error.UNKNOWN_TOPIC_OR_PARTITION
+            for one in partitions
+        ]
+
+    def _committing(self, committer: Committer, part: list[Commit], shard: Any, context: Any) -> Operation:
+        return commit(committer, part, shard.classic, self._settings, context)
 
     def _topic(
         self,
@@ -136,7 +172,7 @@ class OffsetsHandler:
         by_id: bool,
         operation: AclOperation = AclOperation.READ,
     ) -> tuple[Error, str, Uuid]:
-        """What a client is refused of a topic, the name of the topic, and its id."""
+        """The error for which a client is refused a topic (NONE if it is not), the name of the topic, and its id."""
         topics = image.topics
         if by_id:
             if named.topic_id not in topics.by_id:
@@ -176,7 +212,7 @@ class OffsetsHandler:
         return waiting if waiting.left else (yield from self.end_fetch(waiting, image, now_ms))
 
     def _have_read(self, waiting: WaitingFetch, one: _Wanted, result: Any) -> None:
-        """What was read of a group is committed, or not."""
+        """Take what was read of a group: a committed state, or an error. After the last group the request is woken."""
         waiting.left -= 1
         if isinstance(result, Error):
             one.error = Error.NOT_COORDINATOR if result is Error.COORDINATOR_NOT_AVAILABLE else result
@@ -203,25 +239,25 @@ class OffsetsHandler:
     def _wanted(
         self, request: WireRequest, image: MetadataImage, group: fetches.OffsetFetchRequestGroup
     ) -> Handling[_Wanted]:
-        """What a client may have of a group."""
-        found = _Wanted(group.group_id, group.member_id, group.member_epoch, has_all=group.topics is None)
+        """The offsets that a client asks for of one group, with an error for each that it may not have."""
+        wanted = _Wanted(group.group_id, group.member_id, group.member_epoch, has_all=group.topics is None)
         if not self._rights(request, AclOperation.DESCRIBE, AclResource.GROUP, group.group_id):
-            found.error = Error.GROUP_AUTHORIZATION_FAILED
-            found.has_all = False
-            return found
+            wanted.error = Error.GROUP_AUTHORIZATION_FAILED
+            wanted.has_all = False
+            return wanted
         by_id = request.version >= FETCH_IDS_SINCE
         for topic in group.topics or ():
             named = _Named(topic.name, topic.topic_id)
             error, name, topic_id = self._topic(request, image, named, by_id=by_id, operation=AclOperation.DESCRIBE)
             if error is Error.UNKNOWN_TOPIC_OR_PARTITION:
                 error = Error.NONE
-            answers = found.topics.setdefault(named, {})
+            answers = wanted.topics.setdefault(named, {})
             yield None
             for count, number in enumerate(topic.partition_indexes, 1):
                 answers[number] = error if error is not Error.NONE else ((name, number), topic_id if by_id else None)
                 if count % PARTITIONS_PER_STEP == 0:
                     yield None
-        return found
+        return wanted
 
     def _look(
         self, request: WireRequest, image: MetadataImage, wanted: _Wanted, state: GroupsState, *, is_stable: bool
@@ -297,7 +333,7 @@ class OffsetsHandler:
 
 
 class _Wanted(Struct):
-    """What a client wants of a group: the offset of each partition, or an error, or where to look."""
+    """The offsets of a group that a client wants: for each partition the offset, or an error, or where to look."""
 
     group_id: str
     member_id: str | None = None
@@ -311,7 +347,7 @@ class _Wanted(Struct):
 
 
 class ReadOffsets(Struct, frozen=True, gc=False):
-    """What ends the wait of an OffsetFetch."""
+    """The key by which a waiting OffsetFetch is woken."""
 
     request_id: int
 
@@ -327,7 +363,7 @@ class WaitingFetch(Struct):
 
     @property
     def keys(self) -> tuple[ReadOffsets]:
-        """What ends the wait."""
+        """The keys by which the request is woken."""
         return (ReadOffsets(self.request.request_id),)
 
 
@@ -380,7 +416,7 @@ def _topics_of(
     """
     if one.error is not Error.NONE and not is_told_each:
         return []
-    found = []
+    topics = []
     for named, answers in one.topics.items():
         parts = []
         for count, (number, each) in enumerate(answers.items(), 1):
@@ -388,36 +424,51 @@ def _topics_of(
             parts.append(made(number, offset, epoch, metadata, one.error or error))
             if count % PARTITIONS_PER_STEP == 0:
                 yield None
-        found.append((named, parts))
+        topics.append((named, parts))
         yield None
-    return found
+    return topics
 
 
 def _final(found: Any) -> Offset | Error | None:
-    """What was found; nothing, where nobody has looked."""
+    """The offset or error that was found; None if nobody has looked yet."""
     return None if isinstance(found, tuple) else found
 
 
-def _commit_answer(
-    message: commits.OffsetCommitRequest, errors: dict[tuple[_Named, int], Error], error: Error
-) -> commits.OffsetCommitResponse:
-    """The errors of the partitions, or the same error for all."""
-    return commits.OffsetCommitResponse(
-        topics=[
-            commits.OffsetCommitResponseTopic(
-                topic.name,
-                topic.topic_id,
-                [
-                    commits.OffsetCommitResponsePartition(
-                        one.partition_index,
-                        error or errors[_Named(topic.name, topic.topic_id), one.partition_index],
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in message.topics
-        ]
+def _committer(request: WireRequest, message: commits.OffsetCommitRequest) -> Committer:
+    """The member or the client that commits, as the request names it."""
+    return Committer(
+        message.group_id,
+        message.generation_id_or_member_epoch,
+        message.member_id,
+        message.group_instance_id,
+        request.version,
+        message.retention_time_ms if request.version <= RETENTION_UNTIL else NO_RETENTION,
     )
+
+
+def _commit_answer(
+    message: commits.OffsetCommitRequest,
+    answers: Sequence[Sequence[Commit | Error]],
+    result: Error | Mapping[Place, Error],
+) -> commits.OffsetCommitResponse:
+    """The answer to a commit.
+
+    Args:
+        message: The request.
+        answers: By topic what was committed of each of its partitions, or why not.
+        result: What came of what was committed; an error if all of it failed.
+    """
+    topics = []
+    for topic, parts in zip(message.topics, answers, strict=True):
+        told = []
+        for asked, one in zip(topic.partitions, parts, strict=True):
+            if not isinstance(one, Commit):
+                error = one
+            else:
+                error = result if isinstance(result, Error) else result[one.topic, one.partition]
+            told.append(commits.OffsetCommitResponsePartition(asked.partition_index, error))
+        topics.append(commits.OffsetCommitResponseTopic(topic.name, topic.topic_id, told))
+    return commits.OffsetCommitResponse(topics=topics)
 
 
 def _delete_answer(
@@ -443,10 +494,11 @@ def _delete_answer(
 
 
 def refuse_commit(request: WireRequest, refused: ApiError) -> Answer:
-    """OffsetCommit with an error."""
+    """The answer to an OffsetCommit request with the same error for each partition."""
     message = request.message
     assert isinstance(message, commits.OffsetCommitRequest), message
-    return Answer(request.request_id, _commit_answer(message, {}, refused.error))
+    answers = [[refused.error] * len(topic.partitions) for topic in message.topics]
+    return Answer(request.request_id, _commit_answer(message, answers, refused.error))
 
 
 def refuse_fetch(request: WireRequest, refused: ApiError) -> Answer:

@@ -17,12 +17,13 @@ from kraft.broker.groups.classic import ClassicGroups, GroupTimer
 from kraft.broker.groups.classic_group import GroupState
 from kraft.broker.groups.consumer.draft import Draft, tombstones
 from kraft.broker.groups.consumer.fencing import ConsumerTimer
-from kraft.broker.groups.consumer.group import ConsumerGroup, Counted
+from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.consumer.groups import ConsumerGroups, MayDescribe
 from kraft.broker.groups.consumer.member import Member
 from kraft.broker.groups.migration import downgraded, may_downgrade, upgraded, watch_upgraded
 from kraft.broker.groups.offsets import expired, of_deleted_topics
 from kraft.broker.groups.state import GroupsState, Place, consumer_group, end_transaction, replay_groups
+from kraft.broker.handling.coordinators import Counted
 from kraft.config.group_settings import GroupConfig
 from kraft.limits import COMMITS_PER_STEP, GLANCES_PER_UNIT, GROUPS_PER_PARTITION, GROUPS_PER_STEP, MEMBERS_PER_UNIT
 from kraft.wire import WireRequest
@@ -67,7 +68,7 @@ class GroupShard:
         """The deleted topics by name."""
 
     def empty(self) -> GroupsState:
-        """No groups."""
+        """The state without groups."""
         return GroupsState()
 
     def replay(self, state: GroupsState, record: Record, offset: int, producer_id: int) -> GroupsState:
@@ -91,7 +92,7 @@ class GroupShard:
             yield None
 
     def on_timer(self, key: Hashable, context: Context) -> Operation:
-        """A timer has ended."""
+        """Act on a timer that has ended."""
         if isinstance(key, ConsumerTimer):
             return self.consumer.on_timer(consumer_group(context.state, key.group_id), key, context)
         assert isinstance(key, GroupTimer), key
@@ -202,7 +203,7 @@ class GroupShard:
         of_consumer: Callable[[ConsumerGroup, ConsumerGroups, WireRequest, Context], Operation],
         context: Context,
     ) -> Operation:
-        """What a group makes of the request of a classic member: a consumer group may have some, too."""
+        """Handle the request of a classic member by the type of its group: a consumer group may have some, too."""
         message = request.message
         assert isinstance(message, (SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)), message
         group = consumer_group(context.state, message.group_id)
@@ -218,11 +219,11 @@ class GroupShard:
         def look(group_id: str, places: list[Place], *, are_last: bool) -> list[Record]:
             return expired(group_id, places, self.classic, self._settings, context, are_last=are_last)
 
-        found, is_over = self._expiring.go_on(look, context)
+        operation, is_over = self._expiring.go_on(look, context)
         if is_over:
             self._expiring = None
         context.timers.set(EXPIRY, context.now_ms + (self._settings.retention_check_ms if is_over else 1))
-        return found
+        return operation
 
     def _forget_deleted(self, context: Context) -> Operation:
         """Forget the offsets of deleted topics of the next groups."""
@@ -233,7 +234,7 @@ class GroupShard:
         def look(group_id: str, places: list[Place], *, are_last: bool) -> list[Record]:
             return of_deleted_topics(group_id, places, topics, context)
 
-        found, is_over = self._deleting.go_on(look, context)
+        operation, is_over = self._deleting.go_on(look, context)
         if is_over:
             self._deleting, self._deleted = None, {}
         else:
@@ -244,7 +245,7 @@ class GroupShard:
                 self._deleted, self._deleting = topics | self._deleted, None
                 context.timers.set(DELETION, context.now_ms + RETRY_TIMER_MS)
 
-        return structs.replace(found, on_end=ended)
+        return structs.replace(operation, on_end=ended)
 
 
 class Look(Protocol):
@@ -264,7 +265,7 @@ class Sweep:
         """The partitions of the group that are still to be looked at; None between two groups."""
 
     def go_on(self, look: Look, context: Context) -> tuple[Operation, bool]:
-        """What is to be written for the next portion, and whether there are no more.
+        """The operation that writes the records of the next portion, and whether it was the last one.
 
         A group with very many offsets has several portions: each sees what the one before it has changed.
         """

@@ -1,10 +1,11 @@
-"""What the log of `__consumer_offsets` says of groups and their offsets (Kafka: `GroupMetadataManager`,
-`OffsetMetadataManager`, the `replay` of both).
+"""The state of groups and their offsets, by the log of `__consumer_offsets`.
+
+Kafka: `GroupMetadataManager`, `OffsetMetadataManager`, the `replay` of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from itertools import chain, islice
 from typing import Final
 
@@ -37,6 +38,18 @@ SIMPLE: Final = GroupMetadataValue(protocol=None, leader=None)
 """A group without members, of which only offsets are known: somebody commits without joining."""
 Place = tuple[str, int]
 """A topic and a partition."""
+_MOST_SHARED: Final = 20_000
+_shared: dict[Place, Place] = {}
+
+
+def shared_place(topic: str, partition: int) -> Place:
+    """A topic and a partition, as one object for all groups that commit there. The collector looks at a dictionary of
+    offsets for ever if one of its keys was new when it came, and there are as many dictionaries as groups.
+    """
+    place = topic, partition
+    if len(_shared) >= _MOST_SHARED:
+        _shared.clear()
+    return _shared.setdefault(place, place)
 
 
 class Offset(Struct, frozen=True, gc=False):
@@ -47,19 +60,23 @@ class Offset(Struct, frozen=True, gc=False):
     metadata: str
     committed_ms: int
     expires_ms: int
-    """When the commit itself wants the offset to be forgotten; -1 for what the broker is set to."""
+    """When the offset expires by the commit itself; -1 if the setting of the broker decides."""
     topic_id: Uuid
     record_offset: int
     """The offset of the record in the log."""
 
 
-Offsets = Map[Place, Offset]
-NO_OFFSETS: Final[Offsets] = Map()
+Offsets = Mapping[Place, Offset]
+"""The offsets of a group, which nobody changes in place: a dictionary while they are few, as in most groups, since the
+collector then has nothing to look at; else a `Map`.
+"""
+NO_OFFSETS: Final[Offsets] = {}
+_FEW_OFFSETS: Final = 8
 Group = GroupMetadataValue | ConsumerGroup
 """What the log says of a group: a classic one, or one of KIP-848."""
 
 
-class GroupsState(Struct, frozen=True):
+class GroupsState(Struct, frozen=True, gc=False):
     """The groups of one partition."""
 
     groups: Map[str, Group] = Map()
@@ -70,10 +87,10 @@ class GroupsState(Struct, frozen=True):
     producers: Map[str, tuple[int, ...]] = Map()
     """The producers with such offsets, by group."""
     bytes: int = 0
-    """What all that takes of memory, about."""
+    """About how much memory all of this takes."""
 
     def is_pending(self, group: str, place: Place) -> bool:
-        """Whether an open transaction has an offset of a partition."""
+        """Whether an open transaction has an offset of this group for a partition."""
         return any(place in self.open[one][group] for one in self.producers.get(group, ()))
 
     def is_known(self, group: str, place: Place) -> bool:
@@ -100,7 +117,7 @@ _GROUP_BYTES: Final = 1200
 _MEMBER_BYTES: Final = 800
 _PARTITION_BYTES: Final = 100
 _NAME_BYTES: Final = 60
-"""What each of these takes besides the texts and bytes that clients choose."""
+"""How much memory each of these takes besides the texts and bytes that clients choose."""
 
 
 def _offset_bytes(offsets: Offsets, place: Place) -> int:
@@ -109,7 +126,7 @@ def _offset_bytes(offsets: Offsets, place: Place) -> int:
 
 
 def group_bytes(group: Group | None) -> int:
-    """What a classic group takes; for a consumer group its own, without members."""
+    """The memory that a group takes, in bytes; for a consumer group without its members."""
     if group is None:
         return 0
     if isinstance(group, ConsumerGroup):
@@ -123,14 +140,14 @@ def group_bytes(group: Group | None) -> int:
 
 
 def _consumer_bytes(group: Group | None, key: GroupKey) -> int:
-    """What a consumer group has of what a record is about."""
+    """The memory of a consumer group itself and of the one part that a record with this key sets, in bytes."""
     own = group_bytes(group)
     if not isinstance(group, ConsumerGroup):
         return own
     match key:
         case ConsumerGroupRegularExpressionKey():
-            found = group.resolved.get(key.regular_expression)
-            return own + (0 if found is None else _NAME_BYTES * len(found.topics) + len(key.regular_expression))
+            resolved = group.resolved.get(key.regular_expression)
+            return own + (0 if resolved is None else _NAME_BYTES * len(resolved.topics) + len(key.regular_expression))
         case ConsumerGroupTargetAssignmentMemberKey():
             target = group.targets.get(key.member_id, {})
             return own + _PARTITION_BYTES * sum(map(len, target.values()))
@@ -155,14 +172,33 @@ def _consumer_bytes(group: Group | None, key: GroupKey) -> int:
     return own
 
 
+def _with_offsets(offsets: Offsets, changes: Mapping[Place, Offset]) -> Offsets:
+    if isinstance(offsets, Map):
+        return with_changes(offsets, changes)
+    if len(offsets) + len(changes) <= _FEW_OFFSETS:
+        return {**offsets, **changes}
+    return with_changes(with_changes(Map[Place, Offset](), offsets), changes)
+
+
+def _without_place(offsets: Offsets, place: Place) -> Offsets:
+    if isinstance(offsets, Map):
+        return without_key(offsets, place)
+    return {one: offset for one, offset in offsets.items() if one != place}
+
+
 def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: int) -> GroupsState:
     """The state after a record."""
-    match record.key:
+    commit, value = record.key, record.value
+    if type(commit) is OffsetCommitKey and type(value) is OffsetCommitValue:
+        # Most records, and each request of a consumer that commits.
+        place = shared_place(commit.topic, commit.partition)
+        return _with_offset(state, commit.group, place, _offset_of(value, offset), producer_id)
+    match commit:
         case (
             OffsetCommitKey(group=group, topic=topic, partition=number)
             | LegacyOffsetCommitKey(group=group, topic=topic, partition=number)
         ):
-            place = topic, number
+            place = shared_place(topic, number)
             if record.value is None:
                 return _without_offset(state, group, place)
             return _with_offset(state, group, place, _offset_of(record.value, offset), producer_id)
@@ -226,13 +262,13 @@ def _with_offset(state: GroupsState, group: str, place: Place, value: Offset, pr
     if producer_id == NO_PRODUCER:
         offsets = state.offsets.get(group, NO_OFFSETS)
         size -= _offset_bytes(offsets, place)
-        known = with_entry(offsets, place, value)
-        return structs.replace(state, groups=groups, offsets=with_entry(state.offsets, group, known), bytes=size)
+        known = _with_offsets(offsets, {place: value})
+        return GroupsState(groups, with_entry(state.offsets, group, known), state.open, state.producers, size)
     of_producer = state.open.get(producer_id, Map())
     producers = state.producers.get(group, ())
     offsets = of_producer.get(group, NO_OFFSETS)
     size -= _offset_bytes(offsets, place)
-    pending = with_entry(offsets, place, value)
+    pending = _with_offsets(offsets, {place: value})
     return structs.replace(
         state,
         groups=groups,
@@ -248,13 +284,13 @@ def _without_offset(state: GroupsState, group: str, place: Place) -> GroupsState
     known = state.offsets.get(group, NO_OFFSETS)
     if place in known:
         size = state.bytes - _offset_bytes(known, place)
-        offsets = _with_or_without(state.offsets, group, without_key(known, place))
+        offsets = _with_or_without(state.offsets, group, _without_place(known, place))
         state = structs.replace(state, offsets=offsets, bytes=size)
     for producer_id in state.producers.get(group, ()):
         pending = state.open[producer_id][group]
         if place in pending:
             size = state.bytes - _offset_bytes(pending, place)
-            state = _with_pending(state, producer_id, group, without_key(pending, place))
+            state = _with_pending(state, producer_id, group, _without_place(pending, place))
             state = structs.replace(state, bytes=size)
     return state
 
@@ -295,7 +331,7 @@ def end_transaction(state: GroupsState, producer_id: int, *, is_commit: bool) ->
                     if place not in known or value.record_offset > known[place].record_offset
                 }
                 size += sum([_offset_bytes(pending, one) - _offset_bytes(known, one) for one in newer])
-                known = with_changes(known, newer)
+                known = _with_offsets(known, newer)
             yield None
         offsets = with_entry(state.offsets, group, known) if is_commit else state.offsets
         state = structs.replace(state, offsets=offsets, bytes=size)

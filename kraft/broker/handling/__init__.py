@@ -1,1 +1,1 @@
-"""What every room needs that answers requests: steps, waiting, rights, settings."""
+"""Common parts of all rooms that answer requests: steps, waiting, rights, settings."""

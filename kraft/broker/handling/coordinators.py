@@ -10,6 +10,8 @@ import struct
 from operator import mul
 from typing import Final
 
+from msgspec import Struct
+
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.records.metadata import BrokerEndpoint
 
@@ -22,6 +24,20 @@ _INT_MIN: Final = -(2**31)
 _BLOCK: Final = 256
 """How many units of a text one sum covers: clients choose names of 32 KB."""
 _POWERS: Final = tuple(pow(31, _BLOCK - 1 - at, 1 << 32) for at in range(_BLOCK))
+
+
+class Counted(Struct):
+    """Counters of the groups of a broker, of any protocol, since its start."""
+
+    commits: int = 0
+    """The committed offsets."""
+    expired: int = 0
+    deleted: int = 0
+    """The offsets that somebody has deleted."""
+    rebalances: int = 0
+    """The completed rebalances of classic groups."""
+    epochs: int = 0
+    """The new epochs of consumer groups."""
 
 
 def java_hash(text: str) -> int:

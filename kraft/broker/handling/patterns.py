@@ -168,11 +168,11 @@ class _Parser:
         return self._text[self._at - 1]
 
     def _until(self, end: str) -> str:
-        found = self._text.find(end, self._at)
-        if found < 0:
+        at = self._text.find(end, self._at)
+        if at < 0:
             raise InvalidPattern(f"{end!r} is missing")
-        text = self._text[self._at : found]
-        self._at = found + len(end)
+        text = self._text[self._at : at]
+        self._at = at + len(end)
         return text
 
     # The structure
@@ -213,7 +213,7 @@ class _Parser:
         return _with_flags(flags, text)
 
     def _repeated(self, part: _Part, before: int) -> _Part:
-        """What stands behind an atom: how often it comes."""
+        """Read the repetition after an atom, if there is one, and return the part repeated so often."""
         least, most = self._count()
         if (least, most) == (1, 1):
             return part
@@ -243,21 +243,21 @@ class _Parser:
 
     def _count(self) -> tuple[int, int | None]:
         """The least and the greatest number of times; None for any number."""
-        found: tuple[int, int | None]
+        bounds: tuple[int, int | None]
         if self._take("*"):
-            found = 0, None
+            bounds = 0, None
         elif self._take("+"):
-            found = 1, None
+            bounds = 1, None
         elif self._take("?"):
-            found = 0, 1
+            bounds = 0, 1
         else:
             counted = self._counted()
             if counted is None:
                 return 1, 1
-            found = counted
+            bounds = counted
         # Whether the shortest match is preferred is of no account for a match of the whole text.
         self._take("?")
-        return found
+        return bounds
 
     def _counted(self) -> tuple[int, int | None] | None:
         """The numbers of `{2,5}`; None where a brace stands for itself."""
@@ -341,7 +341,7 @@ class _Parser:
         return self._character(self._escaped(), flags)
 
     def _escaped(self) -> Takes:
-        """What a backslash and what follows stand for, within a class or not."""
+        """Read what follows a backslash, within a class or not, and return the characters that it stands for."""
         char = self._one()
         lower = char.lower()
         if lower in _CLASSES:
@@ -372,7 +372,7 @@ class _Parser:
 
     def _class(self) -> Takes:
         is_not = self._take("^")
-        found: list[Takes] = []
+        parts: list[Takes] = []
         is_first = True
         while is_first or not self._peek("]"):
             is_first = False
@@ -381,12 +381,12 @@ class _Parser:
                 if name.removeprefix("^") not in _POSIX:
                     raise InvalidPattern(f"there is no class of characters {name}")
                 takes = _POSIX[name.removeprefix("^")]
-                found.append(partial(_is_not, takes) if name.startswith("^") else takes)
+                parts.append(partial(_is_not, takes) if name.startswith("^") else takes)
                 continue
             begin, low = self._at, self._one()
             if low == "\\":
                 if self._text[self._at : self._at + 1].lower() in {"d", "s", "w", "p"}:
-                    found.append(self._escaped())
+                    parts.append(self._escaped())
                     continue
                 low = self._escaped_character(self._one())
             high = low
@@ -397,9 +397,9 @@ class _Parser:
                     high = self._escaped_character(self._one())
             if high < low:
                 raise InvalidPattern(f"the range {self._text[begin : self._at]} is empty")
-            found.append(partial(_is_within, low, high))
+            parts.append(partial(_is_within, low, high))
         self._at += 1
-        takes = partial(_is_one_of, tuple(found))
+        takes = partial(_is_one_of, tuple(parts))
         return partial(_is_not, takes) if is_not else takes
 
 
@@ -455,13 +455,13 @@ class Pattern:
         """As `matches`, in steps of less than a millisecond or so."""
         state, moves, cost = self._start, self._moves, 0
         for char in text:
-            found = moves.get((state, char))
-            if found is None:
+            following = moves.get((state, char))
+            if following is None:
                 if len(moves) >= PATTERN_MOVES:
                     moves.clear()
-                found = moves[state, char] = self._move(state, char)
+                following = moves[state, char] = self._move(state, char)
                 cost += len(self._nodes)
-            state = found
+            state = following
             cost += 1
             if cost >= PATTERN_STEPS:
                 cost = 0
@@ -469,12 +469,12 @@ class Pattern:
         return self._goal in self._reached(*state, "")
 
     def _move(self, state: tuple[frozenset[int], str], char: str) -> tuple[frozenset[int], str]:
-        nodes, found = self._nodes, set[int]()
+        nodes, reached = self._nodes, set[int]()
         for one in self._reached(*state, char):
             takes = nodes[one].takes
             if takes is not None and takes(char):
-                found.update(nodes[one].next)
-        return frozenset(found), "w" if _is_word(char) else "\n" if char == "\n" else " "
+                reached.update(nodes[one].next)
+        return frozenset(reached), "w" if _is_word(char) else "\n" if char == "\n" else " "
 
     def _reached(self, begin: Iterable[int], before: str, char: str) -> list[int]:
         """The nodes that are reached without a character, between two characters; both are empty at the ends."""
@@ -493,6 +493,7 @@ class Pattern:
 
 
 def _is_at(place: _Place, before: str, char: str) -> bool:
+    """Whether a text is at this place, between the character before and the next one; each is empty at an end."""
     match place:
         case _Place.TEXT_START:
             return not before

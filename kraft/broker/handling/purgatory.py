@@ -48,10 +48,10 @@ class Purgatory:
 
     def forget(self, request_id: int) -> Waiting | None:
         """Remove a request, because the request is complete or its connection is gone; None if it does not wait."""
-        found = self._waiting.pop(request_id, None)
-        if found is None:
+        waiting = self._waiting.pop(request_id, None)
+        if waiting is None:
             return None
-        for key in found[1]:
+        for key in waiting[1]:
             watchers = self._watchers[key]
             del watchers[request_id]
             if not watchers:
@@ -59,19 +59,19 @@ class Purgatory:
         deadlines = self._deadlines
         if deadlines and (deadlines[0][1] not in self._waiting or len(deadlines) > 2 * len(self._waiting) + 64):
             self._trim()
-        return found[0]
+        return waiting[0]
 
     def wake(self, changes: Mapping[_Key, int]) -> None:
         """Partitions have changed: the requests that this concerns may be complete, in the order of their ids."""
         watchers = self._watchers
         if not watchers:
             return
-        found: list[int] = []
+        woken: list[int] = []
         for key, change in changes.items():
             if key in watchers:
-                found += [one for one, concerns in watchers[key].items() if concerns & change]
-        if found:
-            self._woken.update(dict.fromkeys(sorted(found)))
+                woken += [one for one, concerns in watchers[key].items() if concerns & change]
+        if woken:
+            self._woken.update(dict.fromkeys(sorted(woken)))
 
     def wake_in_turn(self, keys: Iterable[Hashable]) -> None:
         """As `wake`, but in the order of the changes; those that watch one of them, in the order of their arrival."""

@@ -11,7 +11,7 @@ from kraft.wire import Part, ReplyTo
 
 
 class Channel(Enum):
-    """What the broker tells the active controller about itself; at most one request of each is under way."""
+    """The kinds of requests by which a broker tells the active controller about itself; of each at most one is open."""
 
     HEARTBEATS = "heartbeats"
     """Registrations, too."""

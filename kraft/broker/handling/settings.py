@@ -11,7 +11,7 @@ from kraft.limits import REQUESTS_WAITING
 
 
 class RequestSettings(Struct, frozen=True, kw_only=True):
-    """What the requests of clients need. Times are ms, sizes are bytes; the defaults are those of Kafka 4.3."""
+    """The settings for requests of clients. Times are ms, sizes are bytes; the defaults are those of Kafka 4.3."""
 
     broker_id: int
     cluster_id: str = ""

@@ -15,7 +15,7 @@ Handling = Generator[None, None, T]
 
 
 def long_step(steps: int) -> Handling[None]:
-    """What has just been done has taken as long as so many steps."""
+    """Count the work that was just done as so many steps."""
     for _ in range(steps):
         yield None
 
@@ -33,7 +33,7 @@ class Waiting(Protocol):
 
     @property
     def timeout_ms(self) -> int:
-        """For how long the request waits at most."""
+        """The longest time that the request waits, in ms."""
 
 
 Result = Outcome | Waiting | None
@@ -47,10 +47,10 @@ class Sender(Protocol):
         """The requests and the outcomes that are due."""
 
     def on_reply(self, key: Any, message: Message | None, now_ms: int) -> None:
-        """The reply to a request with this key; None if the request has failed."""
+        """Take the reply to a request with this key; None if the request has failed."""
 
     def take_changes(self) -> Iterable[Hashable]:
-        """The keys of requests that wait, and may go on."""
+        """Take the keys of the waiting requests that may go on."""
 
     def deadline_ms(self) -> int:
-        """When `due` has something."""
+        """The time at which `due` has something, in ms."""

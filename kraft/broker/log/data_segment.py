@@ -9,7 +9,7 @@ from kraft.broker.log.options import LogOptions
 from kraft.broker.log.producer_files import ProducerStateManager
 from kraft.broker.log.producers import EndedTransaction
 from kraft.broker.log.transaction_index import SUFFIX as ABORTED_SUFFIX
-from kraft.broker.log.transaction_index import AbortedTransaction, decode_transactions, encode_transactions
+from kraft.broker.log.transaction_index import decode_transactions, encode_transactions
 from kraft.limits import SEGMENT_BYTES_PER_STEP
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersion
@@ -24,6 +24,7 @@ from metadata_log.log.segment import (
     file_name,
     scan_file,
 )
+from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.batch import RecordBatch
 
 DATA_SUFFIXES: Final = (SUFFIX, *INDEX_SUFFIXES, ABORTED_SUFFIX)
@@ -36,7 +37,7 @@ class DataSegment:
     def __init__(self, disk: Disk, directory: str, batches: Segment, created_ms: int) -> None:
         self.batches = batches
         self.base_offset = batches.base_offset
-        self.aborted: list[AbortedTransaction] = []
+        self.aborted: list[AbortedTxn] = []
         self.created_ms = created_ms
         """When this object was made, in ms since 1970; a segment without a time rolls by it."""
         self._disk = disk
@@ -59,8 +60,8 @@ class DataSegment:
         cls, disk: Disk, directory: str, base_offset: int, *, index_interval_bytes: int, now_ms: int
     ) -> DataSegment:
         """Open an existing segment; the caller must call `load` or `recovering` next."""
-        found = Segment.open(disk, directory, base_offset, index_interval_bytes=index_interval_bytes)
-        return cls(disk, directory, found, now_ms)
+        segment = Segment.open(disk, directory, base_offset, index_interval_bytes=index_interval_bytes)
+        return cls(disk, directory, segment, now_ms)
 
     def path(self, suffix: str) -> str:
         """The path of one of the segment's files."""
@@ -137,7 +138,7 @@ class DataSegment:
         """Close a transaction, and index an aborted one (`LogSegment.updateTxnIndex`)."""
         if ended.is_aborted:
             stable = producers.states.stable_offset_behind(ended)
-            self.aborted.append(AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable))
+            self.aborted.append(AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, stable))
         producers.states.end(ended)
 
     def is_to_roll(self, size: int, newest: int, last_offset: int, options: LogOptions, now_ms: int) -> bool:
@@ -205,7 +206,7 @@ class DataSegment:
         self.aborted = [each for each in self.aborted if each.last_offset < offset]
 
     def relocate(self, directory: str) -> None:
-        """The partition directory has another name; raises `OSError`."""
+        """Take the new name of the partition directory; raises `OSError`."""
         self._directory = directory
         self.batches.relocate(directory)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from kraft.broker.log.producers import decrement_sequence, last_sequence_of, marker_of
-from kraft.broker.log.transaction_index import AbortedTransaction
 from metadata_log.java_text import utf8
 from metadata_log.log.producer_snapshot import StoredProducer
+from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import Record, records
 
@@ -92,7 +92,7 @@ def index_lines(entries: Iterable[tuple[int, int]], *, is_time: bool) -> Iterato
         yield f"{first}: {one} {second}: {other}"
 
 
-def transaction_lines(transactions: Iterable[AbortedTransaction]) -> Iterator[str]:
+def transaction_lines(transactions: Iterable[AbortedTxn]) -> Iterator[str]:
     """The lines of a transaction index."""
     for each in transactions:
         yield (

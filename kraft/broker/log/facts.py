@@ -1,4 +1,4 @@
-"""What a partition directory holds, read-only: the state of a broker after a start (Kafka: `UnifiedLog.create`)."""
+"""Read a partition directory, change nothing: the state of a broker after a start (Kafka: `UnifiedLog.create`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kraft.broker.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_P
 from kraft.broker.log.loading import loading
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.overlay import OverlayDisk
-from kraft.broker.log.transaction_index import AbortedTransaction
 from metadata_log.disk import Disk
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from metadata_log.log.partition_names import PartitionName, parse_partition_name
 from metadata_log.log.producer_snapshot import StoredProducer
+from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch
 
@@ -22,7 +22,7 @@ class SegmentFacts(Struct, frozen=True):
 
     Args:
         base_offset: The offset in the file name.
-        end_offset: The offset behind the last record.
+        end_offset: The offset after the last record.
         size_bytes: The size of the batches.
         max_timestamp: The largest time in the index or in the checked batches, in ms since 1970; -1 for none.
     """
@@ -63,7 +63,7 @@ class PartitionFacts(Struct, frozen=True, kw_only=True):
     epochs: tuple[OffsetAndEpoch, ...]
     segments: tuple[SegmentFacts, ...]
     producers: tuple[StoredProducer, ...]
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedTxn, ...]
     findings: tuple[str, ...]
 
     @property

@@ -25,7 +25,7 @@ def batches_that_follow(data: bytes, end_offset: int, leader_epoch: int, where: 
 
     Args:
         data: What was fetched.
-        end_offset: The end of the log: the first batch begins there, or behind a hole.
+        end_offset: The end of the log: the first batch begins there, or after a hole.
         leader_epoch: The epoch of the leader.
         where: The partition directory, for errors.
 

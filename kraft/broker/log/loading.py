@@ -1,7 +1,7 @@
 """Loads the log of a partition at a start (Kafka: `LogLoader`, `UnifiedLog.rebuildProducerState`).
 
 After a clean shutdown the index files and the newest producer snapshot are taken as they are. Otherwise every segment
-from the recovery point on is checked batch by batch: the first damaged batch and everything behind it is removed, and
+from the recovery point on is checked batch by batch: the first damaged batch and everything after it is removed, and
 the replica fetches those records again from the leader.
 """
 
@@ -181,7 +181,7 @@ class _Loader:
             self._findings.append(f"put {target} into its place after an interrupted cleaning")
 
     def _end_of(self, name: str, base_offset: int) -> int:
-        """The offset behind the last batch of a segment."""
+        """The offset after the last batch of a segment."""
         file = self._disk.open(f"{self._directory}/{name}", writable=False)
         try:
             return max((header.next_offset for header in scan_headers(file)), default=base_offset)
@@ -238,7 +238,7 @@ class _Loader:
         return damage is not None
 
     def _recover_unflushed(self) -> Generator[None, None, None]:
-        """Recover the segments that hold or follow the recovery point; nothing stays behind a damaged batch."""
+        """Recover the segments that hold or follow the recovery point; nothing stays after a damaged batch."""
         holding = [at for at, each in enumerate(self.segments) if each.base_offset <= self._recovery_point]
         for at in range(holding[-1] if holding else 0, len(self.segments)):
             if (yield from self._recover(self.segments[at])):
@@ -307,7 +307,7 @@ def rebuild_producers(
     trusts_absence: bool,
     now_ms: int,
 ) -> Generator[None, None, None]:
-    """Bring the producers to an offset: the newest sound snapshot, and the batches behind it.
+    """Bring the producers to an offset: the newest sound snapshot, and the batches after it.
 
     Args:
         producers: The producers and their snapshots.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from metadata_log.compression import Compression
+from metadata_log.records.walk import MOST_RECORD_BYTES
 
 NO_LIMIT = -1
 _DAY_MS = 24 * 3600 * 1000
@@ -23,7 +24,7 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     """`segment.index.bytes`."""
     max_message_bytes: int = 1048588
     """`max.message.bytes`: the size of one batch as stored."""
-    max_decompressed_bytes: int = 2147483639
+    max_decompressed_bytes: int = MOST_RECORD_BYTES
     """`max.decompressed.message.bytes`: the size of one record of a compressed batch, without the compression."""
     flush_messages: int | None = None
     """`flush.messages`: an append that leaves this many records without a flush flushes; None for no flush."""

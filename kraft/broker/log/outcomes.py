@@ -1,4 +1,4 @@
-"""What an append or a read of a partition log ends with (Kafka: `LogAppendInfo`, the errors of `UnifiedLog`)."""
+"""The results of appends to a partition log and reads of it (Kafka: `LogAppendInfo`, the errors of `UnifiedLog`)."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ class OverlayDisk:
         """The content of a file as this disk sees it; raises `FileNotFoundError`."""
         if path not in self._contents:
             self._contents[path] = _Content(self._below, path)
-        found = self._contents[path]
-        if found is None:
+        content = self._contents[path]
+        if content is None:
             raise missing(path)
-        return found
+        return content
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> OverlayFile:
         """Open a file; a new one exists in memory only."""
@@ -93,7 +93,7 @@ class OverlayLock:
 
 
 class _Content:
-    """The first bytes of a file below, and what was written behind them."""
+    """The first bytes of a file below, and what was written after them."""
 
     def __init__(self, below: Disk, source: str | None) -> None:
         self.source = source

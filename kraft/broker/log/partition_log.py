@@ -17,18 +17,22 @@ from kraft.broker.log.loading import LoadedLog, loading, rebuild_producers
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import NOTHING, Appended, Place, Refused
 from kraft.broker.log.swap import swap_in
-from kraft.broker.log.transaction_index import AbortedTransaction, aborted_within
+from kraft.broker.log.transaction_index import aborted_within
 from kraft.broker.log.validation import Checked, check_producers, prepare_all
 from metadata_log.disk import Disk
 from metadata_log.log.epochs import EpochHistory, write_epochs
 from metadata_log.log.fsync_failure import FsyncFailure
 from metadata_log.log.indexes import NO_TIMESTAMP
+from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.walk import Frame
 from metadata_log.serde.codec import finished
+from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 
 _KEPT_PLACES: Final = 8
+_NEWEST_BYTES: Final = 4096
+_NONE: Final = (NO_OFFSET, NO_OFFSET, b"")
 _base_offset = attrgetter("base_offset")
 
 
@@ -42,7 +46,7 @@ class PartitionLog:
     def __init__(
         self, disk: Disk, directory: str, options: LogOptions, loaded: LoadedLog, high_watermark: int, now_ms: int
     ) -> None:
-        """For `opening` only."""
+        """Only `opening` calls this."""
         self.directory = directory
         self.options = options
         self.start_offset = loaded.start_offset
@@ -70,6 +74,8 @@ class PartitionLog:
         self._unsynced_snapshots = set[int]()
         self._places: dict[int, Place] = {}
         """Some of the last answers of `place_of`, by offset."""
+        self._newest = _NONE
+        """The last append if it is small, after its offset and the next one: each follower and consumer reads it."""
         if loaded.findings or loaded.recovery_point < loaded.end_offset:
             self._unsynced_snapshots.update(loaded.producers.snapshots)
         self.raise_high_watermark(high_watermark)
@@ -171,13 +177,13 @@ class PartitionLog:
     # ---------------------------------------------------------------------------------------------------- appending
 
     def append_as_leader(
-        self, data: bytes | Checked, *, epoch: int, now_ms: int, is_client: bool = True
+        self, data: bytes | Checked | RecordBatch, *, epoch: int, now_ms: int, is_client: bool = True
     ) -> Appended | Refused:
         """Check the batches of a producer, give them offsets and the epoch, and write them (`appendAsLeader`).
 
         Args:
             data: The records of a request for this partition, or what `checking_all` made of them. An incomplete batch
-                at the end is left out, as in Kafka.
+                at the end is left out, as in Kafka. Or a batch of this broker's own that `takes_as_is` has accepted.
             epoch: The leader epoch.
             now_ms: The time in ms since 1970.
             is_client: Whether a producer sent the batches; a coordinator may write control batches, and its sequence
@@ -189,13 +195,15 @@ class PartitionLog:
         Raises:
             OSError: The disk failed.
         """
-        placed = (
-            data.placed(self.end_offset, epoch)
-            if isinstance(data, Checked)
-            else prepare_all(
+        placed: list[RecordBatch] | Refused
+        if isinstance(data, Checked):
+            placed = data.placed(self.end_offset, epoch)
+        elif isinstance(data, RecordBatch):
+            placed = [data]
+        else:
+            placed = prepare_all(
                 data, offset=self.end_offset, epoch=epoch, options=self.options, now_ms=now_ms, is_client=is_client
             )
-        )
         if isinstance(placed, Refused):
             return placed
         if not placed:
@@ -214,6 +222,18 @@ class PartitionLog:
         self._write(placed)
         time = placed[0].max_timestamp if placed[0].is_log_append_time else NO_TIMESTAMP
         return Appended(placed[0].base_offset, self.end_offset - 1, time)
+
+    def takes_as_is(self, batch: RecordBatch) -> bool:
+        """Whether a sound batch of this broker's own needs no change before it is written: it has the offset of the end
+        of the log, and the settings leave its times and its codec as they are.
+        """
+        options = self.options
+        return (
+            batch.base_offset == self.end_offset
+            and not batch.is_compressed
+            and not options.compression
+            and not options.is_log_append_time
+        )
 
     def append_as_follower(self, data: bytes, *, leader_epoch: int, now_ms: int) -> Appended:
         """Write the batches of a leader as they are (`appendAsFollower`).
@@ -263,7 +283,10 @@ class PartitionLog:
         active = self._segments[-1]
         data = batches[0].data if len(batches) == 1 else b"".join([batch.data for batch in batches])
         active.batches.append(data, batches)
-        self.end_offset = batches[-1].next_offset
+        end_offset = batches[-1].next_offset
+        if len(data) <= _NEWEST_BYTES:
+            self._newest = (batches[0].base_offset, end_offset, data)
+        self.end_offset = end_offset
         for batch in batches:
             if batch.producer_id >= 0:
                 ended = self.producers.note(batch)
@@ -294,6 +317,8 @@ class PartitionLog:
         active = self._segments[-1]
         if active.base_offset == base_offset:
             return
+        # The cleaner may change what is in a closed segment.
+        self._newest = _NONE
         active.write_indexes()
         self.flush()
         self._segments.append(self._new_segment(base_offset, now_ms))
@@ -356,6 +381,9 @@ class PartitionLog:
         limit = self.end_offset if end_offset is None else min(end_offset, self.end_offset)
         if offset >= limit:
             return b""
+        begin, end, data = self._newest
+        if offset == begin and limit == end == self.end_offset and len(data) <= max_bytes:
+            return data
         for segment in self._segments[self._floor(offset) :]:
             if segment.base_offset >= limit:
                 break
@@ -378,14 +406,14 @@ class PartitionLog:
         if offset >= self.end_offset:
             active = self._segments[-1]
             return Place(active.base_offset, active.batches.size_bytes)
-        found = self._places.get(offset)
-        if found is None:
+        place = self._places.get(offset)
+        if place is None:
             segment = self._segments[self._floor(offset)]
-            found = Place(segment.base_offset, *segment.batches.place_of(offset))
+            place = Place(segment.base_offset, *segment.batches.place_of(offset))
             if len(self._places) >= _KEPT_PLACES:
                 self._places.clear()
-            self._places[offset] = found
-        return found
+            self._places[offset] = place
+        return place
 
     def _floor(self, offset: int) -> int:
         """The index of the last segment that begins at or before an offset; 0 if there is none."""
@@ -398,22 +426,24 @@ class PartitionLog:
 
         Raises:
             CorruptBatch: The batch of the record is damaged.
+            OversizedRecord: A record that is looked at has more than `max.decompressed.message.bytes`.
             OSError: The disk failed.
         """
+        most = self.options.max_decompressed_bytes
         for segment in list(self._segments):
             if segment not in self._segments:
                 continue
-            found = yield from segment.batches.finding_time(timestamp_ms, self.start_offset)
-            if found is not None:
-                return found
+            frame = yield from segment.batches.finding_time(timestamp_ms, self.start_offset, most_record_bytes=most)
+            if frame is not None:
+                return frame
         return None
 
-    def aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted(self, offset: int, end_offset: int) -> list[AbortedTxn]:
         """The aborted transactions with records in a range of offsets (`collectAbortedTransactions`).
 
         Args:
             offset: The first offset of the range.
-            end_offset: The offset behind the range.
+            end_offset: The offset after the range.
         """
         held = (segment.aborted for segment in self._segments[self._floor(offset) :])
         return aborted_within(held, offset, end_offset)
@@ -461,7 +491,7 @@ class PartitionLog:
         finished(
             rebuild_producers(self.producers, segments, self.start_offset, offset, trusts_absence=False, now_ms=now_ms)
         )
-        # A snapshot behind a marker does not say whether the marker is replicated. On the other hand the replay has
+        # A snapshot after a marker does not say whether the marker is replicated. On the other hand the replay has
         # ended transactions that the high watermark passed long ago.
         states = self.producers.states
         kept = {first: each for first, each in ended.items() if each.last_offset < offset}
@@ -471,9 +501,10 @@ class PartitionLog:
         self._unsynced_snapshots.update(self.producers.snapshots)
 
     def _cut(self, end_offset: int) -> None:
-        """The log ends here: what follows is new for the cleaner (`LogCleanerManager.maybeTruncateCheckpoint`)."""
+        """Note a cut of the log: what follows is new for the cleaner (`LogCleanerManager.maybeTruncateCheckpoint`)."""
         self.cuts += 1
         self._places.clear()
+        self._newest = _NONE
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(self.cleaned_offset, end_offset)
 
@@ -539,7 +570,7 @@ class PartitionLog:
         self.cleaned_offset = former.cleaned_offset
 
     def relocate(self, directory: str) -> None:
-        """The partition directory was renamed; raises `OSError`."""
+        """Take the new name of the partition directory; raises `OSError`."""
         self.directory = directory
         self.producers.relocate(directory)
         for segment in self._segments:

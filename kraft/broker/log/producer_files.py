@@ -53,11 +53,11 @@ class ProducerStateManager:
         self.states.expire(now_ms, self._expiration_ms)
 
     def relocate(self, directory: str) -> None:
-        """The partition directory has another name."""
+        """Take the new name of the partition directory."""
         self._directory = directory
 
     def note(self, batch: RecordBatch) -> EndedTransaction | None:
-        """Go on behind a batch; returns the transaction that the batch ends. The caller calls `states.end` with it.
+        """Go on after a batch; returns the transaction that the batch ends. The caller calls `states.end` with it.
 
         Raises:
             CorruptBatch: The control record of the batch is damaged.

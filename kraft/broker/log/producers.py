@@ -59,7 +59,7 @@ class AppendedBatch(Struct, frozen=True, gc=False):
 
 
 class Producer(Struct, frozen=True):
-    """What the log knows of one producer (Kafka: `ProducerStateEntry`)."""
+    """The state of one producer, as the log knows it (Kafka: `ProducerStateEntry`)."""
 
     producer_id: int
     epoch: int = NO_EPOCH
@@ -246,7 +246,7 @@ class ProducerStates:
         return None
 
     def note(self, batch: RecordBatch, marker: Marker | None) -> EndedTransaction | None:
-        """Go on behind a batch of the log, without any check; returns the transaction that the batch ends.
+        """Go on after a batch of the log, without any check; returns the transaction that the batch ends.
 
         Args:
             batch: The batch, with its offsets.

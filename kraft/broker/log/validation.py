@@ -31,7 +31,16 @@ from metadata_log.records.batch import (
 )
 from metadata_log.records.batch_builder import packed_batch, with_checksum
 from metadata_log.records.record import unpacking
-from metadata_log.records.walk import MOST_RECORDS, Walked, Wanted, frames, largest_record, rewriting, walking
+from metadata_log.records.walk import (
+    MOST_RECORDS,
+    Walked,
+    Wanted,
+    frames,
+    largest_record,
+    oversized_text,
+    rewriting,
+    walking,
+)
 from metadata_log.serde.codec import finished
 from transport.protocol.errors import Error
 
@@ -64,14 +73,14 @@ class Checked(Struct, frozen=True):
 
     def placed(self, offset: int, epoch: int) -> list[RecordBatch]:
         """The batches as the log stores them from an offset on, in an epoch."""
-        found: list[RecordBatch] = []
+        record_batches: list[RecordBatch] = []
         for one in self.batches:
             append_ms, newest_ms = one.append_time_ms, one.newest_ms
-            found.append(
+            record_batches.append(
                 place(one.batch, offset=offset, epoch=epoch, append_time_ms=append_ms, max_timestamp=newest_ms)
             )
-            offset = found[-1].next_offset
-        return found
+            offset = record_batches[-1].next_offset
+        return record_batches
 
 
 Checking = Generator[None, None, CheckedBatch | Refused]
@@ -84,7 +93,7 @@ def batches_of_client(data: bytes, options: LogOptions) -> list[RecordBatch] | R
         data: The records of a Produce request for one partition.
         options: The settings of the log.
     """
-    found: list[RecordBatch] = []
+    record_batches: list[RecordBatch] = []
     position, end = 0, len(data)
     try:
         while position < end:
@@ -98,12 +107,12 @@ def batches_of_client(data: bytes, options: LogOptions) -> list[RecordBatch] | R
                     f"a batch has {batch.size_bytes} bytes; max.message.bytes allows {options.max_message_bytes}",
                 )
             check_crc(batch)
-            found.append(batch)
+            record_batches.append(batch)
     except IncompleteBatch:
-        return found
+        return record_batches
     except (CorruptBatch, UnsupportedVersion) as bad:
         return Refused(Error.CORRUPT_MESSAGE, str(bad))
-    return found
+    return record_batches
 
 
 def checking_all(
@@ -123,13 +132,13 @@ def checking_all(
     sent = batches_of_client(data, options)
     if isinstance(sent, Refused):
         return sent
-    found: list[CheckedBatch] = []
+    checked_batches: list[CheckedBatch] = []
     for batch in sent:
         checked = yield from checking(batch, options=options, now_ms=now_ms, is_client=is_client)
         if isinstance(checked, Refused):
             return checked
-        found.append(checked)
-    return Checked(tuple(found))
+        checked_batches.append(checked)
+    return Checked(tuple(checked_batches))
 
 
 def checking(batch: RecordBatch, *, options: LogOptions, now_ms: int, is_client: bool = True) -> Checking:
@@ -152,8 +161,7 @@ def checking(batch: RecordBatch, *, options: LogOptions, now_ms: int, is_client:
     if (most := options.max_decompressed_bytes) < len(data) and batch.is_compressed:
         largest = yield from largest_record(batch.record_count, data)
         if largest > most:
-            text = f"a record has {largest} bytes without its compression; max.decompressed.message.bytes allows {most}"
-            return Refused(Error.INVALID_RECORD, text)
+            return Refused(Error.INVALID_RECORD, oversized_text(largest, most))
     codec = batch.attributes & COMPRESSION_MASK
     target = codec if options.compression is None else options.compression
     wanted = _wanted(options, now_ms, needs_order=0 < codec == target)

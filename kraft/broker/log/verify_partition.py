@@ -18,7 +18,7 @@ from kraft.broker.log.producers import Marker, ProducerStates, last_sequence_of,
 from kraft.broker.log.segment_batches import batches_of
 from kraft.broker.log.transaction_index import ENTRY_BYTES as TRANSACTION_BYTES
 from kraft.broker.log.transaction_index import SUFFIX as ABORTED_SUFFIX
-from kraft.broker.log.transaction_index import AbortedTransaction, decode_transactions
+from kraft.broker.log.transaction_index import decode_transactions
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, DecodeError, MetadataLogError, UnsupportedVersion
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
@@ -32,6 +32,7 @@ from metadata_log.reading.damage import Damage
 from metadata_log.reading.file_kinds import FileKind
 from metadata_log.reading.index_entries import verify_entries
 from metadata_log.reading.verify import Verdict
+from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
 
@@ -42,7 +43,7 @@ _INDEXES: Final = {_INDEX: FileKind.OFFSET_INDEX, _TIME_INDEX: FileKind.TIME_IND
 
 
 class _Batch(Struct, frozen=True, gc=False):
-    """What the other files say of a batch."""
+    """The facts of a batch that the other files of the partition repeat."""
 
     position: int
     base_offset: int
@@ -59,13 +60,13 @@ class _Transactions:
     """The aborted transactions by the batches alone, as long as no record is missing from offset 0 on."""
 
     def __init__(self) -> None:
-        self.aborted = set[AbortedTransaction]()
+        self.aborted = set[AbortedTxn]()
         self.is_whole = True
         self._states = ProducerStates()
         self._end = 0
 
     def note(self, batch: RecordBatch, marker: Marker | None) -> None:
-        """Go on behind a batch."""
+        """Go on after a batch."""
         has_all = batch.record_count == batch.last_offset_delta + 1
         self.is_whole &= batch.base_offset == self._end and has_all
         self._end = batch.next_offset
@@ -73,13 +74,13 @@ class _Transactions:
         if ended is not None:
             if ended.is_aborted:
                 stable = self._states.stable_offset_behind(ended)
-                self.aborted.add(AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable))
+                self.aborted.add(AbortedTxn(ended.producer_id, ended.first_offset, ended.last_offset, stable))
             self._states.end(ended)
             self._states.pass_high_watermark(self._end)
 
 
 class FileVerdict(Struct, frozen=True):
-    """What one file of a partition holds, and its damage.
+    """The content of one file of a partition, and its damage.
 
     Args:
         path: The path of the file.
@@ -123,8 +124,8 @@ def verify_partition(disk: Disk, directory: str) -> Iterator[FileVerdict]:
     start = 2**63 - 1 if suffix == DELETE else _log_start(disk, directory)
     for name in names:
         path = f"{directory}/{name}"
-        if (found := _beside_batches(disk, path, held, transactions, start)) is not None:
-            kind, damage = found
+        if (problem := _beside_batches(disk, path, held, transactions, start)) is not None:
+            kind, damage = problem
             yield FileVerdict(path, kind, Verdict(damages=tuple(damage)))
         elif parse_file_name(name) is None and not name.endswith(_REMOVED_AT_A_START):
             what = "this is no file of a partition, and was not checked"
@@ -232,7 +233,7 @@ def _checked_batches(
 
 
 def _batch_damage(path: str, batch: RecordBatch, least: int, epoch: int) -> Iterator[Damage]:
-    """What is wrong with a batch of a good checksum. The checksum covers neither the base offset nor the epoch."""
+    """Find damage in a batch whose checksum is right. The checksum covers neither the base offset nor the epoch."""
 
     def damage(what: str, expected: str) -> Damage:
         return Damage(where=path, what=what, expected=expected, position=batch.position, offset=batch.base_offset)

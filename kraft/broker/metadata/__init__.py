@@ -1,1 +1,1 @@
-"""What a broker answers from the metadata image alone, and the requests that it forwards to the active controller."""
+"""Requests that a broker answers from its metadata image alone, or forwards to the active controller."""

@@ -1,4 +1,4 @@
-"""What a broker answers from its metadata image (Kafka: `KafkaApis`)."""
+"""The requests that a broker answers from its metadata image (Kafka: `KafkaApis`)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ from transport.protocol.messages import (
 
 
 def load_decisions() -> None:
-    """Load what a broker needs only for some requests: a node calls this in a thread once it serves.
+    """Load what a broker needs only for some requests: a node calls this in a thread once it has served for a while.
 
     The first such request would else wait for the modules, and all others with it: a third of a second, where Python
     keeps no compiled modules.
     """
-    for name in ("kraft.broker.metadata.reads", "kraft.access.refusals"):
+    for name in (
+        *("kraft.broker.coordinator_apis", "kraft.broker.coordinator.partition", "kraft.broker.log.cleaning.cleaner"),
+        *("kraft.broker.metadata.reads", "kraft.access.refusals"),
+    ):
         import_module(name)
 
 

@@ -105,7 +105,7 @@ class AutoCreation:
         yield from due
 
     def on_reply(self, key: Creation, message: Message | None, now_ms: int) -> None:
-        """The controller has answered, or the request failed: the client's next request asks again where necessary."""
+        """Take the controller's answer; None if the request failed. The client's next request asks again if need be."""
         self._in_flight.difference_update(self._names.pop(key))
         if isinstance(message, CreateTopicsResponse):
             for one in message.topics:
@@ -115,9 +115,9 @@ class AutoCreation:
                     self._report(f"{one.name} cannot be created: {error.name}: {one.error_message}")
 
     def take_changes(self) -> tuple[()]:
-        """None: a client asks again."""
+        """Nothing: no request waits for a creation, as the client asks again."""
         return ()
 
     def deadline_ms(self) -> int:
-        """When `due` has something."""
+        """The time at which `due` has requests: 0 if it has some now, `NEVER_MS` if not."""
         return 0 if self._due else NEVER_MS

@@ -30,12 +30,12 @@ def endpoint_of(broker: Broker, listener: str) -> BrokerEndpoint | None:
 
 def reachable(image: MetadataImage, listener: str, *, with_fenced: bool = False) -> list[tuple[Broker, BrokerEndpoint]]:
     """The brokers with a listener of this name, by id; without those that are fenced, unless asked for."""
-    found = []
+    brokers = []
     for _, broker in in_key_order(image.brokers.by_id):
         at = endpoint_of(broker, listener)
         if at is not None and (with_fenced or not broker.fenced):
-            found.append((broker, at))
-    return found
+            brokers.append((broker, at))
+    return brokers
 
 
 def any_of(alive: list[tuple[Broker, BrokerEndpoint]], rng: Random) -> int:
@@ -64,16 +64,16 @@ def describe_cluster(
     if request.endpoint_type != _BROKERS:
         error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
         return DescribeClusterResponse(error_code=error, error_message=_MISMATCH)
-    found = reachable(image, listener, with_fenced=request.include_fenced_brokers)
+    reached = reachable(image, listener, with_fenced=request.include_fenced_brokers)
     return DescribeClusterResponse(
         endpoint_type=request.endpoint_type,
         cluster_id=cluster_id,
-        controller_id=any_of(found, rng),
+        controller_id=any_of(reached, rng),
         brokers=[
             DescribeClusterBroker(
                 broker_id=broker.id, host=at.host, port=at.port, rack=broker.rack, is_fenced=broker.fenced
             )
-            for broker, at in found
+            for broker, at in reached
         ],
         cluster_authorized_operations=(
             permissions.on_cluster() if request.include_cluster_authorized_operations else NOT_ASKED

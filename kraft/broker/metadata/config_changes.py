@@ -156,5 +156,5 @@ def _is_of_one(key: str) -> bool:
 
 
 def _refuse(why: str, keys: Iterable[str]) -> None:
-    if found := sorted(keys):
-        raise ApiError(Error.INVALID_REQUEST, f"{why}: [{', '.join(found)}]")
+    if named := sorted(keys):
+        raise ApiError(Error.INVALID_REQUEST, f"{why}: [{', '.join(named)}]")

@@ -47,7 +47,7 @@ def list_config_resources(
     wanted = request.resource_types or known
     if any(one not in known for one in wanted):
         return ListConfigResourcesResponse(error_code=Error.UNSUPPORTED_VERSION)
-    found: list[ConfigResource] = []
+    config_resources: list[ConfigResource] = []
     for kind in _LISTED:
         if kind not in wanted:
             continue
@@ -58,10 +58,10 @@ def list_config_resources(
         else:
             names = sorted(name for of, name in image.configs.by_resource if of == kind)
         for number, name in enumerate(names):
-            found.append(ConfigResource(resource_name=name, resource_type=kind))
+            config_resources.append(ConfigResource(resource_name=name, resource_type=kind))
             if number % ITEMS_PER_STEP == 0:
                 yield None
-    return ListConfigResourcesResponse(config_resources=found)
+    return ListConfigResourcesResponse(config_resources=config_resources)
 
 
 def describe_client_quotas(

@@ -63,13 +63,13 @@ def find_coordinator(
 
     def find(key: str) -> Coordinator:
         error = _refusal(request.key_type, key, version, permissions)
-        found = coordinator_of(image, request.key_type, key, listener) if error is Error.NONE else None
-        if error is Error.NONE and request.key_type not in COORDINATED and found is not None:
+        coordinator = coordinator_of(image, request.key_type, key, listener) if error is Error.NONE else None
+        if error is Error.NONE and request.key_type not in COORDINATED and coordinator is not None:
             # A broker of this software does not coordinate shares, whatever it leads; another one may, later.
-            found = None if found[0].id == broker_id else found
-        if found is None:
+            coordinator = None if coordinator[0].id == broker_id else coordinator
+        if coordinator is None:
             return _absent(key, error or Error.COORDINATOR_NOT_AVAILABLE)
-        broker, at = found
+        broker, at = coordinator
         return Coordinator(key=key, node_id=broker.id, host=at.host, port=at.port, error_message="")
 
     if version < BATCHED_SINCE:
@@ -96,7 +96,7 @@ def is_sought(answer: FindCoordinatorResponse) -> bool:
 
 
 def refuse_coordinator(request: FindCoordinatorRequest, error: Error, version: int) -> FindCoordinatorResponse:
-    """The answer with the same error for each key."""
+    """The answer to a FindCoordinator request with the same error for each key."""
     if version < BATCHED_SINCE:
         return FindCoordinatorResponse(
             error_code=error, error_message=error.message, node_id=NO_NODE, host="", port=NO_NODE

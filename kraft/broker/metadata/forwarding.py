@@ -97,7 +97,7 @@ class Forwarding:
         return None
 
     def deadline_ms(self) -> int:
-        """When `due` has something."""
+        """The time at which `due` has something, in ms."""
         if self._done:
             return 0
         return min((one.again_ms for one in self._sent.values()), default=NEVER_MS)

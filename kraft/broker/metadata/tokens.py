@@ -34,13 +34,13 @@ def describe_tokens(
     owners = None
     if request.owners is not None:
         owners = {f"{one.principal_type}:{one.principal_name}" for one in request.owners}
-    found: list[DescribedDelegationToken] = []
+    delegation_tokens: list[DescribedDelegationToken] = []
     for token_id, token in in_key_order(image.tokens.by_id):
         principals = {token.owner, token.requester, *token.renewers}
         if (owners is None or not owners.isdisjoint(principals)) and _may_see(permissions, token, principals):
-            found.append(_described(token, token_hmac(secret, token_id)))
+            delegation_tokens.append(_described(token, token_hmac(secret, token_id)))
         yield None
-    return DescribeDelegationTokenResponse(tokens=found)
+    return DescribeDelegationTokenResponse(tokens=delegation_tokens)
 
 
 def _may_see(permissions: Permissions, token: DelegationToken, principals: set[str]) -> bool:

@@ -1,5 +1,6 @@
-"""What clients are told of topics: Metadata and DescribeTopicPartitions (Kafka: `KRaftMetadataCache`,
-`KafkaApis.handleTopicMetadataRequest`, `DescribeTopicPartitionsRequestHandler`).
+"""The answers about topics: Metadata and DescribeTopicPartitions.
+
+Kafka: `KRaftMetadataCache`, `KafkaApis.handleTopicMetadataRequest`, `DescribeTopicPartitionsRequestHandler`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the replicas of a broker do with time (Kafka: the tasks that `LogManager.startup` schedules).
+"""The periodic work of a broker's replicas (Kafka: the tasks that `LogManager.startup` schedules).
 
 Checkpoints, retention, removal of files, expiry of producers, and the cleaner.
 """
@@ -38,7 +38,7 @@ class Background:
         """When each log was last found without records that wait for a flush."""
 
     def begin(self, now_ms: int) -> None:
-        """The logs are open."""
+        """Set the first times of all tasks, as the logs are open now."""
         settings = self._settings
         self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
         self._offsets_ms = self._retention_ms = now_ms + settings.initial_task_delay_ms
@@ -51,7 +51,7 @@ class Background:
         return min(self._watermarks_ms, self._offsets_ms, self._retention_ms, self._expiry_ms, self._flush_ms)
 
     def stop(self) -> None:
-        """The logs are closed next."""
+        """Stop the cleaner, as the logs are closed next."""
         self._compacting.stop()
 
     def deadline_ms(self) -> int:
@@ -80,7 +80,7 @@ class Background:
             hosting.look_at_failures()
 
     def _run_tasks(self, now_ms: int) -> None:
-        """Do what is done at intervals."""
+        """Run the periodic tasks that are due."""
         store, settings = self._hosting.store, self._settings
         if now_ms >= self._watermarks_ms:
             self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms

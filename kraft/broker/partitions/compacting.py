@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from kraft.broker.log.cleaning.choice import Cleanable, cleanable
-from kraft.broker.log.cleaning.cleaner import CleanedLog, cleaning
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.hosting import Hosting
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.types import NEVER_MS
+
+if TYPE_CHECKING:
+    from kraft.broker.log.cleaning.cleaner import CleanedLog
 
 STEP_PAUSE_MS = 5
 """The pause between two steps of a cleaning: requests have their turns meanwhile."""
@@ -45,7 +48,7 @@ class Compacting:
         """The logs with a damaged batch: they stay as they are until the next start (`markPartitionUncleanable`)."""
 
     def begin(self, now_ms: int) -> None:
-        """The logs are open."""
+        """Set the time of the first cleaning, as the logs are open now."""
         settings = self._hosting.settings
         if settings.has_cleaner:
             self.due_ms = now_ms + settings.initial_task_delay_ms
@@ -79,16 +82,19 @@ class Compacting:
                 continue
             if part.copy is not None:
                 continue  # the copy would not follow
-            found = cleanable(part.log, now_ms=now_ms)
-            if found.is_due(part.log.options.min_dirty_ratio) and (
-                dirtiest is None or found.dirty_ratio > dirtiest[1].dirty_ratio
+            candidate = cleanable(part.log, now_ms=now_ms)
+            if candidate.is_due(part.log.options.min_dirty_ratio) and (
+                dirtiest is None or candidate.dirty_ratio > dirtiest[1].dirty_ratio
             ):
-                dirtiest = part, found
+                dirtiest = part, candidate
         if dirtiest is None:
             self.due_ms = now_ms + settings.cleaner_backoff_ms
             return
-        part, found = dirtiest
-        steps = cleaning(part.log, self._disk, found, settings.cleaner, now_ms=now_ms)
+        # Loaded here, because a broker starts without a log that is due.
+        from kraft.broker.log.cleaning.cleaner import cleaning
+
+        part, candidate = dirtiest
+        steps = cleaning(part.log, self._disk, candidate, settings.cleaner, now_ms=now_ms)
         self._running = _Running(part, part.log, steps)
         self.due_ms = now_ms
 

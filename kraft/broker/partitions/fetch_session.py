@@ -36,7 +36,7 @@ class FetchSession:
     def topics(
         self, wanted: Mapping[PartitionKey, FetchPartition], unwanted: Iterable[PartitionKey]
     ) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """What the next request says of the partitions to fetch: those to add or change, and those to forget.
+        """The partitions that the next request names: those to add or change, and those to forget.
 
         Args:
             wanted: The partitions that may have changed since the last request; all of them for a full request.

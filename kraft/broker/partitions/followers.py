@@ -1,7 +1,7 @@
-"""What followers do: fetch from their leaders, append, truncate (Kafka: `ReplicaFetcherThread`,
-`AbstractFetcherThread`).
+"""The work of followers: they fetch from their leaders, append and truncate.
 
 One request to each leader is open at a time. A follower's next fetch is its acknowledgement of the records before.
+Kafka: `ReplicaFetcherThread`, `AbstractFetcherThread`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OF_SESSIONS: Final = (Error.FETCH_SESSION_ID_NOT_FOUND, Error.INVALID_FETCH_SES
 
 
 class Phase(Enum):
-    """What a follower wants from its leader next."""
+    """The next thing that a follower wants from its leader."""
 
     FETCHING = "records from the end of its log"
     ASKING_END = "the end of the leader's log, after OFFSET_OUT_OF_RANGE"
@@ -60,7 +60,7 @@ class Phase(Enum):
 
 
 class Exchange:
-    """What a broker knows of its requests to one leader. A request costs as much as its changes, not its partitions."""
+    """The state of a broker's requests to one leader. A request costs as much as its changes, not its partitions."""
 
     def __init__(self) -> None:
         self.session = FetchSession()
@@ -135,10 +135,10 @@ class Followers:
             self._leaders = None
 
     def _exchange(self, leader: int) -> Exchange:
-        found = self._exchanges.get(leader)
-        if found is None:
-            found = self._exchanges[leader] = Exchange()
-        return found
+        exchange = self._exchanges.get(leader)
+        if exchange is None:
+            exchange = self._exchanges[leader] = Exchange()
+        return exchange
 
     def _look_at(self, key: PartitionKey) -> None:
         """Look at a partition again before the next request to its leader."""
@@ -396,12 +396,12 @@ class Followers:
         """Remove the records that the leader does not have (`truncateOnFetchResponse`)."""
         log = part.log
         before, watermark = (log.end_offset, log.epochs), log.high_watermark
-        found = truncation(log.epochs, log.end_offset, leader)
-        log.truncate(found.offset, now_ms=now_ms)
+        cut = truncation(log.epochs, log.end_offset, leader)
+        log.truncate(cut.offset, now_ms=now_ms)
         self._hosting.touch(part)
-        if found.offset < watermark:
+        if cut.offset < watermark:
             self._hosting.report(
-                f"{part} is truncated to offset {found.offset}, below its high watermark {watermark}: the leader ends "
+                f"{part} is truncated to offset {cut.offset}, below its high watermark {watermark}: the leader ends "
                 f"epoch {leader.epoch} at offset {leader.offset}"
             )
         if (log.end_offset, log.epochs) == before:

@@ -77,7 +77,7 @@ class HostedPartition:
         """The least size of the ISR for acks=all."""
 
     def replace_log(self, directory: Uuid, log: PartitionLog | None) -> None:
-        """The copy is the log now; None if the directory has failed meanwhile."""
+        """Put the copy in the place of the log; None if the directory has failed meanwhile."""
         self.directory, self.copy = directory, None
         if log is None:
             self.go_offline()

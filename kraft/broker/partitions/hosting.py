@@ -1,4 +1,4 @@
-"""What the parts of a broker's replicas share: the partitions, the metadata, the changes, failures of disks."""
+"""The state that all parts of a broker's replicas share: partitions, metadata, changes, failures of disks."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ class Hosting:
         self.moved: dict[PartitionKey, None] = {}
         """The partitions that may have moved since the last request to a leader."""
         self.led: dict[PartitionKey, None] = {}
-        """The partitions of internal topics of which the leadership may have changed, since the last look of the
-        coordinators.
-        """
+        """The partitions of internal topics whose leadership may have changed since the coordinators last looked."""
         self.findings: list[str] = []
         """What the broker should log."""
         self._judged_failures = 0
@@ -122,8 +120,10 @@ class Hosting:
             return self._unreadable(part, bad)
 
     def _gone(self, part: HostedPartition) -> Refused:
-        found = self.served(part.key, NO_EPOCH, needs_leader=False)
-        return found if isinstance(found, Refused) else Refused(Error.NOT_LEADER_OR_FOLLOWER, f"{part} was made again")
+        served = self.served(part.key, NO_EPOCH, needs_leader=False)
+        return (
+            served if isinstance(served, Refused) else Refused(Error.NOT_LEADER_OR_FOLLOWER, f"{part} was made again")
+        )
 
     def _unreadable(self, part: HostedPartition, bad: OSError | MetadataLogError) -> Refused:
         if isinstance(bad, OSError):
@@ -132,14 +132,14 @@ class Hosting:
         return Refused(Error.CORRUPT_MESSAGE, str(bad))
 
     def take_changes(self) -> dict[PartitionKey, int]:
-        """The partitions of which end, watermark, stable offset, start, ISR or leadership may have moved since the last
+        """The partitions whose end, watermark, stable offset, start, ISR or leadership may have moved since the last
         call, in the order of their first change, with what has changed.
         """
         changed, self.changed = self.changed, {}
         return changed
 
     def note_leadership(self, part: HostedPartition) -> None:
-        """The leadership of a partition may have changed."""
+        """Note for the coordinators that the leadership of a partition may have changed."""
         if part.topic in INTERNAL_TOPICS:
             self.led[part.key] = None
 

@@ -1,4 +1,4 @@
-"""What leaders do: appends, fetches of followers, ISR and high watermark (Kafka: `Partition`, `ReplicaManager`)."""
+"""The work of leaders: appends, fetches of followers, ISR, high watermark (Kafka: `Partition`, `ReplicaManager`)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kraft.broker.partitions.isr_changes import IsrChanges
 from kraft.broker.partitions.key import END, NO_EPOCH, WATERMARK, PartitionKey
 from kraft.broker.partitions.leading import Leading, new_leadership
 from metadata_log.image import Partition
+from metadata_log.records.batch import RecordBatch
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 
@@ -94,7 +95,7 @@ class Leaders:
         self._held[part.key] = self._held_ms = 0
 
     def on_brokers(self) -> None:
-        """The brokers in the metadata have changed. One that was waited for may be fenced, or lack a log directory."""
+        """Look again at what is held after a change of brokers: one waited for may be fenced, or lack a directory."""
         if self._held:
             self._held_ms = 0
             self._held = dict.fromkeys(self._held, 0)
@@ -118,7 +119,7 @@ class Leaders:
             self._shrink(now_ms)
 
     def _on_isr(self, key: PartitionKey, now_ms: int) -> None:
-        """The controller has answered with an ISR."""
+        """Go on with a partition for which the controller has answered with an ISR."""
         part = self._hosting.partitions[key]
         self._hosting.touch(part)
         self.advance(part, now_ms)
@@ -151,13 +152,13 @@ class Leaders:
         return Refused(Error.NOT_ENOUGH_REPLICAS, text)
 
     def append(
-        self, part: HostedPartition, records: bytes | Checked, now_ms: int, *, is_client: bool = True
+        self, part: HostedPartition, records: bytes | Checked | RecordBatch, now_ms: int, *, is_client: bool = True
     ) -> Appended | Refused:
         """Append the batches of a producer to a partition that this broker leads (`appendRecordsToLeader`).
 
         Args:
             part: The partition.
-            records: The batches, or what `checking_all` has made of them.
+            records: The batches, or what `checking_all` has made of them, or a batch that the log `takes_as_is`.
             now_ms: The time in ms since 1970.
             is_client: Whether a producer sent the batches.
 

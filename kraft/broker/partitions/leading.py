@@ -102,13 +102,13 @@ class Leading(Struct):
         self.maximal_isr = maximal_isr(self.isr, self.proposed)
 
     def accept(self, isr: tuple[int, ...], partition_epoch: int) -> None:
-        """The controller has committed an ISR."""
+        """Take the ISR that the controller has committed."""
         self.isr, self.partition_epoch = isr, partition_epoch
         self.proposed, self.is_given_up = None, False
         self.maximal_isr = maximal_isr(isr, None)
 
     def assign(self, partition: Partition, broker_id: int) -> None:
-        """The assigned replicas have changed within the leader epoch."""
+        """Take the assigned replicas, which have changed within the leader epoch."""
         self.replicas, self.directories = partition.replicas, partition.directories
         self.remotes = {one: self.remotes.get(one, RemoteReplica()) for one in self.replicas if one != broker_id}
 

@@ -114,16 +114,16 @@ class LogStore:
         Returns:
             The logs by partition.
         """
-        found: dict[PartitionKey, FoundLog] = {}
+        logs: dict[PartitionKey, FoundLog] = {}
         offline: dict[PartitionKey, FoundLog] = {}
         for directory in self._directories:
             try:
-                yield from self._load(directory, assigned, topics, options_of, found, offline, now_ms)
+                yield from self._load(directory, assigned, topics, options_of, logs, offline, now_ms)
             except OSError as failed:
                 self.findings.append(f"the log directory {directory.path} has failed: {failed}")
                 self.fail(directory.id, failed)
-        self._promote_orphans(assigned, found)
-        return offline | found
+        self._promote_orphans(assigned, logs)
+        return offline | logs
 
     def _promote_orphans(self, assigned: Assigned, found: dict[PartitionKey, FoundLog]) -> None:
         """A copy without its original is the log: the broker ended in the middle of the replacement

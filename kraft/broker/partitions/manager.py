@@ -139,17 +139,17 @@ class ReplicaManager:
                 hosting.touch(part)
 
     def _settings_of(self, topic: str) -> TopicSettings:
-        found = self._topics.get(topic)
-        if found is None:
+        settings = self._topics.get(topic)
+        if settings is None:
             own = self.settings
-            found = topic_settings(topic, self.hosting.image.configs, own.broker_id, own.static)
-            self._topics[topic] = found
-        return found
+            settings = topic_settings(topic, self.hosting.image.configs, own.broker_id, own.static)
+            self._topics[topic] = settings
+        return settings
 
     def on_partition(
         self, key: PartitionKey, partition: Partition | None, now_ms: int, directory: Uuid | None = None
     ) -> None:
-        """A partition has changed.
+        """Take the metadata of a partition that has changed.
 
         Args:
             key: The topic id and the number.
@@ -249,8 +249,9 @@ class ReplicaManager:
         return min(self.leaders.deadline_ms(), self._background.deadline_ms())
 
     def stirred_ms(self) -> int:
-        """When something is due that requests of clients and of followers bring about; a part of `deadline_ms`, and of
-        that of the ISR changes.
+        """The time of the next work that requests of clients or followers have caused, in ms.
+
+        It is a part of `deadline_ms` and of the deadline of the ISR changes.
         """
         if self.hosting.unwritten:
             return 0

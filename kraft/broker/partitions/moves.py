@@ -151,25 +151,25 @@ class Moves:
             return
         copy = part.copy
         move.due_ms = now_ms + IDLE_MS
-        found = self._next_records(part, copy)
-        if isinstance(found, str):
-            self._hosting.report(f"{part} does not move: {found}")
+        next_records = self._next_records(part, copy)
+        if isinstance(next_records, str):
+            self._hosting.report(f"{part} does not move: {next_records}")
             self.give_up(part, now_ms)
-        elif found is not None:
-            self._guarded(part, copy, move, found, now_ms)
+        elif next_records is not None:
+            self._guarded(part, copy, move, next_records, now_ms)
 
     def _next_records(self, part: HostedPartition, copy: Copy) -> bytes | str | None:
         """The next batches of the log for the copy; a text if they are damaged; None if the replica is offline."""
         log = part.log
         offset = max(min(self._common_end(part, copy), log.end_offset), log.start_offset)
         try:
-            found = log.read(offset, MOVE_STEP_BYTES)
+            records = log.read(offset, MOVE_STEP_BYTES)
         except OSError as failed:
             self._hosting.fail(part, failed)
             return None
         except MetadataLogError as bad:
             return str(bad)
-        return found.text if isinstance(found, Refused) else found
+        return records.text if isinstance(records, Refused) else records
 
     def _common_end(self, part: HostedPartition, copy: Copy) -> int:
         """The offset up to which the copy has the history of the log."""
@@ -223,8 +223,9 @@ class Moves:
             self._free_ms = max(self._free_ms, now_ms) + size * 1000 // most
 
     def _finish(self, part: HostedPartition, copy: Copy, move: _Move, now_ms: int) -> None:
-        """Replace the log, if the metadata names the directory of the copy, or none of this broker, as before KIP-858;
-        else let the controller know.
+        """Replace the log by its copy if the metadata names the directory of the copy; otherwise tell the controller.
+
+        Before KIP-858 the metadata names no directory of this broker: then the log is replaced, too.
         """
         named = self._hosting.directory_in_metadata(part.key)
         if named == copy.directory or all(named != own.id for own in self._hosting.settings.directories):

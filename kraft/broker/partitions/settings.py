@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.log.cleaning.cleaner import CleanerSettings
+from kraft.broker.log.cleaning.choice import CleanerSettings
 from metadata_log.types import NEVER_MS, Uuid
 
 INT_MAX: Final = 2**31 - 1

@@ -66,16 +66,16 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
                 # the file were judged at the start.
                 if text is None or (layer is not static and why_unusable(NODE[broker_key], text)):
                     continue
-                found = parsed(trim(text))
-                if found is not None:
-                    return scaled(found, unit)
+                given = parsed(trim(text))
+                if given is not None:
+                    return scaled(given, unit)
         return default
 
     def number(key: str, default: int) -> int:
-        return value(key, whole_number, lambda found, unit: found * unit if found >= 0 else found, default)
+        return value(key, whole_number, lambda given, unit: given * unit if given >= 0 else given, default)
 
     def word(key: str, default: str) -> str:
-        return value(key, str, lambda found, _: found, default)
+        return value(key, str, lambda given, _: given, default)
 
     policies = {each.strip() for each in word("cleanup.policy", "delete").split(",")}
     flush_messages = number("flush.messages", _NO_FLUSH)
@@ -104,7 +104,7 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         retention_bytes=number("retention.bytes", defaults.retention_bytes),
         retention_ms=number("retention.ms", defaults.retention_ms),
         min_dirty_ratio=value(
-            "min.cleanable.dirty.ratio", decimal_number, lambda found, _: found, defaults.min_dirty_ratio
+            "min.cleanable.dirty.ratio", decimal_number, lambda given, _: given, defaults.min_dirty_ratio
         ),
         min_compaction_lag_ms=number("min.compaction.lag.ms", defaults.min_compaction_lag_ms),
         max_compaction_lag_ms=max_lag_ms,
@@ -114,5 +114,5 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
 
 
 def _static_number(static: Mapping[str, str], key: str, default: int) -> int:
-    found = whole_number(trim(static.get(key, "")))
-    return default if found is None else found
+    number = whole_number(trim(static.get(key, "")))
+    return default if number is None else number

@@ -14,7 +14,7 @@ from transport.protocol.errors import Error
 
 
 class Awaited(Struct, frozen=True, gc=False):
-    """A write that waits for the replicas in sync: the offset behind its last record, and the epoch of that record."""
+    """A write that waits for the replicas in sync: the offset after its last record, and the epoch of that record."""
 
     offset: int
     epoch: int | None
@@ -26,7 +26,7 @@ class Awaited(Struct, frozen=True, gc=False):
 
 
 def awaited(partition: HostedPartition, last_offset: int) -> Awaited:
-    """What a write waits for that ends at this offset."""
+    """The wait of a write whose last record has this offset."""
     return Awaited(last_offset + 1, partition.log.epochs.epoch_at(last_offset))
 
 

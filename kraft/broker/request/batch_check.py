@@ -28,7 +28,7 @@ _PRODUCER: Final = Layout(">qhi")
 
 
 class FirstBatch(Struct, frozen=True, gc=False):
-    """What the checks need of the first batch: its flags and its producer. A short batch has neither."""
+    """The fields of the first batch that the checks need: its flags and its producer. A short batch has neither."""
 
     size_bytes: int
     magic: int

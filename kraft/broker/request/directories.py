@@ -39,8 +39,8 @@ class DirectoriesHandler:
                     error = Error.CLUSTER_AUTHORIZATION_FAILED
                     if may:
                         error = self._alter(image, topic.name, number, directory.path, now_ms)
-                    found = messages.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
-                    results.setdefault(topic.name, []).append(found)
+                    result = messages.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
+                    results.setdefault(topic.name, []).append(result)
         answered = [
             messages.AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts) for name, parts in results.items()
         ]
@@ -64,11 +64,11 @@ class DirectoriesHandler:
                 if at % PARTITIONS_PER_STEP == 0:
                     yield None
                 partition = self._manager.partitions.get(key)
-                found = None if partition is None or partition.is_offline else _described(partition, directory.id)
-                if partition is None or found is None:
+                described = None if partition is None or partition.is_offline else _described(partition, directory.id)
+                if partition is None or described is None:
                     continue
                 if asked is None or (partition.topic, partition.number) in asked:
-                    topics.setdefault(partition.topic, []).append(found)
+                    topics.setdefault(partition.topic, []).append(described)
             results.append(
                 log_dirs.DescribeLogDirsResult(
                     error_code=error,
@@ -89,7 +89,7 @@ class DirectoriesHandler:
 
 
 def _described(partition: HostedPartition, directory: Uuid) -> log_dirs.DescribeLogDirsPartition | None:
-    """What a log directory holds of a replica: the log, or the copy that moves there; None for neither."""
+    """Describe a replica's log in a log directory, or its copy that moves there; None if the directory has neither."""
     copy = partition.copy
     if partition.directory == directory:
         lag = max(0, partition.log.high_watermark - partition.log.end_offset)

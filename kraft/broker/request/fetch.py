@@ -280,13 +280,13 @@ class FetchHandler:
             topic_id, name = by_name.get(topic), topic
         else:
             known = by_id.get(topic)
-            topic_id, found = topic, known.name if known is not None else context.names.get(topic)
-            if found is None:
+            topic_id, known_name = topic, known.name if known is not None else context.names.get(topic)
+            if known_name is None:
                 error = (
                     Error.TOPIC_AUTHORIZATION_FAILED if params.is_follower and not may_all else Error.UNKNOWN_TOPIC_ID
                 )
                 return _not_read(number, error)
-            context.names[topic] = name = found
+            context.names[topic] = name = known_name
         if params.is_follower:
             if not may_all:
                 return _not_read(number, Error.TOPIC_AUTHORIZATION_FAILED)
@@ -310,7 +310,7 @@ class FetchHandler:
         *,
         notes_followers: bool,
     ) -> Handling[dict[FetchKey, Look]]:
-        """What each partition has for the client, in order, without a read."""
+        """Look at each partition for data for the client, in order, without a read."""
         looks: dict[FetchKey, Look] = {}
         for at, target in enumerate(targets, 1):
             if at % PARTITIONS_PER_STEP == 0:
@@ -336,8 +336,8 @@ class FetchHandler:
                 aborted_transactions=None,
                 records=b"",
             )
-        found = look(partition, wanted, params.isolation)
-        if notes and params.is_follower and (isinstance(found, Readable) or _is_sound(found)):
+        outcome = look(partition, wanted, params.isolation)
+        if notes and params.is_follower and (isinstance(outcome, Readable) or _is_sound(outcome)):
             rejected = self._manager.leaders.on_follower_fetch(
                 partition,
                 params.replica_id,
@@ -348,7 +348,7 @@ class FetchHandler:
             )
             if rejected is not None:
                 return failed(number, rejected.error)
-        return found
+        return outcome
 
     def _readable(self, params: FetchParams, target: Target, image: MetadataImage) -> HostedPartition | Error:
         """The replica, if it may answer this client."""
@@ -374,7 +374,7 @@ class FetchHandler:
     def _readable_bytes(self, waiting: WaitingFetch, image: MetadataImage) -> int | None:
         """How many bytes there are for a request, at most some more than it waits for; None if its wait is over."""
         params = waiting.params
-        found = 0
+        total = 0
         for target in waiting.targets:
             wanted = target.wanted
             epoch = wanted.current_leader_epoch
@@ -391,7 +391,7 @@ class FetchHandler:
             ) and divergence(partition, wanted) is not None:
                 return None
             if offset < bound:
-                if found + min(wanted.max_bytes, 1) >= params.min_bytes:
+                if total + min(wanted.max_bytes, 1) >= params.min_bytes:
                     # Below the bound is at least one batch, so that the usual consumer costs nothing here.
                     return params.min_bytes
                 reader = waiting.readers.get(target.named)
@@ -399,10 +399,10 @@ class FetchHandler:
                 if readable is None:
                     return None
                 size, waiting.readers[target.named] = readable
-                found += min(size, wanted.max_bytes)
-                if found >= params.min_bytes:
-                    return found
-        return found
+                total += min(size, wanted.max_bytes)
+                if total >= params.min_bytes:
+                    return total
+        return total
 
     def end(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Outcome | Handling[Outcome]:
         """The answer of a Fetch that has waited: what there is now. Followers are not noted a second time."""
@@ -588,19 +588,19 @@ def _by_topic(
     partitions: Mapping[FetchKey, messages.PartitionData],
 ) -> Handling[list[messages.FetchableTopicResponse]]:
     """The partitions in their order; only neighbours of the same topic share an entry, as in Kafka."""
-    found: list[messages.FetchableTopicResponse] = []
+    topic_responses: list[messages.FetchableTopicResponse] = []
     last: str | Uuid | None = None
     for at, ((topic, _), data) in enumerate(partitions.items(), 1):
         if at % PARTITIONS_PER_STEP == 0:
             yield None
         if topic != last:
             last = topic
-            found.append(
+            topic_responses.append(
                 messages.FetchableTopicResponse(
                     topic=topic if isinstance(topic, str) else "",
                     topic_id=Uuid.ZERO if isinstance(topic, str) else topic,
                     partitions=[],
                 )
             )
-        found[-1].partitions.append(data)
-    return found
+        topic_responses[-1].partitions.append(data)
+    return topic_responses

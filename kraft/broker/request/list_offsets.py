@@ -17,7 +17,7 @@ from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, WireRequest
-from metadata_log.errors import MetadataLogError
+from metadata_log.errors import MetadataLogError, OversizedRecord
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -75,23 +75,23 @@ class ListOffsetsHandler:
         count = Counter(part.partition_index for part in topic.partitions)
         may = self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
         topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
-        found = []
+        answers = []
         repeated: set[int] = set()
         for at, part in enumerate(topic.partitions):
             if part.timestamp >= 0 or at % PARTITIONS_PER_STEP == 0:
                 yield None
             if not may:
-                found.append(_failed(part, Error.TOPIC_AUTHORIZATION_FAILED))
+                answers.append(_failed(part, Error.TOPIC_AUTHORIZATION_FAILED))
             elif count[part.partition_index] > 1:
                 # The answer has one entry for a partition that the request names twice.
                 if part.partition_index not in repeated:
                     repeated.add(part.partition_index)
-                    found.append(_failed(part, Error.INVALID_REQUEST))
+                    answers.append(_failed(part, Error.INVALID_REQUEST))
             elif part.timestamp < 0 and request.version < SINCE.get(part.timestamp, request.version + 1):
-                found.append(_failed(part, Error.UNSUPPORTED_VERSION))
+                answers.append(_failed(part, Error.UNSUPPORTED_VERSION))
             else:
-                found.append((yield from self._partition(request, message, topic_id, part, image)))
-        return ListOffsetsTopicResponse(name=topic.name, partitions=found)
+                answers.append((yield from self._partition(request, message, topic_id, part, image)))
+        return ListOffsetsTopicResponse(name=topic.name, partitions=answers)
 
     def _partition(
         self,
@@ -112,14 +112,16 @@ class ListOffsetsHandler:
             is_committed = message.isolation_level == READ_COMMITTED
             bound = partition.log.last_stable_offset if is_committed else partition.log.high_watermark
         try:
-            found = yield from _offset(partition, part, bound, is_behind=is_consumer and _is_behind(partition))
+            answer = yield from _offset(partition, part, bound, is_behind=is_consumer and _is_behind(partition))
+        except OversizedRecord:
+            return _failed(part, Error.INVALID_RECORD)
         except MetadataLogError:
             return _failed(part, Error.CORRUPT_MESSAGE)
         except OSError:
             return _failed(part, Error.KAFKA_STORAGE_ERROR)
-        if found.error_code == Error.OFFSET_NOT_AVAILABLE and request.version < OFFSET_NOT_AVAILABLE_SINCE:
+        if answer.error_code == Error.OFFSET_NOT_AVAILABLE and request.version < OFFSET_NOT_AVAILABLE_SINCE:
             return _failed(part, Error.LEADER_NOT_AVAILABLE)
-        return found if request.version >= EPOCHS_SINCE else replace(found, leader_epoch=-1)
+        return answer if request.version >= EPOCHS_SINCE else replace(answer, leader_epoch=-1)
 
 
 def _failed(part: ListOffsetsPartition, error: Error) -> ListOffsetsPartitionResponse:

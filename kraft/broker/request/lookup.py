@@ -49,8 +49,8 @@ def hosted(
         epoch: The leader epoch that the client knows; -1 for none.
         needs_leader: Whether only the leader may answer.
     """
-    found = manager.hosting.served(key, epoch, needs_leader=needs_leader)
-    return found if isinstance(found, HostedPartition) else not_served(manager, image, key, found)
+    served = manager.hosting.served(key, epoch, needs_leader=needs_leader)
+    return served if isinstance(served, HostedPartition) else not_served(manager, image, key, served)
 
 
 def not_served(manager: ReplicaManager, image: MetadataImage, key: PartitionKey, refused: Refused) -> Error:
@@ -61,9 +61,9 @@ def not_served(manager: ReplicaManager, image: MetadataImage, key: PartitionKey,
 
 def current_leader(manager: ReplicaManager, image: MetadataImage, key: PartitionKey, listener: str) -> CurrentLeader:
     """The leader to which a client should turn, with its address for the listener of the request."""
-    found = manager.partitions.get(key)
-    if found is not None and not found.is_offline:
-        leader_id, epoch = found.leader_id, found.leader_epoch
+    replica = manager.partitions.get(key)
+    if replica is not None and not replica.is_offline:
+        leader_id, epoch = replica.leader_id, replica.leader_epoch
     elif is_known(image, key):
         partition = image.topics.by_id[key[0]].partitions[key[1]]
         leader_id, epoch = partition.leader, partition.leader_epoch

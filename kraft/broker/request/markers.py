@@ -147,16 +147,16 @@ class MarkersHandler:
         """The answer; a marker that is still awaited has timed out, and the coordinator sends it again."""
         message = waiting.request.message
         assert isinstance(message, messages.WriteTxnMarkersRequest), message
-        found: list[dict[str, list[messages.WritableTxnMarkerPartitionResult]]] = [{} for _ in message.markers]
+        results: list[dict[str, list[messages.WritableTxnMarkerPartitionResult]]] = [{} for _ in message.markers]
         for entry in waiting.entries:
             error = Error.REQUEST_TIMED_OUT if entry.awaited is not None else entry.error
-            parts = found[entry.at].setdefault(entry.topic, [])
+            parts = results[entry.at].setdefault(entry.topic, [])
             parts.append(messages.WritableTxnMarkerPartitionResult(entry.key[1], error))
         markers = [
             messages.WritableTxnMarkerResult(
                 marker.producer_id,
                 [messages.WritableTxnMarkerTopicResult(name, parts) for name, parts in topics.items()],
             )
-            for marker, topics in zip(message.markers, found, strict=True)
+            for marker, topics in zip(message.markers, results, strict=True)
         ]
         return Answer(waiting.request.request_id, messages.WriteTxnMarkersResponse(markers=markers))

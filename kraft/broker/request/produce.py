@@ -71,7 +71,7 @@ class Entry(Struct):
     index: int
     records: bytes | None
     first: FirstBatch | Refused | None = None
-    """What stands in front of the records."""
+    """The first batch of the records, or why they are refused; None until they are judged."""
     key: PartitionKey | None = None
     error: Error = Error.NONE
     text: str | None = None
@@ -129,7 +129,7 @@ class UnverifiedProduce(Struct):
 
     @property
     def keys(self) -> tuple[Verified]:
-        """What ends the wait."""
+        """The keys by which the request is woken."""
         return (Verified(self.request.request_id),)
 
 
@@ -297,10 +297,10 @@ class ProduceHandler:
             for entry, batch in part:
                 guard = unverified.guards.get((entry.topic, entry.index))
                 if guard is not None:
-                    found = errors.get((entry.topic, entry.index), Error.NETWORK_EXCEPTION)
-                    if found is not Error.NONE:
-                        error = produce_error(found, version=request.version, adds=guard.adds)
-                        text = f"the transaction coordinator did not verify the transaction: {found.name}"
+                    verdict = errors.get((entry.topic, entry.index), Error.NETWORK_EXCEPTION)
+                    if verdict is not Error.NONE:
+                        error = produce_error(verdict, version=request.version, adds=guard.adds)
+                        text = f"the transaction coordinator did not verify the transaction: {verdict.name}"
                         entry.refuse(error, text)
                         continue
                 rest = self._append(request, entry, batch, message.acks, guard, now_ms)
@@ -490,7 +490,7 @@ class ProduceHandler:
         return self._finishing(request, entries, now_ms)
 
     def _throttle_ms(self, request: WireRequest, now_ms: int) -> int:
-        """The bytes are counted at the end, as in Kafka; a client above its quota is to wait for so long."""
+        """Count the bytes of a request, at its end as in Kafka. Returns how long a client above its quota waits."""
         if self._quotas.bound(PRODUCED, request) is None:
             return 0
         return self._quotas.charge(PRODUCED, request, request_size(request), now_ms)
@@ -591,12 +591,14 @@ def _portions(items: Sequence[_One]) -> Iterable[Sequence[_One]]:
 
 def _entries(message: messages.ProduceRequest) -> Handling[list[Entry]]:
     """The partitions of a request; of a partition that the request names twice, the later one counts, as in Kafka."""
-    found: dict[tuple[str, Uuid, int], Entry] = {}
+    entries: dict[tuple[str, Uuid, int], Entry] = {}
     count = 0
     for topic in message.topic_data:
         for part in topic.partition_data:
-            found[topic.name, topic.topic_id, part.index] = Entry(topic.name, topic.topic_id, part.index, part.records)
+            entries[topic.name, topic.topic_id, part.index] = Entry(
+                topic.name, topic.topic_id, part.index, part.records
+            )
             count += 1
             if count % PARTITIONS_PER_STEP == 0:
                 yield None
-    return list(found.values())
+    return list(entries.values())

@@ -81,9 +81,9 @@ class ProducerIds:
             self._present, self._next = self._next, None
         if self._present is None or self._present.is_empty:
             return None
-        found = self._present.start + self._present.used
+        producer_id = self._present.start + self._present.used
         self._present.used += 1
-        return found
+        return producer_id
 
     @property
     def needs_block(self) -> bool:
@@ -169,10 +169,10 @@ class InitProducerIdHandler:
         error = self._refusal(request, message)
         if error is not Error.NONE:
             return _refused(request, error)
-        found = self._ids.take()
-        if found is None:
+        producer_id = self._ids.take()
+        if producer_id is None:
             return None
-        return Answer(request.request_id, InitProducerIdResponse(producer_id=found, producer_epoch=0))
+        return Answer(request.request_id, InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
     def _refusal(self, request: WireRequest, message: InitProducerIdRequest) -> Error:
         rights = self._rights
@@ -223,18 +223,18 @@ class DescribeProducersHandler:
                 error = Error.NONE if isinstance(partition, HostedPartition) else partition
                 if not may:
                     error = Error.TOPIC_AUTHORIZATION_FAILED
-                found = producers.PartitionResponse(partition_index=number, error_code=error)
+                part = producers.PartitionResponse(partition_index=number, error_code=error)
                 if error is Error.NONE and isinstance(partition, HostedPartition):
-                    found = producers.PartitionResponse(number, active_producers=(yield from _active(partition)))
-                parts.append(found)
+                    part = producers.PartitionResponse(number, active_producers=(yield from _active(partition)))
+                parts.append(part)
             topics.append(producers.TopicResponse(name=topic.name, partitions=parts))
         return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
 
 
 def _active(partition: HostedPartition) -> Handling[list[producers.ProducerState]]:
-    found: list[producers.ProducerState] = []
+    producer_states: list[producers.ProducerState] = []
     for each in list(partition.log.producers.states.producers.values()):
-        if len(found) % PARTITIONS_PER_STEP == 0:
+        if len(producer_states) % PARTITIONS_PER_STEP == 0:
             yield None
         state = producers.ProducerState(
             producer_id=each.producer_id,
@@ -244,5 +244,5 @@ def _active(partition: HostedPartition) -> Handling[list[producers.ProducerState
             coordinator_epoch=each.coordinator_epoch,
             current_txn_start_offset=-1 if each.open_offset is None else each.open_offset,
         )
-        found.append(state)
-    return found
+        producer_states.append(state)
+    return producer_states

@@ -25,7 +25,9 @@ FETCHED: Final = "consumer_byte_rate"
 SAMPLES: Final = 11
 WINDOW_MS: Final = 1000
 LONGEST_WAIT_MS: Final = 2**31 - 1
-"""What the field of an answer holds: a quota may be a fraction of a byte a second, and a request many megabytes."""
+"""The largest number that the field of an answer holds: a quota may be a fraction of a byte a second, and a request
+many megabytes.
+"""
 LONGEST: Final = 64
 """The longest name in a key; a longer one, which clients choose freely, is there by its digest."""
 _USER, _CLIENT = "user", "client-id"
@@ -34,7 +36,7 @@ _Key = tuple[str, str, str]
 
 
 class _Sample(Struct):
-    """What was used in one window of time."""
+    """The use in one window of time."""
 
     start_ms: int
     last_ms: int
@@ -98,7 +100,7 @@ class _Limit(Struct, frozen=True):
 
 
 class ClientQuotas:
-    """What clients use, and the quotas of the last image.
+    """The rates at which clients use the broker, and the quotas of the last image.
 
     The most specific quota of a client counts. Clients for which the same quota counts share it: a quota of a user is
     for all connections of the user together.
@@ -140,10 +142,10 @@ class ClientQuotas:
             return 0
         rate = self._rate(limit.key)
         rate.note(value, now_ms)
-        found, over_ms = rate.measure(now_ms)
-        if found <= limit.bound:
+        measured, over_ms = rate.measure(now_ms)
+        if measured <= limit.bound:
             return 0
-        return floor(min((found - limit.bound) / limit.bound * over_ms + 0.5, LONGEST_WAIT_MS))
+        return floor(min((measured - limit.bound) / limit.bound * over_ms + 0.5, LONGEST_WAIT_MS))
 
     def take_back(self, name: str, asked: WireRequest, value: float, now_ms: int) -> None:
         """Undo a `charge`: the client did not get what it was charged for."""
@@ -152,13 +154,13 @@ class ClientQuotas:
             self._rate(limit.key).note(-value, now_ms)
 
     def _rate(self, key: _Key) -> Rate:
-        found = self._rates.pop(key, None)
-        if found is None:
-            found = Rate(self._samples, self._window_ms)
+        rate = self._rates.pop(key, None)
+        if rate is None:
+            rate = Rate(self._samples, self._window_ms)
             if len(self._rates) >= QUOTA_RATES:
                 del self._rates[next(iter(self._rates))]
-        self._rates[key] = found
-        return found
+        self._rates[key] = rate
+        return rate
 
     def _limit(self, name: str, asked: WireRequest) -> _Limit | None:
         if not self._quotas.by_entity:

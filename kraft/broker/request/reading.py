@@ -32,7 +32,7 @@ class Isolation(IntEnum):
 
 
 class FetchParams(Struct, frozen=True):
-    """What holds for all partitions of one Fetch (Kafka: `FetchParams`). Sizes are bytes."""
+    """The parameters of one Fetch that hold for all its partitions (Kafka: `FetchParams`). Sizes are bytes."""
 
     replica_id: int
     replica_epoch: int
@@ -92,7 +92,7 @@ class Readable(Struct, frozen=True, gc=False):
 
 
 def look(partition: HostedPartition, wanted: Wanted, isolation: Isolation) -> PartitionData | Readable:
-    """What a client finds in one partition from an offset on, without a read.
+    """Look for data for a client in one partition from an offset on, without a read.
 
     Args:
         partition: The replica, which may answer this client.
@@ -172,7 +172,7 @@ def read(
 
 
 def end_of(data: bytes) -> int:
-    """The offset behind the last of these whole batches."""
+    """The offset after the last of these whole batches."""
     at = end = 0
     while at + HEADER_BYTES <= len(data):
         end = int.from_bytes(data[at : at + 8], "big") + int.from_bytes(data[at + 23 : at + 27], "big") + 1
@@ -205,7 +205,7 @@ def readable_bytes(
 
     Returns:
         The bytes, and the reader for the next call; None if the wait is over: the segment of the reader is complete, or
-        cannot be read, or the log begins behind the reader by now.
+        cannot be read, or the log begins after the reader's offset by now.
     """
     log = partition.log
     if offset < log.start_offset:

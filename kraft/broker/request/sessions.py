@@ -38,7 +38,7 @@ DrawId = Callable[[int, int], int]
 
 
 class Wanted(Struct, frozen=True, gc=False):
-    """What a client wants of one partition: the fields of `FetchPartition`."""
+    """A client's request for one partition: the fields of `FetchPartition`."""
 
     current_leader_epoch: int
     fetch_offset: int
@@ -82,7 +82,7 @@ class Session(Struct):
     """The names of topics when the client last fetched them by id: a topic may be deleted and made again."""
     epoch: int = 1
     size_bytes: int = 0
-    """What the session takes of the budget."""
+    """How many bytes of the budget the session takes."""
     is_old: bool = False
     """Whether the session was older than the eviction time at its last use."""
 
@@ -130,7 +130,7 @@ FetchContext = FullFetch | IncrementalFetch
 
 
 class SessionAnswer(Struct, frozen=True):
-    """What a session makes of the partitions of an answer: the session id, and those that the client has to see."""
+    """The part of an answer that goes to the client of a session: the session id, and the partitions with news."""
 
     session_id: int
     partitions: Mapping[FetchKey, PartitionData]
@@ -158,20 +158,23 @@ class FetchSessions:
 
     @property
     def size_bytes(self) -> int:
-        """What all sessions take of the budget."""
+        """The bytes that all sessions take of the budget."""
         return sum(sum(shard.sizes) for shard in self._shards)
 
     def open(
         self, request: FetchRequest, version: int, *, is_follower: bool, now_ms: int
     ) -> FetchContext | SessionRefused | Handling[FetchContext | SessionRefused]:
-        """Begin a request: its partitions, or why its session cannot go on (`FetchManager.newContext`), or the steps to
-        one of these where the request names many partitions.
+        """Begin a fetch request, in its session if it has one (`FetchManager.newContext`).
 
         Args:
             request: The request.
             version: The version of the request: since 13 topics have ids.
             is_follower: Whether a broker fetches.
             now_ms: The time in ms.
+
+        Returns:
+            The partitions to fetch, or why the session cannot go on. For a request that names many partitions: the
+            steps that end with one of these.
         """
         uses_topic_ids = version >= TOPIC_IDS_SINCE
         session_id, epoch = request.session_id, request.session_epoch
@@ -229,7 +232,7 @@ class FetchSessions:
         *,
         is_follower: bool,
     ) -> FetchContext | SessionRefused:
-        """What a session has become by a request; `following` is the epoch of the next one."""
+        """The fetch of a session that a request has opened or changed; `following` is the epoch of the next request."""
         if session.size_bytes > before and (
             not self._has_room(session.is_privileged, 0) or _is_too_large(session.is_privileged, session.partitions)
         ):
@@ -310,7 +313,7 @@ class _Shard:
         self.sessions: dict[int, Session] = {}
         """The sessions by their ids, the least recently used first."""
         self.sizes = [0, 0]
-        """What the sessions of consumers take, and those of followers."""
+        """How many bytes the sessions of consumers take, and those of followers."""
         self._number = number
         self._slots = slots
         self._eviction_ms = eviction_ms
@@ -350,6 +353,9 @@ class _Shard:
             session.partitions[key] = SessionPartition(wanted)
             self._charge(session, _size((key,)))
         else:
+            if known.wanted.current_leader_epoch != wanted.current_leader_epoch:
+                # A follower drops an answer that a new leader epoch has overtaken: it is told the watermark again.
+                known.high_watermark = UNKNOWN_OFFSET
             known.wanted = wanted
 
     def unwant(self, session: Session, key: FetchKey) -> None:
@@ -430,7 +436,7 @@ def next_epoch(epoch: int) -> int:
 
 def wanted_of(request: FetchRequest, version: int) -> Handling[dict[FetchKey, Wanted]]:
     """The partitions that a request names, in its order; of one that is named twice, the later entry counts."""
-    found: dict[FetchKey, Wanted] = {}
+    wanted: dict[FetchKey, Wanted] = {}
     count = 0
     for topic in request.topics:
         name = _name(topic, version)
@@ -438,8 +444,8 @@ def wanted_of(request: FetchRequest, version: int) -> Handling[dict[FetchKey, Wa
             count += 1
             if count % PARTITIONS_PER_STEP == 0:
                 yield None
-            found[name, part.partition] = _wanted(part)
-    return found
+            wanted[name, part.partition] = _wanted(part)
+    return wanted
 
 
 def _name(topic: FetchTopic, version: int) -> str | Uuid:
@@ -479,7 +485,7 @@ def _forgotten(request: FetchRequest, version: int) -> Iterable[FetchKey]:
 
 
 def _size(keys: Iterable[FetchKey]) -> int:
-    """What partitions take of the budget of sessions."""
+    """The bytes that partitions take of the budget of sessions."""
     return sum(SESSION_PARTITION_BYTES + (4 * len(topic) if isinstance(topic, str) else 0) for topic, _ in keys)
 
 

@@ -1,8 +1,9 @@
-"""What a leader remembers of a producer from the verification of its transaction to the first record (KIP-890; Kafka:
-`VerificationStateEntry`, `VerificationGuard`).
+"""The guards of a leader against records of transactions that are over (KIP-890).
 
-A record that a producer sent before the end of a transaction may arrive behind the marker. Without a verification since
-then the leader refuses such a record, which would otherwise begin a transaction that no coordinator ends.
+Kafka: `VerificationStateEntry`, `VerificationGuard`. A guard lasts from the verification of a producer's transaction to
+its first record. A record that a producer sent before the end of a transaction may arrive after the marker. Without a
+verification since then the leader refuses such a record, which would otherwise begin a transaction that no coordinator
+ends.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ class TransactionGuards:
         return self._guards.get((key, producer_id)) is guard
 
     def on_records(self, key: PartitionKey, producer_id: int, epoch: int) -> None:
-        """Records of a producer were appended: their transaction is open."""
+        """Remove the guard of a producer whose records were appended: their transaction is open."""
         guard = self._guards.get((key, producer_id))
         if guard is not None and guard.epoch <= epoch:
             del self._guards[key, producer_id]
 
     def on_marker(self, key: PartitionKey, producer_id: int, epoch: int, *, is_bumped: bool) -> None:
-        """A marker of a producer was appended: a verification from before that counts no longer.
+        """Remove the guard of a producer after a marker: a verification from before that counts no longer.
 
         With transaction version 2 (`is_bumped`) a marker has a higher epoch than the records of its transaction.
         A guard of that epoch belongs to the next transaction: the producer may begin that before the marker is here.

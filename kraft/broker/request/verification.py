@@ -35,7 +35,7 @@ Errors = Mapping[tuple[str, int], Error]
 
 
 class Transaction(Struct, frozen=True):
-    """What a producer says of its transaction, and the partitions in question.
+    """A question to the coordinator: the transaction as its producer names it, and the partitions in question.
 
     `adds` tells whether the coordinator shall add the partitions (transaction version 2), or only look for them.
     """
@@ -52,7 +52,7 @@ class Transaction(Struct, frozen=True):
 
 
 class Verified(Struct, frozen=True, gc=False):
-    """What a Produce request watches that waits for its coordinator."""
+    """The key by which a request is woken that waits for a verification by the coordinator."""
 
     request_id: int
 
@@ -110,11 +110,11 @@ class Verifier:
 
     def _queue(self, asking: Asking, image: MetadataImage) -> None:
         wanted = asking.transaction
-        found = coordinator_of(image, TRANSACTION, wanted.name, self._listener)
-        if found is None:
+        coordinator = coordinator_of(image, TRANSACTION, wanted.name, self._listener)
+        if coordinator is None:
             self._end(asking, Error.COORDINATOR_NOT_AVAILABLE)
             return
-        queued = self._queued.setdefault(found[0].id, {})
+        queued = self._queued.setdefault(coordinator[0].id, {})
         known = queued.get(wanted.name)
         if known is not None:
             if known.transaction.epoch > wanted.epoch:
@@ -164,11 +164,11 @@ class Verifier:
         _, asked = self._sent.pop(key)
         match message:
             case AddPartitionsToTxnResponse(error_code=Error.NONE):
-                found = {each.transactional_id: each.topic_results for each in message.results_by_transaction}
+                results = {each.transactional_id: each.topic_results for each in message.results_by_transaction}
                 for name, asking in asked.items():
                     errors = asking.transaction.all(Error.NETWORK_EXCEPTION) | {
                         (topic.name, part.partition_index): Error.of(part.partition_error_code)
-                        for topic in found.get(name, ())
+                        for topic in results.get(name, ())
                         for part in topic.results_by_partition
                     }
                     self._judge(asking, errors, now_ms)

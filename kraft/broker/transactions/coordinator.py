@@ -9,8 +9,8 @@ from typing import Final
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
-from kraft.broker.coordinator.partition import Status as Load
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.coordinator.settings import Status as Load
 from kraft.broker.coordinator.shard import Context
 from kraft.broker.handling.coordinators import GROUP, TOPICS, partition_of
 from kraft.broker.handling.patterns import InvalidPattern, Pattern
@@ -38,6 +38,7 @@ from kraft.broker.transactions.transaction import (
 )
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.limits import (
+    ADDITIONS_PER_STEP,
     NAME_CHARACTERS_PER_STEP,
     PARTITIONS_PER_STEP,
     TRANSACTION_STATE_BYTES,
@@ -116,10 +117,10 @@ class TransactionsHandler:
         if not name:
             return Error.INVALID_REQUEST
         number = self._runtime.number_of(name)
-        found = self._runtime.active(number)
+        active = self._runtime.active(number)
         shard = self._shard(number)
-        if isinstance(found, Error) or shard is None:
-            return found if isinstance(found, Error) else Error.NOT_COORDINATOR
+        if isinstance(active, Error) or shard is None:
+            return active if isinstance(active, Error) else Error.NOT_COORDINATOR
         return number, shard
 
     def _may_write(self, request: WireRequest, name: str) -> bool:
@@ -218,7 +219,7 @@ class TransactionsHandler:
         partitions: frozenset[TopicPartition],
         image: MetadataImage,
     ) -> Handling[dict[TopicPartition, Error]]:
-        """Why a client may not add some of the partitions that it names."""
+        """The errors for which a client may not add some of the partitions that it names."""
         errors = yield from _unknown(partitions, image)
         for topic in topics:
             yield None
@@ -249,7 +250,8 @@ class TransactionsHandler:
         if not results:
             return Answer(request.request_id, adding.AddPartitionsToTxnResponse())
         for at, one in enumerate(message.transactions):
-            yield None
+            if at and at % ADDITIONS_PER_STEP == 0:
+                yield None
             partitions = yield from _partitions_of(one.topics)
             producer, name = Expected(one.producer_id, one.producer_epoch), one.transactional_id
             unknown = yield from _unknown(partitions, image)
@@ -269,9 +271,11 @@ class TransactionsHandler:
             return place
         number, shard = place
         known = self._runtime.partitions[number]
-        found = verify(shard.known(known.state, name), producer, partitions)
+        verdict = verify(shard.known(known.state, name), producer, partitions)
         # What is not committed yet may be lost with this coordinator, and then nobody would end the transaction.
-        return found if isinstance(found, Error) else verify(shard.known(known.committed, name), producer, partitions)
+        return (
+            verdict if isinstance(verdict, Error) else verify(shard.known(known.committed, name), producer, partitions)
+        )
 
     def _add(
         self,
@@ -372,11 +376,13 @@ class TransactionsHandler:
                 states.append(describing.TransactionState(error_code=error, transactional_id=name))
                 continue
             place = self._place(name)
-            found = place if isinstance(place, Error) else self._runtime.partitions[place[0]].committed.by_id.get(name)
-            if isinstance(found, Transaction):
-                states.append((yield from self._described(request, name, found)))
+            transaction = (
+                place if isinstance(place, Error) else self._runtime.partitions[place[0]].committed.by_id.get(name)
+            )
+            if isinstance(transaction, Transaction):
+                states.append((yield from self._described(request, name, transaction)))
             else:
-                error = Error.TRANSACTIONAL_ID_NOT_FOUND if found is None else found
+                error = Error.TRANSACTIONAL_ID_NOT_FOUND if transaction is None else transaction
                 states.append(describing.TransactionState(error_code=error, transactional_id=name))
         return Answer(request.request_id, describing.DescribeTransactionsResponse(transaction_states=states))
 
@@ -440,11 +446,11 @@ class TransactionsHandler:
         self._sender.on_reply(key, message, now_ms)
 
     def take_changes(self) -> tuple[()]:
-        """No request waits for markers: the answer to EndTxn does not."""
+        """Nothing: no request waits for markers, not even EndTxn."""
         return ()
 
     def deadline_ms(self) -> int:
-        """When `due` has something."""
+        """The time at which `due` has something, in ms."""
         return self._sender.deadline_ms()
 
     def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
@@ -458,7 +464,7 @@ class TransactionsHandler:
 
 
 def _ignore(result: object) -> None:
-    """Nobody has asked."""
+    """Drop the result of an operation that nobody has asked for."""
 
 
 def refuse_describe(request: WireRequest, refused: ApiError) -> Answer:
@@ -478,18 +484,23 @@ def refuse_list(request: WireRequest, refused: ApiError) -> Answer:
 
 
 def _partitions_of(topics: Sequence[adding.AddPartitionsToTxnTopic]) -> Handling[frozenset[TopicPartition]]:
-    found: set[TopicPartition] = set()
+    topic_partitions: set[TopicPartition] = set()
+    seen = 0
     for topic in topics:
         for begin in range(0, len(topic.partitions), PARTITIONS_PER_STEP):
-            yield None
-            found.update((topic.name, number) for number in topic.partitions[begin : begin + PARTITIONS_PER_STEP])
-    return frozenset(found)
+            some = topic.partitions[begin : begin + PARTITIONS_PER_STEP]
+            seen += 1 + len(some)
+            if seen > PARTITIONS_PER_STEP:
+                seen = len(some)
+                yield None
+            topic_partitions.update([(topic.name, number) for number in some])
+    return frozenset(topic_partitions)
 
 
 def _unknown(partitions: frozenset[TopicPartition], image: MetadataImage) -> Handling[dict[TopicPartition, Error]]:
     """The partitions that do not exist, with their error."""
     errors: dict[TopicPartition, Error] = {}
-    for at, (topic, number) in enumerate(sorted(partitions)):
+    for at, (topic, number) in enumerate(sorted(partitions), 1):
         if at % PARTITIONS_PER_STEP == 0:
             yield None
         if not is_known(image, (image.topics.by_name.get(topic, Uuid.ZERO), number)):

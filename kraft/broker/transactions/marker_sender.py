@@ -120,7 +120,7 @@ class MarkerSender:
             self._endings.pop(key).is_given_up = True
 
     def finish(self, ending: Ending) -> None:
-        """The end of a transaction is in the log, or is not this broker's any more."""
+        """Forget a transaction whose end is in the log, or is not this broker's any more."""
         if self._endings.get((ending.partition, ending.name)) is ending:
             del self._endings[ending.partition, ending.name]
 
@@ -168,7 +168,7 @@ class MarkerSender:
             self._placed.setdefault(leader, deque()).append((ending, one))
 
     def _note(self, ending: Ending, one: TopicPartition) -> None:
-        """A partition has its marker."""
+        """Note that a partition has its marker. After the last one the transaction can be completed."""
         ending.left.discard(one)
         if not ending.left and not ending.is_given_up:
             self._ended.append(ending)
@@ -179,22 +179,22 @@ class MarkerSender:
         if not placed:
             del self._placed[broker_id]
         taken = [each for each in taken if not each[0].is_given_up]
-        found = place_of(image, broker_id, self._listener)
-        if not taken or found is None:
+        place = place_of(image, broker_id, self._listener)
+        if not taken or place is None:
             self._homeless.extend(taken)
             return
         self._last_number += 1
         key = MarkersSent(self._last_number)
         self._sent[key] = broker_id, taken
-        yield Send(_request(taken), to_broker(key), self._timeout_ms, Target(broker_id, found[1].host, found[1].port))
+        yield Send(_request(taken), to_broker(key), self._timeout_ms, Target(broker_id, place[1].host, place[1].port))
 
     def on_reply(self, key: MarkersSent, message: Message | None, now_ms: int) -> None:
         """Take the answer of a leader; None if the request has failed."""
         _, taken = self._sent.pop(key)
         self.answered += message is not None
-        found: dict[tuple[int, str, int], Error] = {}
+        errors: dict[tuple[int, str, int], Error] = {}
         if isinstance(message, WriteTxnMarkersResponse):
-            found = {
+            errors = {
                 (marker.producer_id, topic.name, part.partition_index): Error.of(part.error_code)
                 for marker in message.markers
                 for topic in marker.topics
@@ -203,7 +203,7 @@ class MarkerSender:
         for ending, one in taken:
             if ending.is_given_up:
                 continue
-            error = found.get((ending.transaction.producer_id, *one), Error.REQUEST_TIMED_OUT)
+            error = errors.get((ending.transaction.producer_id, *one), Error.REQUEST_TIMED_OUT)
             if error in _WRITTEN:
                 self._note(ending, one)
             elif error in _OUTDATED:

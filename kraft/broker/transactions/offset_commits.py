@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
-from kraft.broker.coordinator.runtime import TRANSLATED, CoordinatorRuntime
+from kraft.broker.coordinator.partition import TRANSLATED
+from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.coordinator.shard import Context, Operation
 from kraft.broker.groups.offsets import MISSING_GROUPS_SINCE, Commit, Committer, commit
 from kraft.broker.groups.shard import GroupShard
@@ -60,7 +61,7 @@ class OffsetsOfTransaction(Struct):
 
     @property
     def keys(self) -> tuple[Verified]:
-        """What ends the wait."""
+        """The keys by which the request is woken."""
         return (Verified(self.request.request_id),)
 
     @property
@@ -153,7 +154,7 @@ class TransactionOffsetsHandler:
                 one.commits[named] = Commit(name, topic_id, number, offset, epoch, metadata)
 
     def _unverified(self, one: OffsetsOfTransaction, part: HostedPartition) -> Transaction | None:
-        """What to ask the coordinator of transactions; None if the transaction is open here."""
+        """The question to the coordinator of transactions; None if nothing is to be verified."""
         message = one.message
         producer = part.log.producers.states.producers.get(message.producer_id)
         is_open = producer is not None and producer.open_offset is not None
@@ -207,7 +208,8 @@ class TransactionOffsetsHandler:
 
         for part in parts:
             self._runtime.run(one.number, partial(self._committing, one, committer, part), partial(ended, part), now_ms)
-            yield from long_step(STEPS_PER_COMMIT)
+            if part is not parts[-1]:
+                yield from long_step(STEPS_PER_COMMIT)
         return None
 
     def _committing(

@@ -103,7 +103,7 @@ def record_of(name: str, one: Transaction, version: int) -> Record:
 
 
 def transaction_of(value: TransactionLogValue) -> Transaction:
-    """What a record says of a transactional id. Raises `ReplayError` for a state that no record has."""
+    """The transaction in a record. Raises `ReplayError` for an unknown status."""
     if not Status.EMPTY <= value.transaction_status <= Status.COMPLETE_ABORT:
         raise ReplayError(f"a transactional id has the unknown status {value.transaction_status}")
     return Transaction(
@@ -156,7 +156,7 @@ class TransactionShard:
     # ------------------------------------------------------------------------------------------------ replicated state
 
     def empty(self) -> Transactions:
-        """No transactional id."""
+        """The state without transactional ids."""
         return Transactions()
 
     def replay(self, state: Transactions, record: Record, offset: int, producer_id: int) -> Transactions:
@@ -183,20 +183,22 @@ class TransactionShard:
     def end_transaction(
         self, state: Transactions, producer_id: int, *, is_commit: bool
     ) -> Generator[None, None, Transactions]:
-        """No record of this topic belongs to a transaction."""
+        """Return the state as it is: no record of this topic belongs to a transaction."""
         yield None
         return state
 
     # -------------------------------------------------------------------------------------------------- what is decided
 
     def known(self, state: Transactions, name: str) -> Transaction | None:
-        """What is known of an id."""
-        found = state.by_id.get(name)
-        if found is None:
+        """The transaction of an id, with the last epoch that this coordinator remembers; None for an unknown id."""
+        transaction = state.by_id.get(name)
+        if transaction is None:
             return None
-        producer_id, epoch, last_epoch = self._last_epochs.get(name, (found.producer_id, found.epoch, NO_EPOCH))
-        is_of_this = (producer_id, epoch) == (found.producer_id, found.epoch)
-        return structs.replace(found, last_epoch=last_epoch) if is_of_this else found
+        producer_id, epoch, last_epoch = self._last_epochs.get(
+            name, (transaction.producer_id, transaction.epoch, NO_EPOCH)
+        )
+        is_of_this = (producer_id, epoch) == (transaction.producer_id, transaction.epoch)
+        return structs.replace(transaction, last_epoch=last_epoch) if is_of_this else transaction
 
     def is_pending(self, state: Transactions, name: str) -> bool:
         """Whether a change of an id is under way: one that is not committed, or markers."""
@@ -237,7 +239,7 @@ class TransactionShard:
         return Operation([record_of(name, written, version_of(context.image))], result, ended)
 
     def _follow(self, name: str, written: Transaction, context: Context) -> None:
-        """A change is committed: what comes next comes by itself."""
+        """Do what follows a committed change: set its time-out, or send the markers of its end."""
         if written.status is Status.ONGOING:
             self._watch(name, written.start_ms + written.timeout_ms, context)
         else:
@@ -280,7 +282,7 @@ class TransactionShard:
                 return self._expire(context)
 
     def _resume(self, name: str, error: Error, context: Context) -> Operation | None:
-        """The log is committed up to where it was loaded, or not yet."""
+        """Send the markers of a loaded transaction once the log is committed up to where it was loaded."""
         if error is Error.REQUEST_TIMED_OUT:
             return Operation(on_end=partial(self._resume, name))
         known = context.state.by_id.get(name)
@@ -308,6 +310,7 @@ class TransactionShard:
         return self._writing(name, complete(known, context.now_ms), context, None)
 
     def _expire(self, context: Context) -> Operation:
+        """Forget transactional ids that were not used for long: a portion now, and the next one when the timer says."""
         settings, now_ms = self._settings, context.now_ms
         if self._expiring is None:
             # The state is a value: what is looked at stays the same while others change theirs.

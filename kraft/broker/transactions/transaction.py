@@ -1,5 +1,6 @@
-"""What a coordinator knows of one transactional id, and which changes of it are allowed (Kafka: `TransactionMetadata`,
-`TransactionCoordinator`).
+"""The state of one transactional id at its coordinator, and the changes that are allowed.
+
+Kafka: `TransactionMetadata`, `TransactionCoordinator`.
 
 Each function here is a decision: it takes what is known and what is asked, and says what is to be written, or why
 nothing is. The answer goes out once the record is committed. Until then everybody else who asks for the same id is told
@@ -94,7 +95,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True):
-    """What comes of a request: an answer, after the record `written` is committed if there is one.
+    """The decision about a request: its answer, which goes out once the record `written`, if any, is committed.
 
     `producer_id` and `epoch` are those to use from now on, for the APIs that tell them.
     """
@@ -227,7 +228,7 @@ def add(
     is_pending: bool,
     client_version: int,
 ) -> Decision:
-    """Partitions become part of a transaction, the first of them begin it (`prepareAddPartitions`)."""
+    """Add partitions to a transaction; the first of them begin it (`prepareAddPartitions`)."""
     if known is None:
         return _FOREIGN
     if is_pending:
@@ -281,7 +282,7 @@ def end(
     is_pending: bool,
     client_version: int,
 ) -> Decision:
-    """A producer commits or aborts its transaction (`endTransaction`)."""
+    """Commit or abort the transaction of a producer (`endTransaction`)."""
     if client_version < BUMPING:
         return _end_plainly(known, producer, now_ms, is_commit=is_commit, is_pending=is_pending)
     return _end_and_bump(known, producer, take_id, now_ms, is_commit=is_commit, is_pending=is_pending)
@@ -290,7 +291,7 @@ def end(
 def _end_plainly(
     known: Transaction | None, producer: Expected, now_ms: int, *, is_commit: bool, is_pending: bool
 ) -> Decision:
-    """As clients end a transaction that keep their epoch."""
+    """End the transaction of a client that keeps its epoch."""
     wrong = _mismatch(known, producer)
     if wrong is not None:
         return wrong
@@ -314,7 +315,7 @@ def _as_before(known: Transaction, *, is_commit: bool) -> Decision:
 def _end_and_bump(
     known: Transaction | None, producer: Expected, take_id: TakeId, now_ms: int, *, is_commit: bool, is_pending: bool
 ) -> Decision:
-    """As clients end a transaction that get a new epoch with each end, so that nothing late counts for the next one."""
+    """End the transaction of a client that gets a new epoch with each end: nothing late counts for the next one."""
     if known is None:
         return _FOREIGN
     is_rotated = (

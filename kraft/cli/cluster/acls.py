@@ -183,11 +183,11 @@ def remove_command(*, everything: bool, dry_run: bool, cluster: Cluster, **sough
 
 
 def _resources(*, whole_cluster: bool, **named: tuple[str, ...]) -> list[Resource]:
-    found = [(kind, name) for option, kind in _NAMED.items() for name in named[option]]
-    found += [("CLUSTER", CLUSTER_NAME)] if whole_cluster else []
-    if not found:
+    resources = [(kind, name) for option, kind in _NAMED.items() for name in named[option]]
+    resources += [("CLUSTER", CLUSTER_NAME)] if whole_cluster else []
+    if not resources:
         raise click.UsageError("Say on what: --topic, --group, --cluster, and so on.")
-    return found
+    return resources
 
 
 def _granted(
@@ -196,15 +196,15 @@ def _granted(
     """Each resource with each operation to grant on it."""
     if not (operations or producer or consumer):
         raise click.UsageError("Say which operations to allow: --operation, --producer or --consumer.")
-    found: list[tuple[Resource, str]] = []
+    grants: list[tuple[Resource, str]] = []
     for resource in resources:
         words = [word.upper().replace("-", "_") for word in operations]
         words += _PRODUCER.get(resource[0], ()) if producer else ()
         words += _CONSUMER.get(resource[0], ()) if consumer else ()
-        found += [(resource, word) for word in dict.fromkeys(words)]
-    if not found:
+        grants += [(resource, word) for word in dict.fromkeys(words)]
+    if not grants:
         raise click.UsageError("A producer needs a --topic, a consumer a --topic and a --group.")
-    return found
+    return grants
 
 
 def _filter(

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import click
-import trio
 from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin
@@ -22,6 +21,7 @@ from kraft.cli.text import echo, say
 from kraft.config import PROTECTED_PROTOCOLS, UsageError, join_host_port, parse_host_port, parse_listener
 from kraft.config.errors import CommandFailed
 from kraft.observer import read_image
+from kraft.operate.interrupts import run_tasks
 from kraft.security.clients import ClientSecurity, load_client
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
@@ -106,7 +106,7 @@ class Cluster(Struct, frozen=True):
         """
         report = None if shows_states else report or NoLeaderReport()
         with told_by(self.security):
-            return trio.run(self._ask, work, report)
+            return run_tasks(self._ask, work, report)
 
     async def _ask(self, work: Callable[[AdminClient], Awaitable[T]], report: NoLeaderReport | None) -> T:
         async with open_admin(
@@ -179,7 +179,7 @@ def _failure(failed: AdminError, security: ClientSecurity | None = None) -> Comm
 
 
 def hint_for(error: Error | None, cause: Cause | None, security: ClientSecurity | None) -> str | None:
-    """What cures an error of a node, or a connection that time does not cure."""
+    """A hint for the user about an error of a node, or about a connection that a retry does not cure."""
     if error is not None:
         return _HINTS.get(error)
     return None if cause is None or security is None else security.hint_for(cause)
@@ -187,17 +187,13 @@ def hint_for(error: Error | None, cause: Cause | None, security: ClientSecurity 
 
 @contextmanager
 def told_by(security: ClientSecurity) -> Iterator[None]:
-    """Turn the errors of a client for administration into `CommandFailed`, and Ctrl-C in a task into Ctrl-C."""
+    """Turn the errors of a client for administration into `CommandFailed`."""
     try:
         yield
     except SomeRefused as failed:
         raise as_failure(failed.refused.values()) from failed
     except AdminError as failed:
         raise _failure(failed, security) from failed
-    except BaseExceptionGroup as group:
-        if group.subgroup(KeyboardInterrupt):
-            raise KeyboardInterrupt from group
-        raise
 
 
 def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
@@ -259,7 +255,7 @@ def find_controllers(
         transport=security.transport(),
     )
     with told_by(security):
-        return trio.run(ask)
+        return run_tasks(ask)
 
 
 def client_security(command_config: str | None) -> ClientSecurity:
@@ -279,12 +275,12 @@ def parse_bootstrap(
 ) -> tuple[Endpoint, ...]:
     """Parse a list of addresses for `--bootstrap-controller` or another option; raises `UsageError`."""
     try:
-        found = tuple(_bootstrap_address(part, security.protocol) for part in text.split(",") if part.strip())
+        endpoints = tuple(_bootstrap_address(part, security.protocol) for part in text.split(",") if part.strip())
     except ValueError as bad:
         raise UsageError(str(bad), where=option, hint="For example 127.0.0.1:9093.") from bad
-    if not found:
+    if not endpoints:
         raise UsageError("no address is given", where=option, hint="For example 127.0.0.1:9093.")
-    return found
+    return endpoints
 
 
 def _bootstrap_address(text: str, protocol: str) -> Endpoint:
@@ -313,15 +309,15 @@ async def image_of(admin: AdminClient) -> MetadataImage:
 
 def parse_settings(words: Sequence[str], option: str) -> dict[str, str]:
     """Parse `key=value` words; a usage error for a word without a key, and for a repeated key."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not key or not equals:
             raise click.BadParameter(f"{word!r} is no KEY=VALUE", param_hint=option)
-        if key in found:
+        if key in settings:
             raise click.BadParameter(f"{key} is given twice", param_hint=option)
-        found[key] = value
-    return found
+        settings[key] = value
+    return settings
 
 
 def parse_assignment(text: str | None) -> tuple[tuple[int, ...], ...]:

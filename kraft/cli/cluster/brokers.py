@@ -37,7 +37,7 @@ def list_command(*, cluster: Cluster) -> None:
     """List the registered brokers: whether each is active, fenced or about to stop, how many of its log directories
     are cordoned, how many replicas it has, how many partitions it leads, and where it listens.
     """
-    found = _brokers(cluster.ask(image_of))
+    brokers = _brokers(cluster.ask(image_of))
     rows = [
         (
             each["id"],
@@ -49,10 +49,10 @@ def list_command(*, cluster: Cluster) -> None:
             each["leads"],
             ",".join(each["endpoints"]),
         )
-        for each in found
+        for each in brokers
     ]
     names = ("ID", "STATE", "RACK", "DIRECTORIES", "CORDONED", "REPLICAS", "LEADS", "ENDPOINTS")
-    cluster.say({"brokers": found}, table(names, rows) if rows else ["No broker is registered."])
+    cluster.say({"brokers": brokers}, table(names, rows) if rows else ["No broker is registered."])
 
 
 @brokers_command.command(
@@ -67,8 +67,8 @@ def describe_command(broker: int, *, cluster: Cluster) -> None:
     known = {each["id"]: each for each in _brokers(cluster.ask(image_of))}
     if broker not in known:
         raise unknown_broker(broker, known)
-    found = known[broker]
-    cluster.say(found, _describe_lines(found))
+    facts = known[broker]
+    cluster.say(facts, _describe_lines(facts))
 
 
 def _describe_lines(broker: dict[str, Any]) -> Iterator[str]:

@@ -20,8 +20,9 @@ from kraft.cli.cluster.administration import (
 )
 from kraft.client import Client, ClientError, open_client
 from kraft.config.errors import CommandFailed
+from kraft.operate.interrupts import run_tasks
 from kraft.security.clients import ClientSecurity
-from transport.interface import Endpoint
+from transport.interface import PEERS, Endpoint
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.broker_listener import broker_answer_limit
 from transport.sasl import Sasl
@@ -70,23 +71,19 @@ class Brokers(Struct, frozen=True):
         The first Ctrl-C cancels the scope of the work, which then cleans up; the second one ends the cleanup, too.
         """
         try:
-            return trio.run(self._run, work)
+            return run_tasks(self._run, work)
         except ClientError as failed:
             raise CommandFailed(str(failed), hint=self.hint_for(failed)) from failed
-        except BaseExceptionGroup as group:
-            if group.subgroup(KeyboardInterrupt):
-                raise KeyboardInterrupt from group
-            raise
 
     def hint_for(self, failed: ClientError) -> str | None:
-        """What the user can do about an error."""
+        """A hint for the user about an error."""
         return failed.hint or hint_for(failed.error, failed.cause, self.security)
 
     async def _run(self, work: Callable[[Client, trio.CancelScope, Interrupted], Awaitable[int]]) -> int:
         scope, everything, interrupted = trio.CancelScope(), trio.CancelScope(), Interrupted()
         transport = TcpTransport(
             tls=self.security.tls,
-            sasl=Sasl(outgoing=self.security.login),
+            sasl=Sasl(outgoing={PEERS: self.security.login}),
             requested=ALL_APIS,
             answer_limits=broker_answer_limit,
         )

@@ -171,8 +171,8 @@ async def _effective(admin: AdminClient, kind: str, name: str) -> list[Row]:
             f"a controller knows of broker {name} only what is set in the cluster",
             hint="Leave --all out, or ask the broker itself with kafka-configs.",
         )
-    found = await describe_configs(admin, _TYPES[kind], [_resource_name(kind, name)])
-    return [_row(kind, name, setting) for settings in found.values() for setting in settings]
+    described = await describe_configs(admin, _TYPES[kind], [_resource_name(kind, name)])
+    return [_row(kind, name, setting) for settings in described.values() for setting in settings]
 
 
 def _row(kind: str, name: str, setting: Setting) -> Row:
@@ -305,15 +305,15 @@ def _quotas(operation: Operation, values: Iterable[tuple[str, str | None]]) -> d
 
 def parse_entity(text: str) -> Entity:
     """Parse `user=alice,client-id`, where a type without a name is its default; raises a usage error."""
-    found: dict[str, str | None] = {}
+    entity: dict[str, str | None] = {}
     for part in text.split(","):
         kind, equals, name = part.partition("=")
-        if kind not in _QUOTA_TYPES or kind in found or (equals and not name):
+        if kind not in _QUOTA_TYPES or kind in entity or (equals and not name):
             raise click.BadParameter(
                 f"{text!r} is no entity such as user=alice,client-id=app or, for a default, user", param_hint="NAME"
             )
-        found[kind] = name if equals else None
-    return tuple(sorted(found.items()))
+        entity[kind] = name if equals else None
+    return tuple(sorted(entity.items()))
 
 
 def _canonical(kind: str, name: str) -> str:

@@ -220,21 +220,21 @@ class _Job(Struct, frozen=True):
         with LongJob(f"Reading {self.topic}", None) as progress:
             while True:
                 with trio.move_on_after(float("inf") if self.idle is None else self.idle) as patience:
-                    found = await consumer.batch()
+                    records = await consumer.batch()
                 for notice in consumer.take_notices():
                     echo(f"kraft: warning: {notice}", err=True)
-                if patience.cancelled_caught or not found:
+                if patience.cancelled_caught or not records:
                     return
-                found = found if left is None else found[:left]
-                lines = map(partial(self.line, self.topic), found)
+                records = records if left is None else records[:left]
+                lines = map(partial(self.line, self.topic), records)
                 if is_seen:
                     click.echo("\n".join(printable(line.decode("utf-8", "replace")) for line in lines))
                 else:
                     click.echo(b"".join(line + b"\n" for line in lines), nl=False)
                 if isinstance(consumer, GroupConsumer):
-                    consumer.finish(found)
-                progress.advance(len(found))
+                    consumer.finish(records)
+                progress.advance(len(records))
                 if left is not None:
-                    left -= len(found)
+                    left -= len(records)
                     if not left:
                         return

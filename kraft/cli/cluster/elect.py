@@ -41,19 +41,19 @@ def elect_command(
         raise click.UsageError("Say which partitions: --topic-partition, --topic, or --all.")
     named = tuple(parse_partition(word) for word in words)
     ask = partial(_elect, election=ElectionType[kind.upper()], named=named, topics=topics, everything=everything)
-    found = cluster.ask(ask)
+    outcome = cluster.ask(ask)
     facts = {
         "election": kind,
-        "elected": [str(one) for one in found.elected],
-        "notNeeded": [str(one) for one in found.not_needed],
-        "failed": [{"partition": name, "error": failed.error.name} for name, failed in found.refused.items()],
+        "elected": [str(one) for one in outcome.elected],
+        "notNeeded": [str(one) for one in outcome.not_needed],
+        "failed": [{"partition": name, "error": failed.error.name} for name, failed in outcome.refused.items()],
     }
-    lines = [f"{one}: elected a leader" for one in found.elected]
-    if found.not_needed:
-        lines.append(f"{count(len(found.not_needed), 'partition')} needed no election")
-    cluster.say(facts, lines or ([] if found.refused else ["No partition needed an election."]))
-    if found.refused:
-        raise as_failure(found.refused.values())
+    lines = [f"{one}: elected a leader" for one in outcome.elected]
+    if outcome.not_needed:
+        lines.append(f"{count(len(outcome.not_needed), 'partition')} needed no election")
+    cluster.say(facts, lines or ([] if outcome.refused else ["No partition needed an election."]))
+    if outcome.refused:
+        raise as_failure(outcome.refused.values())
 
 
 async def _elect(

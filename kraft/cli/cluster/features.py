@@ -32,12 +32,12 @@ def features_command() -> None:
 @on_a_cluster
 def describe_command(*, cluster: Cluster) -> None:
     """Show every feature: its level in the cluster, and the levels that the active controller supports."""
-    found = cluster.ask(describe_features)
+    features = cluster.ask(describe_features)
     rows = [
         (each.name, _level(each.name, each.finalized), _level(each.name, each.lowest), _level(each.name, each.highest))
-        for each in found.features
+        for each in features.features
     ]
-    facts = {"epoch": found.epoch, "features": [_feature(each) for each in found.features]}
+    facts = {"epoch": features.epoch, "features": [_feature(each) for each in features.features]}
     cluster.say(facts, table(("FEATURE", "LEVEL", "LOWEST", "HIGHEST"), rows))
 
 

@@ -73,11 +73,11 @@ def groups_command() -> None:
 @on_brokers
 def list_command(states: tuple[str, ...], types: tuple[str, ...], *, cluster: BrokerCluster) -> None:
     """List the groups of all brokers: classic, consumer, share and streams groups."""
-    found = cluster.ask(partial(list_groups, states=states, types=types))
+    listed = cluster.ask(partial(list_groups, states=states, types=types))
     facts = [
-        {"group": one.group, "type": one.type, "state": one.state, "protocolType": one.protocol_type} for one in found
+        {"group": one.group, "type": one.type, "state": one.state, "protocolType": one.protocol_type} for one in listed
     ]
-    rows = [(one.group, one.type, one.state or "-", one.protocol_type or "-") for one in found]
+    rows = [(one.group, one.type, one.state or "-", one.protocol_type or "-") for one in listed]
     lines = table(("GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"), rows) if rows else ["No group."]
     cluster.say({"groups": facts}, lines)
 
@@ -122,14 +122,14 @@ def describe_command(groups: tuple[str, ...], *, shows_members: bool, cluster: B
 async def _described(ask: Questions, *, groups: tuple[str, ...]) -> list[tuple[GroupDescription, list[_Row]]]:
     view = await ask.cluster()
     names = groups or tuple(one.group for one in await list_groups(ask))
-    found = []
+    described = []
     for name in names:
         group = await describe_group(ask, name)
         offsets = await committed_offsets(ask, name, view)
         if group.state == DEAD and not offsets:
             raise await _unknown_group(ask, name)
-        found.append((group, await _rows(ask, group, offsets)))
-    return found
+        described.append((group, await _rows(ask, group, offsets)))
+    return described
 
 
 async def _unknown_group(ask: Questions, name: str) -> CommandFailed:
@@ -316,12 +316,12 @@ def reset_command(
         ago_ms=None if by_duration is None else _duration_ms(by_duration),
         listed=None if from_file is None else read_offsets(Path(from_file)),
     )
-    found = cluster.ask(partial(_reset, group=group, plan=plan, executes=execute))
+    offsets = cluster.ask(partial(_reset, group=group, plan=plan, executes=execute))
     facts = [
         {"topic": topic, "partition": number, "currentOffset": before, "newOffset": after}
-        for (topic, number), (before, after) in found.items()
+        for (topic, number), (before, after) in offsets.items()
     ]
-    rows = [(topic, number, _or_dash(before), after) for (topic, number), (before, after) in found.items()]
+    rows = [(topic, number, _or_dash(before), after) for (topic, number), (before, after) in offsets.items()]
     lines = table(("TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows) if rows else ["No partition."]
     note = [] if execute or not rows else ["Nothing was changed: add --execute to commit these offsets."]
     cluster.say({"group": group, "executed": execute, "offsets": facts}, [*lines, *note])
@@ -329,29 +329,29 @@ def reset_command(
 
 def _duration_ms(text: str) -> int:
     """Milliseconds of `PT1H30M` or `1h30m`; raises `UsageError`."""
-    found = _ISO_DURATION.fullmatch(text) or _SHORT_DURATION.fullmatch(text)
-    if found is None or not any(found.groups()):
+    match = _ISO_DURATION.fullmatch(text) or _SHORT_DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
         raise UsageError(f"{text!r} is no duration", where="--by-duration", hint="For example PT1H30M or 1h30m.")
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
     """The offsets of a file with lines of TOPIC,PARTITION,OFFSET; raises `CommandFailed`."""
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     with path.open(newline="") as file:
         for number, cells in enumerate(csv.reader(file), 1):
             if not cells:
                 continue
             try:
                 topic, partition, offset = cells
-                found[topic.strip(), int(partition)] = int(offset)
+                offsets[topic.strip(), int(partition)] = int(offset)
             except ValueError:
                 raise CommandFailed(
                     f"{path}, line {number}: {','.join(cells)!r} is not TOPIC,PARTITION,OFFSET",
                     hint="For example orders,0,1200.",
                 ) from None
-    return found
+    return offsets
 
 
 async def _reset(
@@ -363,7 +363,7 @@ async def _reset(
     if described.state not in IDLE:
         members = count(len(described.members), "member")
         raise CommandFailed(f"group {group} is {described.state}, with {members}", hint="Stop the members first.")
-    before = {one: found.offset for one, found in (await committed_offsets(ask, group, view)).items()}
+    before = {one: committed.offset for one, committed in (await committed_offsets(ask, group, view)).items()}
     wanted = _partitions(view, plan, before)
     if not wanted and not before:
         if described.state == DEAD:
@@ -422,9 +422,9 @@ async def _new_offsets(
 
 async def _named(ask: Questions, wanted: Collection[TopicPartition], time: int) -> dict[TopicPartition, int]:
     """The offsets that the leaders name; raises `CommandFailed` if one does not."""
-    found = await list_offsets(ask, dict.fromkeys(wanted, time))
-    _raise_first({one: error for one, (error, _) in found.items()}, "the offsets of the log")
-    return {one: offset for one, (_, offset) in found.items()}
+    offsets = await list_offsets(ask, dict.fromkeys(wanted, time))
+    _raise_first({one: error for one, (error, _) in offsets.items()}, "the offsets of the log")
+    return {one: offset for one, (_, offset) in offsets.items()}
 
 
 def _raise_first(errors: Mapping[TopicPartition, Error], what: str) -> None:
@@ -447,12 +447,12 @@ def delete_command(groups: tuple[str, ...], *, cluster: BrokerCluster) -> None:
     async def delete(ask: Questions) -> dict[str, Error]:
         return {group: await delete_group(ask, group) for group in groups}
 
-    found = cluster.ask(delete)
-    done = [group for group, error in found.items() if error is Error.NONE]
+    outcomes = cluster.ask(delete)
+    done = [group for group, error in outcomes.items() if error is Error.NONE]
     cluster.say({"deleted": done}, [f"Deleted: {group}" for group in done])
     failures = [
         CommandFailed(f"group {group}: {error.name}", hint=_HINTS.get(error))
-        for group, error in found.items()
+        for group, error in outcomes.items()
         if error is not Error.NONE
     ]
     if failures:
@@ -485,7 +485,7 @@ def delete_offsets_command(group: str, *, topics: tuple[str, ...], cluster: Brok
             raise CommandFailed(f"group {group} has no offsets of {', '.join(topics)}")
         return await delete_offsets(ask, group, wanted)
 
-    found = cluster.ask(delete)
-    _raise_first(found, f"group {group}")
-    facts = [{"topic": topic, "partition": number} for topic, number in found]
-    cluster.say({"group": group, "deleted": facts}, [f"Deleted: {topic}-{number}" for topic, number in found])
+    outcomes = cluster.ask(delete)
+    _raise_first(outcomes, f"group {group}")
+    facts = [{"topic": topic, "partition": number} for topic, number in outcomes]
+    cluster.say({"group": group, "deleted": facts}, [f"Deleted: {topic}-{number}" for topic, number in outcomes])

@@ -30,17 +30,17 @@ class BrokerCluster(Struct, frozen=True):
 
     def ask(self, work: Callable[[Questions], Awaitable[T]]) -> T:
         """Run some work with the brokers; raises `CommandFailed`."""
-        found: list[T] = []
+        results: list[T] = []
 
         async def run(client: Client, scope: trio.CancelScope, interrupted: Interrupted) -> int:
             with scope:
-                found.append(await work(Questions(client, self.timeout_ms)))
+                results.append(await work(Questions(client, self.timeout_ms)))
             return INTERRUPTED if interrupted.is_set else 0
 
         code = self.brokers.run(run)
-        if code or not found:
+        if code or not results:
             raise CommandFailed(exit_code=code or INTERRUPTED)
-        return found[0]
+        return results[0]
 
     def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print the facts as one JSON object, or the lines otherwise."""
@@ -75,14 +75,14 @@ def on_brokers(command: Callable[..., None]) -> Callable[..., None]:
 
 def partitions_of(words: Iterable[str], where: str) -> dict[str, tuple[int, ...] | None]:
     """The topics of `orders` or `orders:0,2`, each with its partitions or None for all. Raises `UsageError`."""
-    found: dict[str, tuple[int, ...] | None] = {}
+    partitions: dict[str, tuple[int, ...] | None] = {}
     for word in words:
         topic, colon, numbers = word.rpartition(":")
         if not colon:
-            found[word] = None
+            partitions[word] = None
             continue
         parts = numbers.split(",")
         if not topic or not all(one.isascii() and one.isdigit() for one in parts):
             raise UsageError(f"{word!r} names no partitions", where=where, hint="For example orders, or orders:0,2.")
-        found[topic] = tuple(dict.fromkeys((*(found.get(topic) or ()), *map(int, parts))))
-    return found
+        partitions[topic] = tuple(dict.fromkeys((*(partitions.get(topic) or ()), *map(int, parts))))
+    return partitions

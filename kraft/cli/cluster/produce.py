@@ -212,7 +212,7 @@ def _with_count(hint: str | None, outcomes: _Outcomes) -> str:
 
 
 class _Outcomes:
-    """What became of the records, in the order of the lines."""
+    """The outcomes of the records, in the order of the lines."""
 
     def __init__(self, topic: str, *, as_json: bool) -> None:
         self.done = 0

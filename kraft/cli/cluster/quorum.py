@@ -80,10 +80,10 @@ def remove_command(node_id: int, *, directory_id: str | None, force: bool, clust
     A controller with controller.quorum.auto.join.enable joins again by itself.
     """
     directory = _directory(directory_id)
-    found = cluster.ask(lambda admin: remove_voter(admin, node_id, directory, force=force))
+    removed = cluster.ask(lambda admin: remove_voter(admin, node_id, directory, force=force))
     cluster.say(
-        {"removed": {"id": node_id, "directoryId": str(found)}},
-        [f"Node {node_id} with directory {found} votes no more."],
+        {"removed": {"id": node_id, "directoryId": str(removed)}},
+        [f"Node {node_id} with directory {removed} votes no more."],
     )
 
 

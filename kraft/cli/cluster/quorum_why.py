@@ -41,7 +41,7 @@ def leads(condition: Condition) -> bool:
 
 
 def _missing(conditions: Sequence[Condition], silent: Sequence[Condition]) -> str:
-    """What lacks for a leader, as far as the controllers that answer show."""
+    """Say why there is no leader, as far as the controllers that answer show."""
     leader = next((one.id for one in conditions if leads(one)), None)
     if leader is not None:
         return f"controller {leader} leads, and no request was answered in time"

@@ -202,13 +202,15 @@ def plan_command(topics: tuple[str, ...], *, to: str, replication_factor: int | 
 @on_a_cluster
 def list_command(*, cluster: Cluster) -> None:
     """List the reassignments in progress."""
-    found = cluster.ask(list_reassignments)
+    reassignments = cluster.ask(list_reassignments)
     rows = [
         (each.of.topic, each.of.partition, _ids(each.replicas), _ids(each.adding), _ids(each.removing))
-        for each in found
+        for each in reassignments
     ]
     names = ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING")
-    cluster.say({"reassignments": _json(found)}, table(names, rows) if rows else ["No reassignment is under way."])
+    cluster.say(
+        {"reassignments": _json(reassignments)}, table(names, rows) if rows else ["No reassignment is under way."]
+    )
 
 
 @reassign_command.command(

@@ -47,23 +47,23 @@ def record_of_json(line: bytes, *, key: bytes | None, headers: tuple[Header, ...
     line.
     """
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except ValueError as bad:
         raise BadLine(f"the line is not JSON: {bad}") from None
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise BadLine(f"the line is no JSON object with {', '.join(_FIELDS)}")
-    unknown = found.keys() - {*_FIELDS, *_FROM_CONSUME}
+    unknown = record.keys() - {*_FIELDS, *_FROM_CONSUME}
     if unknown:
         raise BadLine(f"a record has no {min(unknown)}; it has {', '.join(_FIELDS)}")
-    number = found.get("partition")
+    number = record.get("partition")
     if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
         raise BadLine(f"partition is no number from 0: {json.dumps(number)}")
     return NewRecord(
-        value=_bytes_of(found.get("value"), "value"),
-        key=_bytes_of(found["key"], "key") if "key" in found else key,
-        headers=_headers_of(found["headers"]) if "headers" in found else headers,
+        value=_bytes_of(record.get("value"), "value"),
+        key=_bytes_of(record["key"], "key") if "key" in record else key,
+        headers=_headers_of(record["headers"]) if "headers" in record else headers,
         partition=partition if partition is not None else number,
-        timestamp_ms=_time_of(found.get("timestamp")),
+        timestamp_ms=_time_of(record.get("timestamp")),
     )
 
 
@@ -101,10 +101,10 @@ def _time_of(found: Any) -> int | None:
 
 def moment_of(text: str) -> int:
     """A time such as 2026-11-21T08:17:00Z in ms since 1970; raises `ValueError`."""
-    found = parse_at(text)
-    if found.timestamp_ms is None:
+    moment = parse_at(text)
+    if moment.timestamp_ms is None:
         raise ValueError(f"{text!r} is no time such as 2026-11-21T08:17:00Z")
-    return found.timestamp_ms
+    return moment.timestamp_ms
 
 
 def header_of(text: str) -> Header:

@@ -126,5 +126,5 @@ def _print_screens(cluster: Cluster, listeners: tuple[Endpoint, ...], settings: 
 
 def _lines(model: Model, settings: Settings) -> list[str]:
     width = shutil.get_terminal_size((WIDTH, 24)).columns
-    found = layout(model.view(settings.sort), replace(settings, width=width))
-    return text_lines((*found.head, *found.body))
+    screen = layout(model.view(settings.sort), replace(settings, width=width))
+    return text_lines((*screen.head, *screen.body))

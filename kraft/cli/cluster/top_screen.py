@@ -131,9 +131,9 @@ class TopScreen(App[int | Exception]):
         if not self.query("#rows"):
             return  # a resize before the parts of the screen exist
         width = self.size.width - 1  # the scroll bar
-        found = layout(self._model.view(self._settings.sort), replace(self._settings, width=width))
-        self.query_one("#head", Static).update(content(found.head))
-        self.query_one("#rows", Static).update(content(found.body))
+        screen = layout(self._model.view(self._settings.sort), replace(self._settings, width=width))
+        self.query_one("#head", Static).update(content(screen.head))
+        self.query_one("#rows", Static).update(content(screen.body))
 
 
 def content(lines: Iterable[Line]) -> Content:

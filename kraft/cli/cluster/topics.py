@@ -88,10 +88,10 @@ def list_command(pattern: str, *, cluster: Cluster) -> None:
     have, how many partitions have no leader, and how many lack replicas in sync.
     """
     image = cluster.ask(image_of)
-    found = [image.topics[name] for name in image.topics if fnmatchcase(name, pattern)]
-    if pattern != ALL and not found:
+    listed = [image.topics[name] for name in image.topics if fnmatchcase(name, pattern)]
+    if pattern != ALL and not listed:
         raise CommandFailed(f"no topic matches {pattern}", hint=did_you_mean(pattern.strip("*"), image.topics))
-    cluster.say({"topics": [_summary(topic) for topic in found]}, _list_lines(found))
+    cluster.say({"topics": [_summary(topic) for topic in listed]}, _list_lines(listed))
 
 
 def _summary(topic: TopicImage) -> dict[str, Any]:
@@ -167,7 +167,7 @@ async def _described(
     if trouble not in (Trouble.UNDER_MIN_ISR, Trouble.AT_MIN_ISR):
         return image, {}
     settings = await describe_configs(admin, ResourceType.TOPIC, names or tuple(image.topics), keys=[MIN_ISR])
-    return image, {name: int(found[0].value or 1) for name, found in settings.items() if found}
+    return image, {name: int(values[0].value or 1) for name, values in settings.items() if values}
 
 
 def _topic(image: MetadataImage, topic: TopicImage, numbers: list[int]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def transactions_command() -> None:
 @on_brokers
 def list_command(states: tuple[str, ...], older_than: int | None, *, cluster: BrokerCluster) -> None:
     """List the transactional ids of all brokers with their coordinators and states."""
-    found = cluster.ask(
+    listed = cluster.ask(
         partial(list_transactions, states=states, older_than_ms=NEVER_MS if older_than is None else older_than)
     )
     facts = [
@@ -73,9 +73,9 @@ def list_command(states: tuple[str, ...], older_than: int | None, *, cluster: Br
             "producerId": one.producer_id,
             "state": one.state,
         }
-        for one in found
+        for one in listed
     ]
-    rows = [(one.transactional_id, one.coordinator, one.producer_id, one.state) for one in found]
+    rows = [(one.transactional_id, one.coordinator, one.producer_id, one.state) for one in listed]
     lines = table(("TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "STATE"), rows) if rows else ["No transaction."]
     cluster.say({"transactions": facts}, lines)
 
@@ -117,12 +117,12 @@ def _numbers(some: Collection[int]) -> str:
 
 
 async def _described(ask: Questions, *, transactional_id: str) -> TransactionState:
-    found = await describe_transaction(ask, transactional_id)
-    if found is None:
+    state = await describe_transaction(ask, transactional_id)
+    if state is None:
         known = [one.transactional_id for one in await list_transactions(ask)]
         hint = did_you_mean(transactional_id, known) or "See `kraft transactions list`."
         raise CommandFailed(f"there is no transactional id {transactional_id}", hint=hint)
-    return found
+    return state
 
 
 @transactions_command.command(
@@ -135,8 +135,8 @@ async def _described(ask: Questions, *, transactional_id: str) -> TransactionSta
 @on_brokers
 def describe_producers_command(topic: str, partition: int, *, cluster: BrokerCluster) -> None:
     """Show the producers that the leader of a partition remembers, with the first offset of an open transaction."""
-    found = cluster.ask(partial(_producers, partition=(topic, partition)))
-    facts = [_producer_json(one) for one in found]
+    producers = cluster.ask(partial(_producers, partition=(topic, partition)))
+    facts = [_producer_json(one) for one in producers]
     columns = ("PRODUCER-ID", "EPOCH", "COORDINATOR-EPOCH", "LAST-SEQUENCE", "LAST-TIME", "OPEN-SINCE-OFFSET")
     rows = [
         (
@@ -147,7 +147,7 @@ def describe_producers_command(topic: str, partition: int, *, cluster: BrokerClu
             when_text(one.last_timestamp),
             "-" if one.current_txn_start_offset == NO_TRANSACTION else one.current_txn_start_offset,
         )
-        for one in found
+        for one in producers
     ]
     cluster.say({"producers": facts}, table(columns, rows) if rows else ["No producer."])
 
@@ -165,10 +165,10 @@ def _producer_json(one: ProducerState) -> dict[str, Any]:
 
 async def _producers(ask: Questions, *, partition: TopicPartition) -> list[ProducerState]:
     _check_partition(await ask.cluster(), partition)
-    error, found = (await describe_producers(ask, [partition]))[partition]
+    error, producers = (await describe_producers(ask, [partition]))[partition]
     if error is not Error.NONE:
         raise CommandFailed(f"{partition[0]}-{partition[1]}: {error.name}", hint=_HINTS.get(error))
-    return found
+    return producers
 
 
 def _check_partition(view: ClusterView, partition: TopicPartition) -> None:
@@ -222,8 +222,8 @@ def find_hanging_command(
         ]
         return await find_hanging(ask, wanted, max_transaction_timeout * _MINUTE_MS)
 
-    found = cluster.ask(find)
-    facts = [{"topic": one.topic, "partition": one.partition} | _producer_json(one.producer) for one in found]
+    hanging = cluster.ask(find)
+    facts = [{"topic": one.topic, "partition": one.partition} | _producer_json(one.producer) for one in hanging]
     columns = ("TOPIC", "PARTITION", "PRODUCER-ID", "EPOCH", "COORDINATOR-EPOCH", "OPEN-SINCE-OFFSET", "LAST-TIME")
     rows = [
         (
@@ -235,10 +235,10 @@ def find_hanging_command(
             one.producer.current_txn_start_offset,
             when_text(one.producer.last_timestamp),
         )
-        for one in found
+        for one in hanging
     ]
     cluster.say({"hanging": facts}, table(columns, rows) if rows else ["No hanging transaction."])
-    if found:
+    if hanging:
         raise CommandFailed(exit_code=1)
 
 
@@ -297,8 +297,8 @@ def abort_command(
 
 async def _open_at(ask: Questions, place: TopicPartition, start_offset: int) -> list[int]:
     """Producer id, epoch and coordinator's epoch of the transaction that begins at an offset."""
-    found = await _producers(ask, partition=place)
-    open_ones = [one for one in found if one.current_txn_start_offset != NO_TRANSACTION]
+    producers = await _producers(ask, partition=place)
+    open_ones = [one for one in producers if one.current_txn_start_offset != NO_TRANSACTION]
     for one in open_ones:
         if one.current_txn_start_offset == start_offset:
             return [one.producer_id, one.producer_epoch, one.coordinator_epoch]

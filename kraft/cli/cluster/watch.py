@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 import click
-import trio
 from msgspec.structs import replace
 
 from kraft.cli.cluster.administration import (
@@ -28,6 +27,7 @@ from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from kraft.observer import Committed, Jumped, watch
 from kraft.observer.live_events import LiveEvent, LiveEvents
+from kraft.operate.interrupts import run_tasks
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
@@ -126,14 +126,14 @@ class EventFeed:
         )
 
     def _entries(self, batch: RecordBatch, where: str) -> list[Entry]:
-        found = []
+        entries = []
         for entry in read_entries(batch, where):
             if isinstance(entry, Damage):
                 self.is_sound = False
                 echo(f"kraft: error: {entry}", err=True)
             else:
-                found.append(entry)
-        return found
+                entries.append(entry)
+        return entries
 
 
 NOW: Final = "now"
@@ -233,7 +233,7 @@ def watch_command(
         delays=NoLeaderReport(repeats=False),
     )
     with told_by(security):
-        trio.run(work)
+        run_tasks(work)
     context.exit(0 if feed.is_sound else 1)
 
 

@@ -13,7 +13,6 @@ from importlib.metadata import version
 from typing import Final
 
 import click
-import trio
 from msgspec.structs import replace
 
 from kraft.cli.cluster.administration import (
@@ -49,6 +48,7 @@ from kraft.operate.doctor.read_ends import with_replica_ends
 from kraft.operate.doctor.read_live import read_live
 from kraft.operate.doctor.sarif import sarif
 from kraft.operate.doctor.unclean_election import OPERATION as UNCLEAN_ELECTION
+from kraft.operate.interrupts import run_tasks
 from metadata_log.disk import OsDisk
 from metadata_log.releases import resolve_release
 
@@ -186,17 +186,17 @@ def examine_command(
     if asked:
         live = _ask(bootstrap, servers, command_config, timeout, watch_seconds)
     with LongJob("Reading", None) as job:
-        found = gather((*configs, *files), directories, bundles, live=live, offline=offline, advance=job.advance)
-    if not found.facts.nodes and live is None:
-        raise _nothing_read(found)
-    for one in found.unreadable:
+        gathered = gather((*configs, *files), directories, bundles, live=live, offline=offline, advance=job.advance)
+    if not gathered.facts.nodes and live is None:
+        raise _nothing_read(gathered)
+    for one in gathered.unreadable:
         echo(f"kraft: warning: {one.path} cannot be read: {one.why}", err=True)
     if operation == UNCLEAN_ELECTION:
-        found = replace(found, facts=with_replica_ends(OsDisk(), found.facts))
-    report = _report(found, operation, node_id, release)
+        gathered = replace(gathered, facts=with_replica_ends(OsDisk(), gathered.facts))
+    report = _report(gathered, operation, node_id, release)
     _say(report, as_json=as_json, as_sarif=as_sarif)
     code = exit_code(report.findings)
-    context.exit(max(code, 1) if found.unreadable else code)
+    context.exit(max(code, 1) if gathered.unreadable else code)
 
 
 def _check_usage(
@@ -254,7 +254,7 @@ def _ask(
         watch_seconds=watch_seconds,
     )
     with told_by(security):
-        return trio.run(work)
+        return run_tasks(work)
 
 
 def _nothing_read(found: GatheredFacts) -> CommandFailed:
@@ -342,18 +342,18 @@ def collect_command(
         raise UsageError("nothing is given to collect", hint="Name log directories, or -c FILE.")
     directories, files, _ = _sorted(paths)
     with LongJob("Collecting", None) as job:
-        found = gather((*configs, *files), directories, advance=job.advance, with_image=False)
-        if not found.facts.nodes:
-            raise _nothing_read(found)
+        gathered = gather((*configs, *files), directories, advance=job.advance, with_image=False)
+        if not gathered.facts.nodes:
+            raise _nothing_read(gathered)
         manifest = write_bundle(
             into,
-            found.facts.nodes,
+            gathered.facts.nodes,
             host=socket.gethostname(),
             now_ms=time.time_ns() // 1_000_000,
             with_records=with_records,
             advance=job.advance,
         )
-    for one in found.unreadable:
+    for one in gathered.unreadable:
         echo(f"kraft: warning: {one.path} cannot be read: {one.why}", err=True)
     if as_json:
         names = [node.name for node in manifest.nodes]
@@ -361,4 +361,4 @@ def collect_command(
     else:
         what = "with the metadata, without secrets" if with_records else "without the metadata (--records adds it)"
         echo(f"{into}: {count(len(manifest.nodes), 'node')}, {what}. Read the bundle with: kraft doctor {into}")
-    context.exit(1 if found.unreadable else 0)
+    context.exit(1 if gathered.unreadable else 0)

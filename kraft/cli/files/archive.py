@@ -20,6 +20,7 @@ from kraft.cli.cluster.quorum_why import NoLeaderReport
 from kraft.cli.text import echo
 from kraft.config import UsageError
 from kraft.observer import archive_committed
+from kraft.operate.interrupts import run_tasks
 from kraft.security.clients import ClientSecurity
 from metadata_log.archive import (
     Added,
@@ -141,7 +142,7 @@ def archive_command(
                 archive.on_progress = _Progress()
             if live:
                 with told_by(security):
-                    trio.run(
+                    run_tasks(
                         _add_live,
                         archive,
                         live,
@@ -155,7 +156,7 @@ def archive_command(
             else:
                 opened = [open_source(archive.disk, path) for path in sources]
                 if follow:
-                    sound = trio.run(_follow, archive, opened, interval or LOOK_SECONDS, seconds, as_json)
+                    sound = run_tasks(_follow, archive, opened, interval or LOOK_SECONDS, seconds, as_json)
                 else:
                     sound = _add_each(archive, opened, as_json)
         finally:
@@ -316,14 +317,14 @@ def _added_json(added: Added) -> str:
 
 def _verify(target: str, *, as_json: bool) -> bool:
     """Print the proof, or the damages."""
-    found = verify_archive(OsDisk(), target.rstrip("/") or "/")
+    verification = verify_archive(OsDisk(), target.rstrip("/") or "/")
     if as_json:
-        echo(_verified_json(target, found))
+        echo(_verified_json(target, verification))
     else:
-        echo(_verified_text(target, found))
-    for damage in found.damages:
+        echo(_verified_text(target, verification))
+    for damage in verification.damages:
         _complain(damage, None)
-    return not found.damages
+    return not verification.damages
 
 
 def _verified_text(target: str, found: Verified) -> str:

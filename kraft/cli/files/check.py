@@ -30,12 +30,12 @@ def check_command(context: click.Context, directories: tuple[str, ...], *, as_js
     The exit code is 1 if an invariant is broken.
     """
     with LongJob("Checking", None) as job:
-        found = check_history(*directories, advance=job.advance)
+        history = check_history(*directories, advance=job.advance)
     if as_json:
-        echo(json.dumps(_json(found), ensure_ascii=False))
+        echo(json.dumps(_json(history), ensure_ascii=False))
     else:
-        _print(found)
-    context.exit(0 if found.is_legal else 1)
+        _print(history)
+    context.exit(0 if history.is_legal else 1)
 
 
 def _json(found: History) -> dict[str, object]:

@@ -39,26 +39,26 @@ def shown_pair(kinds: Kinds, record: Record) -> tuple[str | None, str | None]:
     if record.key is None:
         return f"Error at offset {record.offset}, skipping. The record has no key.", None
     try:
-        found = decode_pair(kinds, record.key, record.value)
+        pair = decode_pair(kinds, record.key, record.value)
     except DecodeError as bad:
         return f"Error at offset {record.offset}, skipping. {bad}", None
-    if found is None:
+    if pair is None:
         number = int.from_bytes(record.key[:_VERSION_BYTES], "big", signed=True)
         return f"Unknown record type {number} at offset {record.offset}, skipping.", None
-    key = _jackson({"type": str(found.kind.type), "data": to_json(found.key, 0)})
-    if found.version is None:
+    key = _jackson({"type": str(pair.kind.type), "data": to_json(pair.key, 0)})
+    if pair.version is None:
         return key, "<DELETE>"
-    return key, _jackson({"version": str(found.version), "data": value_json(found)})
+    return key, _jackson({"version": str(pair.version), "data": value_json(pair)})
 
 
 def record_object(kinds: Kinds, record: Record) -> dict[str, object]:
     """Key and value of a record for JSON; raises `DecodeError`. A record of an unknown type has hex digits."""
-    found = decode_pair(kinds, record.key or b"", record.value)
-    if found is None:
+    pair = decode_pair(kinds, record.key or b"", record.value)
+    if pair is None:
         value = None if record.value is None else record.value.hex()
         return {"type": None, "key_hex": (record.key or b"").hex(), "value_hex": value}
-    facts = {"type": found.kind.type, "name": found.kind.name, "key": to_json(found.key, 0)}
-    return facts | {"value_version": found.version, "value": value_json(found)}
+    facts = {"type": pair.kind.type, "name": pair.kind.name, "key": to_json(pair.key, 0)}
+    return facts | {"value_version": pair.version, "value": value_json(pair)}
 
 
 def value_json(found: CoordinatorRecord) -> Any:
@@ -74,7 +74,7 @@ def value_json(found: CoordinatorRecord) -> Any:
 
 
 def _embedded(cls: type[Message], data: bytes, otherwise: str) -> Any:
-    """What a member wrote in the consumer protocol; other bytes stay as they are."""
+    """Decode the bytes that a member wrote in the consumer protocol; for other bytes return `otherwise`."""
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
     if len(data) < _VERSION_BYTES or version < 0:
         return otherwise

@@ -20,9 +20,11 @@ from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.errors import CorruptBatch, EncodeError, MetadataLogError
 from metadata_log.records import RECORD_TYPES, control, decode_control, decode_record, encode_record
+from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.batch import RecordBatch, read_batch, scan
 from metadata_log.records.batch_builder import rebuild_batch
 from metadata_log.records.config_keys import BROKER, TOPIC
+from metadata_log.records.coordinator import TOPICS
 from metadata_log.records.frame import ControlRecordType, peek_type
 from metadata_log.records.record import Record, records
 from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, is_secret_config, redact, secret_fields
@@ -130,10 +132,10 @@ def _without_configs(fields: Json, resource_type: int | None) -> Json:
     match fields:
         case dict():
             kind: Json = fields.get("resourceType", resource_type)
-            found = {name: _without_configs(value, kind) for name, value in fields.items()}
-            if isinstance(found.get("value"), str) and _is_secret_config(kind, found):
-                found["value"] = REDACTED
-            return found
+            shown = {name: _without_configs(value, kind) for name, value in fields.items()}
+            if isinstance(shown.get("value"), str) and _is_secret_config(kind, shown):
+                shown["value"] = REDACTED
+            return shown
         case list():
             return [_without_configs(one, resource_type) for one in fields]
         case _:
@@ -179,8 +181,9 @@ class Decoded(Struct, frozen=True, kw_only=True):
 def decode_command(words: tuple[str, ...], *, many: bool, tolerant: bool, show_secrets: bool) -> None:
     """Print bytes as JSON, in Kafka's own form.
 
-    NAME is a message or record without its frame, such as VoteRequest or PartitionRecord. `frame HEX` decodes a
-    record's value from the log, `batch HEX` a record batch. HEX is - for standard input.
+    NAME is a message or record without its frame, such as VoteRequest or PartitionRecord, the key or value of a
+    coordinator's record, such as OffsetCommitValue, or AbortedTxn. `frame HEX` decodes a record's value from the
+    metadata log, `batch HEX` a record batch. HEX is - for standard input.
 
     With --batch each line is {"kind": "message|record|frame|batch", "name": …, "version": …, "hex": …}. The answer is
     {"ok": true, "json": …, "hex": encoded again}, or {"ok": false, "error": …, "detail": …, "position": …,
@@ -225,21 +228,21 @@ def answer(line: str, *, tolerant: bool = False, show_secrets: bool = False) -> 
         asked = _asked(line)
         decoded = read(*asked, tolerant=tolerant, show_secrets=show_secrets)
     except MetadataLogError as bad:
-        found = {
+        reply = {
             "ok": False,
             "error": type(bad).__name__,
             "detail": str(bad),
             "position": bad.position,
             "field": bad.field,
         }
-        return found | ({"field": bad.field} if bad.field else {})
+        return reply | ({"field": bad.field} if bad.field else {})
     except UsageError as bad:
         return {"ok": False, "error": type(bad).__name__, "detail": str(bad), "position": None, "field": None}
     again = REDACTED if decoded.is_redacted and decoded.again is not None else _hex(decoded.again)
-    found = {"ok": True, "json": decoded.json, "hex": again}
+    reply = {"ok": True, "json": decoded.json, "hex": again}
     if decoded.name is not None:
-        found |= {"name": decoded.name, "version": decoded.version}
-    return found | ({"bytes_left": decoded.left} if decoded.left else {})
+        reply |= {"name": decoded.name, "version": decoded.version}
+    return reply | ({"bytes_left": decoded.left} if decoded.left else {})
 
 
 def _asked(line: str) -> tuple[str, str | None, int | None, bytes]:
@@ -353,7 +356,7 @@ def _record_json(batch: RecordBatch, record: Record, show_secrets: bool) -> dict
     sequence = -1
     if batch.base_sequence >= 0:  # sequences wrap after the largest int (Kafka: `DefaultRecordBatch.incrementSequence`)
         sequence = (batch.base_sequence + record.offset - batch.base_offset) % (_MAX_INT32 + 1)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "offset": record.offset,
         "timestamp": record.timestamp,
         "sequence": sequence,
@@ -365,8 +368,8 @@ def _record_json(batch: RecordBatch, record: Record, show_secrets: bool) -> dict
         number, message = decode_control(record.key, record.value)
         if message is not None:
             version = min(int.from_bytes(record.value[:2], "big"), message.__schema__.versions.highest)
-            found |= {"control_type": ControlRecordType(number).name, "json": to_json(message, version)}
-    return found
+            facts |= {"control_type": ControlRecordType(number).name, "json": to_json(message, version)}
+    return facts
 
 
 def _hex(data: bytes | None) -> str | None:
@@ -387,7 +390,9 @@ def _class_of(name: str) -> type[Message]:
 def _declared() -> Iterator[tuple[Iterable[str], Callable[[str], type[Message]]]]:
     """The sets of names, each with the function that finds a class by name."""
     yield messages.__all__, lambda name: getattr(messages, name)
-    by_name = {cls.__name__: cls for cls in RECORD_TYPES.values()}
+    coordinators = (cls for kinds in TOPICS.values() for kind in kinds.values() for cls in (kind.key, kind.value))
+    known: tuple[type[Message], ...] = (*RECORD_TYPES.values(), *coordinators, AbortedTxn)
+    by_name = {cls.__name__: cls for cls in known}
     yield by_name, by_name.__getitem__
     others = {name: cls for name, cls in vars(control).items() if hasattr(cls, "__schema__")}
     yield others, others.__getitem__

@@ -109,14 +109,14 @@ def diff_command(
     path_a, at_a = _operand(a, at_a, "--at-a")
     path_b, at_b = _operand(path_a + b if b.startswith("@") else b, at_b, "--at-b")
     before, after = (image_at(path, at, OnDamage(on_damage)) for path, at in ((path_a, at_a), (path_b, at_b)))
-    found = [
+    changes = [
         _named(one if show_secrets else _redacted(one))
         for one in differences(before.image, after.image)
         if one.kind in kinds
     ]
     if html is not None:
         shown = [
-            Difference(one.kind, one.name, one.field, _optional(one.before), _optional(one.after)) for one in found
+            Difference(one.kind, one.name, one.field, _optional(one.before), _optional(one.after)) for one in changes
         ]
         if show_secrets:
             make_private(Path(html))
@@ -128,13 +128,13 @@ def diff_command(
             title="Difference" if title is None else title,
             commands={kind: f"{asked} --only {kind}" for kind in kinds},
         )
-        echo(f"{html}: {count(len(found), 'difference')}")
+        echo(f"{html}: {count(len(changes), 'difference')}")
     elif as_json:
-        echo(json.dumps(_json(before, after, found), ensure_ascii=False))
+        echo(json.dumps(_json(before, after, changes), ensure_ascii=False))
     else:
-        echo_lines(_lines(before, after, found))
+        echo_lines(_lines(before, after, changes))
     damaged = report_damages((*before.damages, *after.damages), hint=before.hint or after.hint)
-    context.exit(1 if damaged or (exit_code and found) else 0)
+    context.exit(1 if damaged or (exit_code and changes) else 0)
 
 
 def _page_command(a: str, b: str, at_a: At | None, at_b: At | None) -> str:

@@ -38,13 +38,15 @@ from metadata_log.reading.missing import (
 from metadata_log.reading.pieces import Zeros, pieces_of
 from metadata_log.reading.reader import read_file
 from metadata_log.reading.small_files import read_index, read_small_file
-from metadata_log.reading.timeline import At, moment_text
+from metadata_log.reading.timeline import WHAT_TO_NAME, At, moment_text
 from metadata_log.reading.verify import Verdict, small_file_damage, verify_file
 from metadata_log.reading.verify_directory import verify_directory
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, secret_fields
 from metadata_log.times import iso_time, when_text
 from metadata_log.types import PARTITION_DIRECTORY
+
+_NOT_OURS: Final = "this is not a file of a metadata log"
 
 
 class Reach(Struct):
@@ -225,9 +227,7 @@ def _each_file(disk: OsDisk, named: str, wanted: Wanted, *, verify: bool) -> boo
             kind = kind_of(disk, path)
             if kind is FileKind.OTHER:
                 expected = "a segment, a snapshot or another file of a node"
-                sound &= _report_or_raise(
-                    Damage(where=path, what="this is not a file of a metadata log", expected=expected), wanted
-                )
+                sound &= _report_or_raise(Damage(where=path, what=_NOT_OURS, expected=expected), wanted)
             elif verify:
                 sound &= _verify(disk, path, kind, as_json=wanted.as_json)
             else:
@@ -374,17 +374,17 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
         title = ""
     shown_to = 0
     record_lines = RecordLines(wanted.records)
-    for found in read_file(disk, path, on_damage=wanted.on_damage):
-        if isinstance(found, Damage):
-            sound &= _report(found, wanted.as_json)
+    for item in read_file(disk, path, on_damage=wanted.on_damage):
+        if isinstance(item, Damage):
+            sound &= _report(item, wanted.as_json)
             continue
         if wanted.hex:
-            _echo_damaged(disk, path, shown_to, found.position, show_secrets=wanted.records.show_secrets)
-            shown_to = found.end_position
-        wanted.reach.note(found, wanted.records.span)
-        if not wanted.records.span.overlaps(found):
+            _echo_damaged(disk, path, shown_to, item.position, show_secrets=wanted.records.show_secrets)
+            shown_to = item.end_position
+        wanted.reach.note(item, wanted.records.span)
+        if not wanted.records.span.overlaps(item):
             continue
-        lines, damages = _batch_lines(found, path, wanted, record_lines)
+        lines, damages = _batch_lines(item, path, wanted, record_lines)
         if lines:
             # One call for the whole batch, since each call flushes. Click does not search bytes for colours.
             text = title + "\n".join(lines)
@@ -536,6 +536,8 @@ def _report(damage: Damage, as_json: bool, hint: str | None = None) -> bool:
         place = {"position": damage.position, "offset": damage.offset, "unfinished": damage.unfinished}
         echo(json.dumps({"file": damage.where, "damage": damage.what, "expected": damage.expected, **place}))
     echo(f"kraft: {'warning' if damage.unfinished else 'error'}: {damage}", err=True)
+    if damage.what == _NOT_OURS:
+        hint = WHAT_TO_NAME
     if damage.unfinished:
         hint = "A running node may be writing this batch; a node that starts on this file cuts it off."
     if hint:

@@ -45,7 +45,7 @@ _SUFFIXES: Final = (SUFFIX, _INDEX, _TIME_INDEX, ABORTED_SUFFIX, PRODUCERS_SUFFI
 
 
 class TopicDump(Struct, frozen=True, kw_only=True):
-    """What the user wants to see of a topic's partition."""
+    """The options of a dump of a topic's partition."""
 
     show_records: bool
     span: Range

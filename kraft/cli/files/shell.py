@@ -110,10 +110,10 @@ def completions(session: Session, line: str) -> list[str]:
     if words[0] in {"help", "history", "exit", "pwd"}:
         return []
     above, slash, last = word.rpartition("/")
-    found = session.find(above + slash if above + slash else ".")
+    hits = session.find(above + slash if above + slash else ".")
     return [
         f"{above}{slash}{printable(name)}{'/' if isinstance(child, Directory) else ''}"
-        for _, node in found
+        for _, node in hits
         if isinstance(node, Directory)
         for name, child in _beginning_with(node, last)
     ]
@@ -141,18 +141,18 @@ def _tree(session: Session, targets: list[str]) -> None:
 
 def _find(session: Session, paths: list[str]) -> None:
     for path in paths or ["."]:
-        found = _found(session, "find", path, "no such file or directory.")
-        for names, node in found:
+        hits = _found(session, "find", path, "no such file or directory.")
+        for names, node in hits:
             # Kafka prints the glob itself before the names below it, regardless of the matched name.
-            shown = path if len(found) == 1 and not set(path) & set("*?{\\") else "/" + "/".join(names)
+            shown = path if len(hits) == 1 and not set(path) & set("*?{\\") else "/" + "/".join(names)
             session.lines(find_lines(node, shown))
 
 
 def _found(session: Session, command: str, path: str, words: str) -> list[tuple[Path, Node]]:
-    found = session.find(path)
-    if not found:
+    hits = session.find(path)
+    if not hits:
         session.complain(f"{command}: {path}: {words}")
-    return found
+    return hits
 
 
 def _ls(session: Session, targets: list[str]) -> None:
@@ -272,13 +272,13 @@ def shell_command(
     DIR is a log directory, the directory of the metadata partition, a segment or a snapshot; a running node's may be
     read. Names and texts are those of Kafka's metadata shell.
     """
-    found = image_at(path, at, OnDamage(on_damage))
-    damaged = report_damages(found.damages, hint=found.hint)
-    session = Session(root=_root(found, show_secrets), write=_write, complain=_complain)
+    replayed = image_at(path, at, OnDamage(on_damage))
+    damaged = report_damages(replayed.damages, hint=replayed.hint)
+    session = Session(root=_root(replayed, show_secrets), write=_write, complain=_complain)
     if words:
         _once(session, words)
     else:
-        _loop(session, found)
+        _loop(session, replayed)
     context.exit(1 if damaged else 0)
 
 
@@ -369,12 +369,12 @@ def _use_readline(session: Session) -> None:
     """Enable editing, history and completion, if Python was built with a readline library."""
     with suppress(ImportError):
         readline = import_module("readline")
-        found: list[str] = []
+        candidates: list[str] = []
 
         def complete(_: str, state: int) -> str | None:
             if state == 0:
-                found[:] = completions(session, readline.get_line_buffer()[: readline.get_endidx()])
-            return found[state] if state < len(found) else None
+                candidates[:] = completions(session, readline.get_line_buffer()[: readline.get_endidx()])
+            return candidates[state] if state < len(candidates) else None
 
         readline.set_completer_delims(" \t")
         readline.set_completer(complete)

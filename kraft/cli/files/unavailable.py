@@ -123,7 +123,7 @@ def intervals(rows: Iterable[tuple[View, Row]], wanted: Filter, still_held: Call
 
     `still_held` says whether a row reaches into the requested period.
     """
-    found: list[Facts] = []
+    kept: list[Facts] = []
     fenced: dict[int, list[tuple[int, int, Facts]]] = {}
     replicas: dict[tuple[str, int], list[Facts]] = {}
     for view, row in rows:
@@ -137,9 +137,9 @@ def intervals(rows: Iterable[tuple[View, Row]], wanted: Filter, still_held: Call
             if is_short or (view.name == _LEADERS and facts["leader"] == _NO_LEADER):
                 replicas.setdefault((facts["topic_id"], facts["partition"]), []).append(facts)
         elif Filter(topic=wanted.topic).takes(facts, None) and still_held(facts):
-            found.append(facts)
+            kept.append(facts)
     result = []
-    for facts in found:
+    for facts in kept:
         held = replicas.get((facts["topic_id"], facts["partition"]), ())
         of_partition = next((one["replicas"] for one in held if _holds_at(one, facts["valid_from_offset"])), ())
         lost = [lost_at(fenced.get(broker, ()), facts["valid_from"]) for broker in of_partition]
@@ -182,8 +182,8 @@ def _by(some: Iterable[Interval], key: Callable[[Interval], str]) -> list[tuple[
 
 def totals(some: Iterable[Interval]) -> dict[str, list[tuple[str, Total]]]:
     """The totals by topic and by cause, the worst first."""
-    found = list(some)
-    return {"topic": _by(found, lambda one: one.row["topic"]), "cause": _by(found, lambda one: one.cause)}
+    outages = list(some)
+    return {"topic": _by(outages, lambda one: one.row["topic"]), "cause": _by(outages, lambda one: one.cause)}
 
 
 def text_lines(some: list[Interval]) -> Iterator[str]:

@@ -70,14 +70,14 @@ def whatif_command(
     replace them.
     """
     question = _question(failed, shutdown, fail_rack, election, file)
-    found = image_at(path, at, OnDamage(on_damage))
-    outcome = question(found.image, TopicDefaults(min_isr=min_isr, unclean_election=unclean))
+    replayed = image_at(path, at, OnDamage(on_damage))
+    outcome = question(replayed.image, TopicDefaults(min_isr=min_isr, unclean_election=unclean))
     if as_json:
-        damages = [damage_json(damage) for damage in found.damages]
-        echo(json.dumps({"path": found.path, **outcome_json(outcome), "damage": damages}, ensure_ascii=False))
+        damages = [damage_json(damage) for damage in replayed.damages]
+        echo(json.dumps({"path": replayed.path, **outcome_json(outcome), "damage": damages}, ensure_ascii=False))
     else:
-        echo_lines(_lines(found, outcome, None if everything else MOST_LINES))
-    context.exit(1 if report_damages(found.damages, hint=found.hint) else 0)
+        echo_lines(_lines(replayed, outcome, None if everything else MOST_LINES))
+    context.exit(1 if report_damages(replayed.damages, hint=replayed.hint) else 0)
 
 
 def _question(

@@ -85,12 +85,12 @@ recover_command.add_command(unblock_ghost_command)
 
 def node_ids(text: str | None, option: str) -> tuple[int, ...]:
     """A comma-separated list of node ids; raises `UsageError`."""
-    found = []
+    ids = []
     for entry in split_list(text or ""):
         if not (entry.isascii() and entry.isdigit() and len(entry) <= 10):
             raise UsageError(f"{entry!r} is no node id", where=option, hint="For example 101,102.")
-        found.append(int(entry))
-    return tuple(found)
+        ids.append(int(entry))
+    return tuple(ids)
 
 
 @recover_command.command(
@@ -254,16 +254,16 @@ def apply_command(
 
 def addresses(entries: Sequence[str], option: str) -> tuple[Address, ...]:
     """`ID=HOST:PORT` entries; raises `UsageError`."""
-    found = []
+    parsed = []
     for entry in entries:
         node_id, equals, address = entry.partition("=")
         try:
             if not (equals and node_id.isascii() and node_id.isdigit() and len(node_id) <= 10):
                 raise ValueError(f"{entry!r} is not ID=HOST:PORT")
-            found.append(Address(int(node_id), *parse_host_port(address)))
+            parsed.append(Address(int(node_id), *parse_host_port(address)))
         except ValueError as bad:
             raise UsageError(str(bad), where=option, hint="For example 1=c1.example:9093.") from bad
-    return tuple(found)
+    return tuple(parsed)
 
 
 def _not_lost(plan: Plan) -> CommandFailed:

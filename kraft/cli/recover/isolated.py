@@ -81,7 +81,7 @@ def _nodes(recovered: Recovered) -> list[IsolatedNode]:
 
 
 def check_started(recovered: Recovered, started: Started, name: str = "start") -> list[Check]:
-    """The leader must be a planned voter, in the epoch behind the recovery's, with all topics and brokers."""
+    """The leader must be a planned voter, in the epoch after the recovery's, with all topics and brokers."""
     facts = recovered.facts
     image = next(copy.image for _, copy in recovered.inventory.copies if copy.image is not None)
     expected = facts["epoch"] + 1

@@ -32,7 +32,7 @@ _HINT = "Make one with `kraft recover plan --json DIR… --brokers DIR… > plan
 
 
 class PlanFile(Struct, frozen=True, kw_only=True):
-    """What `apply` needs of a plan: the directories, the choices, and the facts to compare."""
+    """The parts of a plan that `apply` needs: the directories, the choices, and the facts to compare."""
 
     controllers: tuple[str, ...]
     brokers: tuple[str, ...]
@@ -322,14 +322,14 @@ def _hazards(plan: Plan) -> Iterator[str]:
     for text in islice(hazards.damages, MOST_LINES):
         yield f"Damage: {text}"
     strays = {one.name: one.strays for one in plan.inventory.dirs if one.strays}
-    for name, found in strays.items():
-        yield f"{name} has renamed strays already: {', '.join(islice(found, MOST_LINES))}"
+    for name, renamed in strays.items():
+        yield f"{name} has renamed strays already: {', '.join(islice(renamed, MOST_LINES))}"
 
 
 def _some(entries: Iterator[str] | tuple[str, ...]) -> Iterator[str]:
     """At most `MOST_LINES` indented entries."""
-    found = list(entries)
-    for entry in found[:MOST_LINES]:
+    listed = list(entries)
+    for entry in listed[:MOST_LINES]:
         yield f"    {entry}"
-    if len(found) > MOST_LINES:
-        yield f"    … {len(found) - MOST_LINES:,} more; --json has all"
+    if len(listed) > MOST_LINES:
+        yield f"    … {len(listed) - MOST_LINES:,} more; --json has all"

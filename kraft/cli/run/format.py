@@ -16,8 +16,8 @@ from msgspec import Struct
 from kraft.config import FormatConfig, UsageError, parse_host_port, split_list
 from kraft.security.contexts import load_tls
 from metadata_log.disk import OsDisk
-from metadata_log.log.log_dir import already_formatted, check_formatted, format_directory
-from metadata_log.records.control import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
+from metadata_log.log.log_dir import already_formatted, check_formatted, first_voter, format_directory
+from metadata_log.records.control import VotersRecord, VotersRecordVoter
 from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.records.scram import parse_credential
 from metadata_log.releases import LATEST_RELEASE, resolve_release
@@ -34,9 +34,9 @@ def with_config_file(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError(said)
         command(*args, config_path=file if config is None else config, **more)
 
-    found: Callable[..., None] = with_path
+    with_file: Callable[..., None] = with_path
     option = click.option("-c", "--config", metavar="CONFIG", help="The same as the argument CONFIG.")
-    return click.argument("file", required=False, metavar="CONFIG")(option(found))
+    return click.argument("file", required=False, metavar="CONFIG")(option(with_file))
 
 
 _VOTER: Final = re.compile(r"(\d{1,10})@(.+):([A-Za-z0-9_-]{22})")
@@ -49,11 +49,11 @@ def parse_initial_voters(text: str, listener: str) -> VotersRecord:
     voters = [_parse(entry, listener) for entry in split_list(text)]
     if not voters:
         raise _bad("no voter is named")
-    for what, found in (
+    for what, values in (
         ("id", [voter.voter_id for voter in voters]),
         ("directory id", [voter.voter_directory_id for voter in voters]),
     ):
-        if len(set(found)) != len(found):
+        if len(set(values)) != len(values):
             raise _bad(f"a voter {what} appears twice")
     return VotersRecord(voters=tuple(sorted(voters, key=lambda voter: voter.voter_id)))
 
@@ -71,8 +71,9 @@ def only_voter(config: FormatConfig, rng: Random) -> VotersRecord:
             where="--standalone",
             hint=f"Add {listener.name}://HOST:PORT to advertised.listeners.",
         )
-    voter = _voter(config.node_id, listener.name, listener.host, listener.port, random_uuid(rng))
-    return VotersRecord(voters=(voter,))
+    return VotersRecord(
+        voters=(first_voter(config.node_id, random_uuid(rng), listener.name, listener.host, listener.port),)
+    )
 
 
 def _parse(text: str, listener: str) -> VotersRecordVoter:
@@ -86,16 +87,7 @@ def _parse(text: str, listener: str) -> VotersRecordVoter:
         raise _bad(str(bad)) from bad
     if directory_id.is_reserved:
         raise _bad(f"{directory_id} is reserved and can be no directory's id")
-    return _voter(int(match[1]), listener, host, port, directory_id)
-
-
-def _voter(node_id: int, listener: str, host: str, port: int, directory_id: Uuid) -> VotersRecordVoter:
-    return VotersRecordVoter(
-        voter_id=node_id,
-        voter_directory_id=directory_id,
-        endpoints=(Endpoint(name=listener, host=host, port=port),),
-        kraft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
-    )
+    return first_voter(int(match[1]), directory_id, listener, host, port)
 
 
 def _bad(what: str) -> UsageError:
@@ -262,8 +254,8 @@ def _feature(text: str) -> tuple[str, int]:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def random_uuid_command(*, as_json: bool) -> None:
     """Print a new random id in Kafka's text form, for a cluster or a directory."""
-    found = str(random_uuid(_random()))
-    click.echo(json.dumps({"uuid": found}) if as_json else found)
+    made = str(random_uuid(_random()))
+    click.echo(json.dumps({"uuid": made}) if as_json else made)
 
 
 def _random() -> Random:

@@ -14,12 +14,14 @@ import trio
 
 from kraft.cli.run.log_output import LESS, MORE, log_to_stderr, shift_level
 from kraft.config import Config, ListenerSpec, join_host_port
+from kraft.node.broker_node import BrokerNode
 from kraft.node.clock import NodeClock
 from kraft.node.embed import keeper_of, tcp_transport
 from kraft.node.gc_freeze import freeze_survivors
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
+from kraft.operate.interrupts import run_tasks
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.security.contexts import LoadedTls, load_tls
 from metadata_log.disk import DirectoryDisk, OsDisk
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 LOGGER: Final = logging.getLogger("kraft.node")
 FAILS_FAST: Final = "KRAFT_FAILS_FAST"
 """The environment of tests has this: a bug in the handling of one request then ends the node."""
+_FIRST_REQUESTS_S: Final = 1.0
 _PATIENCE_MS: Final = 2
 """Longer than a commit takes and too short for a user to notice: see `TcpTransport`."""
 
@@ -41,7 +44,7 @@ def serve(config: Config, *, log_level: str, log_format: str, until_stdin_closes
     tls = load_tls(config)
     for warning in (*config.warnings, *tls.warnings):
         LOGGER.warning("%s", warning)
-    trio.run(partial(_serve, config, tls, until_stdin_closes))
+    run_tasks(partial(_serve, config, tls, until_stdin_closes))
 
 
 async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> None:
@@ -76,13 +79,25 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
             node: Node = await nursery.start(run)
             _log("listening", node=config.node_id, on=",".join(map(str, node.endpoints)))
             watchers.start_soon(freeze_survivors)
-            if config.is_broker:
-                from kraft.broker.metadata.answers import load_decisions
-
-                watchers.start_soon(trio.to_thread.run_sync, load_decisions)
+            watchers.start_soon(_load_the_rest, config, node)
             await stop.wait()
             await node.shutdown()
         watchers.cancel_scope.cancel()
+
+
+async def _load_the_rest(config: Config, node: Node) -> None:
+    """Load what only some requests need, in a thread, and after the first ones: the interpreter does one at a time."""
+    if isinstance(node, BrokerNode):
+        await node.serves.wait()
+    await trio.sleep(_FIRST_REQUESTS_S)
+    if config.is_broker:
+        from kraft.broker.metadata.answers import load_decisions
+
+        await trio.to_thread.run_sync(load_decisions)
+    if config.is_controller:
+        from kraft.controller.apis import load_decisions as load_those_of_controllers
+
+        await trio.to_thread.run_sync(load_those_of_controllers)
 
 
 def _application(config: Config, disk: DirectoryDisk) -> ApplicationFactory | None:

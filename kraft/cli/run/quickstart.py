@@ -30,11 +30,13 @@ from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from kraft.local.local_cluster import LocalCluster, run_cluster
 from kraft.observer.live_image import read_image
+from kraft.operate.interrupts import run_tasks
 from metadata_log.image import Broker, MetadataImage
 
 PLAIN_LINE_SECONDS: Final = 10.0
 """The interval at which an unchanged status is printed again, without a terminal."""
 _STEP_WIDTH: Final = 10
+_HOW_TO_END: Final = "Ctrl-C stops them all."
 
 
 class View:
@@ -82,6 +84,12 @@ class View:
             click.echo(f"  kraft consume TOPIC --follow --bootstrap-server {cluster.bootstrap_servers}")
         click.echo()
 
+    def ended(self, home: Path) -> None:
+        """Say what became of the files of a cluster that was shown until Ctrl-C."""
+        if not self._as_json:
+            files = f"kept in {home}" if self._kept else f"removed from {home}"
+            click.echo(f"All nodes have stopped. The files are {files}.")
+
     def step(self, done: StepDone) -> None:
         """Print one finished step of the tour."""
         if self._as_json:
@@ -101,6 +109,8 @@ class View:
     def screen(self) -> AbstractContextManager[object]:
         """A context in which `status` updates its table in place, if this is a terminal."""
         if not self._on_terminal:
+            if not self._as_json:
+                click.echo(_HOW_TO_END)
             return nullcontext()
         console = Console(no_color=not self._colour)
         self._live = Live(console=console, auto_refresh=False)
@@ -200,7 +210,7 @@ def _table(cluster: LocalCluster, quorum: QuorumDescription | None, image: Metad
             "" if facts is None else f"{facts['leads']:,}",
             "" if facts is None else f"{facts['inSync']:,} of {facts['replicas']:,}",
         )
-    return Group(Text(_headline(quorum), style="bold"), table, Text("Ctrl-C stops them all.", style="dim"))
+    return Group(Text(_headline(quorum), style="bold"), table, Text(_HOW_TO_END, style="dim"))
 
 
 RunCluster = Callable[[], AbstractAsyncContextManager[LocalCluster]]
@@ -260,10 +270,10 @@ def quickstart_command(
     code = 1
     try:
         if tour_seconds is None:
-            code = trio.run(_interruptible, lambda: _live(cluster, view), 0)
+            code = run_tasks(_interruptible, lambda: _live(cluster, view), 0)
         else:
             seconds = tour_seconds
-            code = trio.run(_interruptible, lambda: _tour(cluster, view, seconds), INTERRUPTED)
+            code = run_tasks(_interruptible, lambda: _tour(cluster, view, seconds), INTERRUPTED)
     finally:
         if directory is None and code != 1:
             shutil.rmtree(home)
@@ -271,6 +281,8 @@ def quickstart_command(
             click.echo(f"The files are kept for you to look at: {home}", err=True)
     if code:
         raise CommandFailed(exit_code=code)
+    if tour_seconds is None:
+        view.ended(home)
 
 
 async def _interruptible(job: Callable[[], Awaitable[int]], interrupted: int) -> int:

@@ -233,10 +233,10 @@ class RecordTour:
     @property
     def coordinator(self) -> Endpoint:
         """The address of the broker that coordinates the group."""
-        found = next((one.coordinator for one in self._members if one.coordinator is not None), None)
-        if found is None:
+        endpoint = next((one.coordinator for one in self._members if one.coordinator is not None), None)
+        if endpoint is None:
             raise StepFailed("no member of the group knows its coordinator")
-        return found
+        return endpoint
 
     async def read(self) -> Seen:
         """Each acknowledged record comes out of the topic, once and in the order of its partition; the group gets it at
@@ -281,10 +281,10 @@ class RecordTour:
         settings = ConsumerSettings(start=Beginning(), follows=True, timeout_ms=PATIENCE_MS)
         async with self._client.consumer(self._topic, settings) as consumer:
             self._last_read = time.monotonic()
-            while found := await consumer.batch():
+            while records := await consumer.batch():
                 now = time.monotonic()
                 self._longest_s, self._last_read = max(self._longest_s, now - self._last_read), now
-                for record in found:
+                for record in records:
                     self._read.setdefault(record.partition, []).append(int(record.value or b""))
                 self._note()
 
@@ -292,8 +292,8 @@ class RecordTour:
         settings = GroupSettings(heartbeat_interval_ms=HEARTBEAT_MS, timeout_ms=PATIENCE_MS)
         async with self._client.group(self._topic, self._topic, settings) as member:
             self._members.append(member)
-            while found := await member.batch():
-                share.update(int(record.value or b"") for record in found)
+            while records := await member.batch():
+                share.update(int(record.value or b"") for record in records)
                 self._note()
 
     def _count(self) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ import msgspec
 from kraft.cli.progress import LongJob
 from kraft.cli.text import count, echo_lines
 from kraft.config import UsageError
+from kraft.operate.interrupts import without_ctrl_c
 from kraft.sim.faults.nemesis import FAULTS, FOCUSED_STRIKES, FORGED_FRAMES, ONLY_BY_NAME
 from kraft.sim.faults.profiles import BY_TURNS, PROFILES
 from kraft.sim.pictures.diagram import render_diagram
@@ -138,22 +138,22 @@ def run_command(
     wanted = _seeds(seeds)
     begin = time.perf_counter()
     done: list[Result] = []
-    found: Schedule | None = None
+    schedule: Schedule | None = None
     with LongJob("seeds", len(wanted)) as job:
         for outcome in _outcomes(search, wanted, jobs or os.cpu_count() or 1):
             job.advance(1)
             if isinstance(outcome, Schedule):
-                found = outcome
+                schedule = outcome
                 break
             done.append(outcome)
             if as_json:
                 click.echo(msgspec.json.encode(_result_json(outcome)))
     summary = _summary(done, time.perf_counter() - begin) | {"profiles": _profiles(done, search)}
-    if found is None:
+    if schedule is None:
         click.echo(msgspec.json.encode(summary | {"violation": None}) if as_json else _summary_line(summary))
         return
-    name = f"kraft-sim-{found.mutant or members}-{found.scenario.seed}.json"
-    violation = _save(_shrink(found), Path(out) / name, len(found.actions))
+    name = f"kraft-sim-{schedule.mutant or members}-{schedule.scenario.seed}.json"
+    violation = _save(_shrink(schedule), Path(out) / name, len(schedule.actions))
     if as_json:
         click.echo(msgspec.json.encode(summary | {"violation": violation}))
     else:
@@ -259,17 +259,17 @@ def explore_command(
             job.advance(states - known)
             known = states
 
-        found = explore(scope, mutant=mutant, most_states=most_states, on_depth=on_depth)
-    facts = msgspec.structs.asdict(found) | {"schedule": None}
-    if found.schedule is None:
-        click.echo(msgspec.json.encode(facts | {"violation": None}) if as_json else _explored_line(found))
+        explored = explore(scope, mutant=mutant, most_states=most_states, on_depth=on_depth)
+    facts = msgspec.structs.asdict(explored) | {"schedule": None}
+    if explored.schedule is None:
+        click.echo(msgspec.json.encode(facts | {"violation": None}) if as_json else _explored_line(explored))
         return
     name = f"kraft-explore-{mutant or 'core'}.json"
-    violation = _save(found.schedule, Path(out) / name, len(found.schedule.actions))
+    violation = _save(explored.schedule, Path(out) / name, len(explored.schedule.actions))
     if as_json:
         click.echo(msgspec.json.encode(facts | {"violation": violation}))
     else:
-        echo_lines([f"after {count(found.states, 'state')}, {count(found.depth, 'step')} deep:"])
+        echo_lines([f"after {count(explored.states, 'state')}, {count(explored.depth, 'step')} deep:"])
         echo_lines(_violation_lines(violation))
     context.exit(1)
 
@@ -343,19 +343,24 @@ def _outcomes(search: SeedSearch, seeds: range, jobs: int) -> Iterator[Result | 
         return
     parts = (seeds[first : first + SEEDS_AT_ONCE] for first in range(0, len(seeds), SEEDS_AT_ONCE))
     with _workers(jobs) as workers:
-        waiting: deque[Future[list[Result | Schedule]]] = deque(
-            workers.submit(_run_part, search, part) for part in islice(parts, AHEAD * jobs)
-        )
+
+        def begun(count: int) -> Iterator[Future[list[Result | Schedule]]]:
+            for part in islice(parts, count):
+                with without_ctrl_c():
+                    one = workers.submit(_run_part, search, part)
+                yield one
+
+        waiting = deque(begun(AHEAD * jobs))
         while waiting:
             outcomes = waiting.popleft().result()
-            waiting.extend(workers.submit(_run_part, search, part) for part in islice(parts, 1))
+            waiting.extend(begun(1))
             yield from outcomes
 
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with the block, even during a run; Ctrl-C reaches only the parent process."""
-    workers = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_ctrl_c)
+    workers = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
     try:
         yield workers
     finally:
@@ -363,10 +368,6 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
             process.terminate()
         # Without the wait, the executor's thread would close a pipe that the interpreter writes to at exit.
         workers.shutdown(wait=True, cancel_futures=True)
-
-
-def _ignore_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run_part(search: SeedSearch, seeds: range) -> list[Result | Schedule]:
@@ -481,13 +482,13 @@ def _summary_line(summary: dict[str, Any]) -> str:
 
 def _profiles(done: list[Result], search: SeedSearch) -> dict[str, dict[str, int]]:
     """How many seeds and events each profile had, and the budget of seeds that it should have."""
-    found: dict[str, dict[str, int]] = {}
+    by_profile: dict[str, dict[str, int]] = {}
     for result in done:
         profile = search.profile_of(result.seed)
-        counts = found.setdefault(profile.name, {"seeds": 0, "budget": profile.budget, "events": 0})
+        counts = by_profile.setdefault(profile.name, {"seeds": 0, "budget": profile.budget, "events": 0})
         counts["seeds"] += 1
         counts["events"] += result.events
-    return found
+    return by_profile
 
 
 def _budgets(profiles: dict[str, dict[str, int]]) -> str:

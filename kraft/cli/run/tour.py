@@ -92,7 +92,7 @@ class Tour:
                 return
 
     def _steps_with_brokers(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-        """Those before the failure of a controller, and those behind it; none without brokers."""
+        """Those before the failure of a controller, and those after it; none without brokers."""
         records = self._records
         if records is None:
             return (), ()
@@ -307,13 +307,13 @@ def _end_of(quorum: QuorumDescription, node_id: int) -> int:
 
 def _batches(node: NodeProcess) -> list[RecordBatch]:
     """The batches on a node's disk; the last one may be incomplete."""
-    found = []
+    batches = []
     for batch in read_log(OsDisk(), node.partition):
         if isinstance(batch, RecordBatch):
-            found.append(batch)
+            batches.append(batch)
         elif not batch.unfinished:
             raise StepFailed(f"the log of node {node.id} is damaged: {batch}")
-    return found
+    return batches
 
 
 def _config_values(batches: Iterable[RecordBatch]) -> set[Acknowledged]:

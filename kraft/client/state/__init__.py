@@ -1,1 +1,1 @@
-"""What a client of brokers decides, without I/O: outcomes and the time come in, requests come out."""
+"""The decisions of a client of brokers, without I/O: outcomes and the time come in, requests come out."""

@@ -46,7 +46,7 @@ class Numbered(Struct, frozen=True):
 
 
 class Sequence(Struct, frozen=True):
-    """What makes a batch of an idempotent producer unique."""
+    """The identity of a batch of an idempotent producer."""
 
     producer_id: int
     epoch: int
@@ -81,7 +81,7 @@ class Batch:
 
     @property
     def added_ms(self) -> int:
-        """The age of the batch is that of its first record."""
+        """The time at which the first record was added: the age of the batch counts from there."""
         return self.entries[0].added_ms
 
     @property
@@ -125,7 +125,7 @@ class Batch:
     def halves(self) -> tuple[Batch, Batch]:
         """Two batches with the records of this one, which is too large (Kafka: `ProducerBatch.split`)."""
         middle = len(self.entries) // 2
-        found = Batch(self.partition, self._compression), Batch(self.partition, self._compression)
+        parts = Batch(self.partition, self._compression), Batch(self.partition, self._compression)
         for index, entry in enumerate(self.entries):
-            found[index >= middle].add(entry)
-        return found
+            parts[index >= middle].add(entry)
+        return parts

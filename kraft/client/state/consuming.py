@@ -52,7 +52,7 @@ _CONSUMER: Final = -1
 
 
 class ConsumerSettings(Struct, frozen=True, kw_only=True):
-    """What a consumer reads.
+    """The partitions that a consumer reads, from where, and in which portions.
 
     `partitions` None means all. `follows` means that the end of a partition is no end. A partition that no broker
     serves for `timeout_ms` milliseconds is an error.
@@ -89,7 +89,7 @@ class ConsumerState:
         self._asked: dict[int, _Asked] = {}
         self._busy: set[Address] = set()
         self._answers: deque[ReadAnswer] = deque()
-        """What has arrived and was not taken."""
+        """The answers that have arrived and were not taken yet."""
         self._since_ms: int | None = None
 
     # What the user does
@@ -119,7 +119,7 @@ class ConsumerState:
     # The engine
 
     def deadline_ms(self) -> int:
-        """The next request, or the end of the patience."""
+        """The time of the next request, or of the end of a wait, in ms."""
         moments = [self.view.deadline_ms()]
         if self._since_ms is not None and not self.view.is_known:
             moments.append(self._since_ms + self._settings.timeout_ms)
@@ -184,7 +184,7 @@ class ConsumerState:
             self.positions[number] = Position(self._settings.start, needs_end=not self._settings.follows)
 
     def _ask_leaders(self, now_ms: int) -> list[Ask]:
-        """One request for each leader and purpose; one of them at a time on its way."""
+        """The requests to leaders that are due. Each leader has at most one on its way."""
         wanted: dict[tuple[Address, int | None], list[int]] = {}
         leaders: dict[Address, Leader] = {}
         for number, position in sorted(self.positions.items(), key=lambda item: item[1].asked_last):
@@ -330,14 +330,14 @@ class ConsumerState:
 
     def _on_fetched(self, asked: _Asked, answer: FetchResponse, now_ms: int) -> None:
         top = Error.of(answer.error_code)
-        found = {one.partition_index: one for topic in answer.responses for one in topic.partitions}
+        partitions = {one.partition_index: one for topic in answer.responses for one in topic.partitions}
         for number in asked.partitions:
             if top is not Error.NONE:
                 self._error(number, top, now_ms)
-            elif number not in found:
+            elif number not in partitions:
                 self._retry(number, f"the answer lacks partition {self.view.topic}-{number}", now_ms)
             else:
-                self._on_partition(number, asked.leader, found[number], now_ms)
+                self._on_partition(number, asked.leader, partitions[number], now_ms)
 
     def _on_partition(self, number: int, leader: Leader, data: PartitionData, now_ms: int) -> None:
         position = self.positions[number]
@@ -369,7 +369,7 @@ def _damaged(bad: MetadataLogError) -> ClientError:
 
 
 def _time_wanted(position: Position) -> int | None:
-    """What to ask ListOffsets for; None if the records themselves are next."""
+    """The timestamp to ask ListOffsets for; None if the records themselves are next."""
     if position.needs_end:
         return LATEST
     if position.offset is None:

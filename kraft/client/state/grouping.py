@@ -2,7 +2,7 @@
 `ConsumerCoordinator` of classic groups, `ConsumerMembershipManager` of KIP-848).
 
 One request to the coordinator is on its way at a time. Each change of the assignment begins a new reader, at the
-offsets behind what the user has got; partitions that go to another member have their offsets committed before.
+offsets after what the user has got; partitions that go to another member have their offsets committed before.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from msgspec import Struct
 
 from kraft.client.state.assigning import (
     ASSIGNORS,
+    COOPERATIVE,
     PROTOCOL_TYPE,
     assignment_bytes,
     assignment_of,
+    cooperative_subscription_bytes,
     subscriber_of,
     subscription_bytes,
 )
@@ -79,7 +81,9 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     """How a member of a group reads.
 
     `reset` is for partitions without a committed offset. `assignor` None means range in classic groups, and what the
-    coordinator prefers in others. Without `follows`, the reading ends where the assigned partitions end.
+    coordinator prefers in others. With `cooperative-sticky` a member of a classic group goes on with its partitions
+    while the group rebalances, and gives up only those that go to another member (KIP-429). Without `follows`, the
+    reading ends where the assigned partitions end.
     """
 
     protocol: GroupProtocol = GroupProtocol.CLASSIC
@@ -150,13 +154,17 @@ class GroupState:
         self._counts: dict[str, int] | None = None
         """The partitions of each topic, for the assignment by the leader."""
         self._needs_join = True
+        self._is_cooperative = settings.protocol is GroupProtocol.CLASSIC and settings.assignor == COOPERATIVE
+        """Whether the member keeps its partitions while it joins."""
+        self._must_join_first = False
+        """Whether the coordinator takes no commit before the member has joined again."""
         self._next: tuple[int, ...] | None = None
-        """An assignment of the coordinator that is not taken over yet."""
+        """An assignment that is not taken over yet."""
         self._confirms = False
         self._committed: dict[int, int] = {}
         self._processed: dict[int, int] = {}
         self._delivered: dict[int, int] = {}
-        """By partition the offset behind the last record that the user has got."""
+        """By partition the offset after the last record that the user has got."""
         self._wants_commit = False
         self._is_closing = False
 
@@ -164,19 +172,19 @@ class GroupState:
 
     def take_records(self) -> list[ConsumedRecord]:
         """Take records that have arrived."""
-        found = [] if self._reader is None else self._reader.take_records()
-        self._delivered |= {one.partition: one.offset + 1 for one in found}
-        return found
+        records = [] if self._reader is None else self._reader.take_records()
+        self._delivered |= {one.partition: one.offset + 1 for one in records}
+        return records
 
     def take_notices(self) -> list[str]:
         """Take what the user should know."""
-        found = [] if self._reader is None else list(self._reader.notices)
+        notices = [] if self._reader is None else list(self._reader.notices)
         if self._reader is not None:
             self._reader.notices.clear()
-        return found
+        return notices
 
     def done(self, partition: int, following: int) -> None:
-        """The user has finished with the records before an offset."""
+        """Note that the user has finished with the records before an offset."""
         if self.assigned is not None and partition in self.assigned:
             self._processed[partition] = max(following, self._processed.get(partition, 0))
 
@@ -209,7 +217,7 @@ class GroupState:
             self._reader.paused = partitions
 
     def offsets_behind(self, records: Iterable[ConsumedRecord]) -> MemberOffsets:
-        """What a transaction commits when these records are done."""
+        """The offsets that a transaction commits when these records are done."""
         if self._settings.auto_commit:
             raise ClientError("the member commits its offsets by itself", hint="Give it auto_commit=False.")
         following: dict[int, int] = {}
@@ -231,7 +239,7 @@ class GroupState:
         )
 
     def on_committed(self, offsets: MemberOffsets) -> None:
-        """A transaction has committed these offsets."""
+        """Note the offsets that a transaction has committed."""
         for number, following in offsets.offsets.items():
             if number in self._committed:
                 self._committed[number] = following
@@ -259,11 +267,12 @@ class GroupState:
     # The engine
 
     def deadline_ms(self) -> int:
-        """The next request, or the end of the patience."""
+        """The time of the next request, or of the end of a wait, in ms."""
         moments = [self._view.deadline_ms(), NEVER_MS if self._reader is None else self._reader.deadline_ms()]
-        if self._asked is None and not self.is_closed:
+        if self._asked is None and self._view.is_known and not self.is_closed:
             is_idle = self.coordinator is not None and not self._has_work(0)
-            moments.append(max(self._due_ms, min(self._beat_ms, self._commit_ms)) if is_idle else self._due_ms)
+            next_ms = min(self._beat_ms, self._commit_ms if self._has_offsets else NEVER_MS)
+            moments.append(max(self._due_ms, next_ms) if is_idle else self._due_ms)
         return min(moments)
 
     def poll(self, now_ms: int) -> list[Ask]:
@@ -306,6 +315,15 @@ class GroupState:
         """The offsets of what the user has finished with, where another one is committed."""
         return {one: offset for one, offset in self._processed.items() if self._committed.get(one) != offset}
 
+    @property
+    def _has_offsets(self) -> bool:
+        """Whether there is something to commit, now or when it is time. The coordinator takes nothing of a generation
+        that has no assignment yet.
+        """
+        wants = self._settings.auto_commit or self._wants_commit
+        is_taken = self.generation > 0 and self._joined is None and not self._must_join_first
+        return bool(self._dirty) and wants and is_taken
+
     def _has_work(self, now_ms: int) -> bool:
         """Whether a request is due without waiting for the next heartbeat."""
         waits = self._needs_join or self._joined is not None or self._next is not None or self._confirms
@@ -335,24 +353,26 @@ class GroupState:
         return [Ask(token, to, message, REQUEST_TIMEOUT_MS + longer, is_to_coordinator=True)]
 
     def _next_request(self, now_ms: int) -> Message | None:
-        """What the coordinator is asked next; None if nothing is due."""
+        """The next request to the coordinator; None if nothing is due."""
         if self.coordinator is None:
             return FindCoordinatorRequest(coordinator_keys=[self.group])
-        has_offsets = bool(self._dirty) and self.generation > 0 and (self._settings.auto_commit or self._wants_commit)
         gives_up = self._needs_join or self._next is not None or self._is_closing
-        if has_offsets and (self._wants_commit or gives_up or now_ms >= self._commit_ms):
+        if self._has_offsets and (self._wants_commit or gives_up or now_ms >= self._commit_ms):
             return self._commit_request()
         self._wants_commit = False
         if self._is_closing:
             return self._leave_request()
+        if self._next is not None:
+            # What a member of a cooperative group gives up goes to others only once it has joined again.
+            self._needs_join = self._needs_join or self._is_cooperative
+            self._take_over(self._next)
         if self._settings.protocol is GroupProtocol.CLASSIC:
             if self._needs_join:
-                self._release()
+                if not self._is_cooperative:
+                    self._release()
                 return self._join_request()
             if self._joined is not None:
                 return self._sync_request()
-        elif self._next is not None:
-            self._take_over(self._next)
         if self.assigned is not None and any(one not in self._committed for one in self.assigned):
             return self._offsets_request()
         if self._confirms or now_ms >= self._beat_ms:
@@ -361,6 +381,9 @@ class GroupState:
 
     def _join_request(self) -> JoinGroupRequest:
         name = self._settings.assignor or "range"
+        subscription = subscription_bytes(self._topic)
+        if self._is_cooperative:
+            subscription = cooperative_subscription_bytes(self._topic, self.assigned or (), self.generation)
         return JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=self._settings.session_timeout_ms,
@@ -368,7 +391,7 @@ class GroupState:
             member_id=self._member,
             group_instance_id=self._settings.instance,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[JoinGroupRequestProtocol(name, subscription_bytes(self._topic))],
+            protocols=[JoinGroupRequestProtocol(name, subscription)],
         )
 
     def _sync_request(self) -> Message:
@@ -382,8 +405,8 @@ class GroupState:
                 return MetadataRequest(
                     topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=False
                 )
-            found = ASSIGNORS[self._joined.protocol_name or "range"](members, self._counts)
-            assignments = [SyncGroupRequestAssignment(one, assignment_bytes(some)) for one, some in found.items()]
+            assigned = ASSIGNORS[self._joined.protocol_name or "range"](members, self._counts)
+            assignments = [SyncGroupRequestAssignment(one, assignment_bytes(some)) for one, some in assigned.items()]
         return SyncGroupRequest(
             group_id=self.group,
             generation_id=self.generation,
@@ -419,7 +442,10 @@ class GroupState:
         return ConsumerGroupHeartbeatRequestTopicPartitions(self._view.topic_id, list(numbers))
 
     def _leave_request(self) -> Message | None:
-        """What ends the membership; a static member only goes silent in a classic group."""
+        """The request that ends the membership; None where none is needed.
+
+        A static member of a classic group sends none: it only goes silent.
+        """
         self._release()
         is_classic = self._settings.protocol is GroupProtocol.CLASSIC
         if not self._member or self.generation <= 0 or (is_classic and self._settings.instance is not None):
@@ -467,7 +493,7 @@ class GroupState:
         elif error in _NO_MEMBER:
             self._forget(keeps_id=self._settings.protocol is GroupProtocol.CONSUMER)
         elif error in _OTHER_GENERATION:
-            self._needs_join, self._joined = True, None
+            self._on_other_generation(request, error)
         elif error is Error.STALE_MEMBER_EPOCH:
             self._confirms = True  # a heartbeat brings the new epoch
         elif error is Error.MEMBER_ID_REQUIRED:
@@ -480,6 +506,14 @@ class GroupState:
             if not isinstance(answer, FindCoordinatorResponse):
                 self._failures, self._since_ms = 0, None
             self._on_success(request, answer, now_ms)
+
+    def _on_other_generation(self, request: Message, error: Error) -> None:
+        """Join again. The next owner of a partition reads again what was not committed in the former generation."""
+        self._needs_join, self._joined = True, None
+        self._must_join_first = isinstance(request, OffsetCommitRequest)
+        if error is Error.ILLEGAL_GENERATION:
+            self._release()
+            self._next = None
 
     def _on_refused_end(self, request: Message) -> None:
         """The membership ended otherwise; what was not committed goes to the next member again."""
@@ -500,8 +534,8 @@ class GroupState:
             case MetadataResponse():
                 self._counts = {one.name or "": len(one.partitions) for one in answer.topics if not one.error_code}
             case SyncGroupResponse():
-                self._joined = None
-                self._take_over(assignment_of(answer.assignment).get(self._topic, ()))
+                self._joined, self._must_join_first = None, False
+                self._on_assignment(assignment_of(answer.assignment).get(self._topic, ()))
                 self._beat_ms = now_ms + self._interval_ms
             case HeartbeatResponse():
                 self._beat_ms = now_ms + self._interval_ms
@@ -520,6 +554,15 @@ class GroupState:
                 self.is_closed = True
             case other:
                 raise AssertionError(other)
+
+    def _on_assignment(self, numbers: tuple[int, ...]) -> None:
+        """Take the assignment of a classic group over; of what is given up the offsets are committed before."""
+        if self.assigned is None or not self._is_cooperative:
+            self._take_over(numbers)
+        elif set(self.assigned) - set(numbers):
+            self._next = numbers
+        elif set(self.assigned) != set(numbers):
+            self._take_over(numbers)
 
     def _on_epoch(self, request: Message, answer: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
@@ -550,6 +593,7 @@ class GroupState:
         self._member = self._member if keeps_id else ""
         self.generation = _JOINING if keeps_id else _NO_OFFSET
         self._needs_join, self._joined, self._next, self._beat_ms = True, None, None, 0
+        self._must_join_first = False
 
     # The assignment
 
@@ -592,13 +636,13 @@ class GroupState:
 def positions_of(
     numbers: Sequence[int], committed: Mapping[int, int], delivered: Mapping[int, int], settings: GroupSettings
 ) -> dict[int, Position]:
-    """Where each partition goes on: behind what the user has got, else at the committed offset."""
-    found: dict[int, Position] = {}
+    """Where each partition goes on: after what the user has got, else at the committed offset."""
+    positions: dict[int, Position] = {}
     for one in numbers:
         offset = delivered.get(one, committed[one])
         start = settings.reset if offset == _NO_OFFSET else AtOffset(offset)
-        found[one] = Position(start, needs_end=not settings.follows)
-    return found
+        positions[one] = Position(start, needs_end=not settings.follows)
+    return positions
 
 
 def _error_of(answer: Message) -> tuple[Error, str | None]:

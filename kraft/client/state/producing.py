@@ -42,16 +42,16 @@ _POSITIVE: Final = 0x7FFF_FFFF
 def murmur2(data: bytes) -> int:
     """The hash of Kafka's clients, as an unsigned number of 32 bits."""
     size = len(data)
-    found = _SEED ^ size
+    hashed = _SEED ^ size
     whole = size & ~3
     for at in range(0, whole, 4):
         word = int.from_bytes(data[at : at + 4], "little") * _MIX & _MASK
         word = (word ^ word >> 24) * _MIX & _MASK
-        found = found * _MIX & _MASK ^ word
+        hashed = hashed * _MIX & _MASK ^ word
     if size > whole:
-        found = (found ^ int.from_bytes(data[whole:], "little")) * _MIX & _MASK
-    found = (found ^ found >> 13) * _MIX & _MASK
-    return found ^ found >> 15
+        hashed = (hashed ^ int.from_bytes(data[whole:], "little")) * _MIX & _MASK
+    hashed = (hashed ^ hashed >> 13) * _MIX & _MASK
+    return hashed ^ hashed >> 15
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
@@ -178,7 +178,7 @@ class ProducerState:
     # The engine
 
     def deadline_ms(self) -> int:
-        """The next request, repetition or time-out."""
+        """The time of the next request, repetition or time-out, in ms."""
         moments = [self.view.deadline_ms()]
         timeout_ms = self._settings.timeout_ms
         if self._unplaced:
@@ -309,9 +309,9 @@ class ProducerState:
     # Outcomes
 
     def _on_answer(self, batches: list[Batch], answer: ProduceResponse, now_ms: int) -> None:
-        found = {one.index: one for topic in answer.responses for one in topic.partition_responses}
+        results = {one.index: one for topic in answer.responses for one in topic.partition_responses}
         for batch in batches:
-            result = found.get(batch.partition)
+            result = results.get(batch.partition)
             if self._settings.acks == 0:
                 self._acknowledge(batch, _NO_OFFSET, _NO_OFFSET)
             elif result is None:

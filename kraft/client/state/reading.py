@@ -27,7 +27,7 @@ class ReadAnswer(Struct):
         partition: The number of the partition.
         records: The records. One with damage inside of its batch raises `CorruptBatch` as it is taken.
         most: How many are left at most.
-        following: The offset behind the last whole batch.
+        following: The offset after the last whole batch.
     """
 
     partition: int

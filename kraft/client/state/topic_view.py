@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: the addresses of brokers, and the leaders of one topic (Kafka: `Metadata`)."""
+"""A client's view of a cluster: the addresses of brokers, and the leaders of one topic (Kafka: `Metadata`)."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class TopicView:
 
     def any_broker(self) -> Address:
         """The next broker to ask."""
-        found = self.addresses
-        return found[self._turn % len(found)]
+        addresses = self.addresses
+        return addresses[self._turn % len(addresses)]
 
     def leader_of(self, partition: int) -> Leader | None:
         """The leader of a partition, if one is known."""
@@ -122,7 +122,7 @@ class TopicView:
         return now_ms - since_ms >= NAMELESS_MS
 
     def deadline_ms(self) -> int:
-        """When the next request is due."""
+        """The time of the next request, in ms."""
         return self._due_ms if self._asked is None else NEVER_MS
 
     def poll(self, now_ms: int) -> list[Ask]:
@@ -179,9 +179,9 @@ class TopicView:
                 leaders[one.partition_index] = known  # this broker is behind
                 continue
             address = self._brokers.get(one.leader_id)
-            found = one.leader_id != NO_NODE and address is not None
+            has_leader = one.leader_id != NO_NODE and address is not None
             leaders[one.partition_index] = (
-                Leader(one.leader_id, address, one.leader_epoch) if found and address else None
+                Leader(one.leader_id, address, one.leader_epoch) if has_leader and address else None
             )
         self.leaders = leaders
         absent = [number for number, leader in leaders.items() if leader is None]

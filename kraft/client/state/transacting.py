@@ -197,9 +197,14 @@ class TransactionState:
         """Let these offsets be committed with the transaction."""
         self._offsets.append(_Offsets(offsets))
 
+    @property
+    def can_end(self) -> bool:
+        """Whether the transaction can be ended: it is open, or its commit has failed."""
+        return self.phase is Phase.OPEN or (self.phase is Phase.COMMITTING and self.failure is not None)
+
     def end(self, now_ms: int, *, commits: bool) -> None:
         """Commit or abort the transaction, as soon as each record has its outcome."""
-        assert self.phase is Phase.OPEN or (self.phase is Phase.COMMITTING and self.failure is not None), self.phase
+        assert self.can_end, self.phase
         self.phase = Phase.COMMITTING if commits else Phase.ABORTING
         if not commits:
             why = self.failure or ClientError("the transaction was aborted")
@@ -216,7 +221,7 @@ class TransactionState:
     # The engine
 
     def deadline_ms(self) -> int:
-        """The next request, or the end of the patience."""
+        """The time of the next request, or of the end of a wait, in ms."""
         moments = [state.deadline_ms() for state, _ in self._topics.values()]
         if self._asked is None and self._due_ms < NEVER_MS and self._has_work:
             moments.append(self._due_ms)
@@ -290,8 +295,8 @@ class TransactionState:
         """The partitions that wait until this producer has added them."""
         if self._adds_itself or self.failure is not None or self.phase not in {Phase.OPEN, Phase.COMMITTING}:
             return {}
-        found = {topic: sorted(state.waiting_partitions) for topic, (state, _) in self._topics.items()}
-        return {topic: numbers for topic, numbers in found.items() if numbers}
+        partitions = {topic: sorted(state.waiting_partitions) for topic, (state, _) in self._topics.items()}
+        return {topic: numbers for topic, numbers in partitions.items() if numbers}
 
     @property
     def _is_ending(self) -> bool:
@@ -324,7 +329,7 @@ class TransactionState:
         return [Ask(self._asked.token, to, message, highest=highest, is_to_coordinator=True)]
 
     def _next_request(self) -> tuple[Message, Address]:
-        """What is asked next, and of whom."""
+        """The next request, and the broker that gets it."""
         producer_id, epoch = self._producer
         name, to = self.transactional_id, self._coordinator
         if to is None:
@@ -355,8 +360,8 @@ class TransactionState:
 
     def _any_broker(self) -> Address:
         known = [address for state, _ in self._topics.values() for address in state.view.addresses]
-        found = list(dict.fromkeys((*known, *self._bootstrap)))
-        return found[self._turn % len(found)]
+        addresses = list(dict.fromkeys((*known, *self._bootstrap)))
+        return addresses[self._turn % len(addresses)]
 
     def _commit_request(self, offsets: MemberOffsets) -> TxnOffsetCommitRequest:
         producer_id, epoch = self._producer
@@ -450,7 +455,7 @@ class TransactionState:
             identity.begin(producer_id, epoch)
 
     def _finish(self) -> None:
-        """The transaction has ended, at its coordinator too if that knew of it."""
+        """Be ready for the next transaction: this one has ended, at its coordinator too if that knew of it."""
         is_broken = any(identity.is_broken for _, identity in self._topics.values())
         for topic in self._refused:
             self._topics.pop(topic, None)

@@ -49,20 +49,20 @@ def describe_cluster(
         # Version 0 has no endpoint type, so its clients would not understand this error.
         error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
         return DescribeClusterResponse(error_code=error, error_message=_MISMATCH)
-    found = {
+    addresses = {
         node_id: (endpoint.host, endpoint.port)
         for node_id, registration in in_key_order(image.controllers.by_id)
         for endpoint in registration.endpoints
         if endpoint.name == listener
     }
-    found |= {node_id: (host, port) for node_id, host, port in voters}
+    addresses |= {node_id: (host, port) for node_id, host, port in voters}
     return DescribeClusterResponse(
         endpoint_type=request.endpoint_type,
         cluster_id=cluster_id,
         controller_id=leader_id,
         brokers=[
             DescribeClusterBroker(broker_id=node_id, host=host, port=port)
-            for node_id, (host, port) in sorted(found.items())
+            for node_id, (host, port) in sorted(addresses.items())
         ],
         cluster_authorized_operations=(
             sum(1 << operation for operation in OF_A_CLUSTER if may(operation))

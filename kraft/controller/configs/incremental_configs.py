@@ -219,7 +219,7 @@ _VALIDATORS: Final[dict[int, Callable[[RequestContext, str, Mapping[str, str], M
 
 
 def _check_eligibility(context: RequestContext, resource: Resource, after: Mapping[str, str]) -> None:
-    """While ELR is enabled, min.insync.replicas has to be the same on each broker."""
+    """While ELR is enabled, refuse to change min.insync.replicas of one broker, or to remove that of the cluster."""
     if not _elr_enabled(context):
         return
     if resource[1]:

@@ -60,8 +60,8 @@ def _end_of_group(token: re.Match[str]) -> str:
 def _ranges_rise(pattern: str) -> bool:
     return all(
         first[-1] <= last[-1]
-        for found in _CLASSES.finditer(pattern)
-        if found[1]
-        for first, last in _RANGES.findall(found[1][1:-1])
+        for match in _CLASSES.finditer(pattern)
+        if match[1]
+        for first, last in _RANGES.findall(match[1][1:-1])
         if first
     )

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kraft.access.errors import ApiError
-from kraft.config.definitions import GROUP, NODE, TOPIC, BadValue, Definition, checked, elements
-from kraft.config.group_synonyms import group_synonym, value_of_node
+from kraft.config.definitions import GROUP, TOPIC, BadValue, Definition, checked, elements
+from kraft.config.group_synonyms import group_bounds, group_synonym, value_of_node
 from transport.protocol.errors import Error
 
 
@@ -69,15 +69,7 @@ _BOUNDED: Final = (
 """The settings that those of nodes bound, in Kafka's order."""
 
 
-def _bounds(name: str) -> tuple[str | None, str | None]:
-    """The settings of nodes that bound a setting of groups from below and above."""
-    kind, _, what = name.partition(".")
-    what = what.removeprefix("num.")
-    least, most = f"group.{kind}.min.{what}", f"group.{kind}.max.{what}"
-    return least if least in NODE else None, most if most in NODE else None
-
-
-_BOUNDS: Final = {name: _bounds(name) for name in _BOUNDED}
+_BOUNDS: Final = {name: group_bounds(name) for name in _BOUNDED}
 
 
 def validate_group(values: Mapping[str, str], node: Mapping[str, str]) -> None:

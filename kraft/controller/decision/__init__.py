@@ -1,1 +1,1 @@
-"""What every decision is made of: the caller and its rights, broker sessions, defaults, and the result."""
+"""Common parts of all decisions: the caller and its rights, broker sessions, defaults, and the result."""

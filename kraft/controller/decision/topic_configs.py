@@ -50,6 +50,9 @@ def min_isr(image: MetadataImage, topic: TopicImage, defaults: TopicDefaults) ->
 
 
 def unclean_election(image: MetadataImage, topic: str, defaults: TopicDefaults) -> bool:
-    """unclean.leader.election.enable of a topic. As in Kafka (`Boolean.parseBoolean`), blanks count."""
+    """Whether a topic allows unclean elections (unclean.leader.election.enable).
+
+    A value with blanks around it is false, as in Kafka (`Boolean.parseBoolean`).
+    """
     value = effective(image, topic, UNCLEAN_ELECTION, defaults)
     return defaults.unclean_election if value is None else value.lower() == "true"

@@ -37,9 +37,9 @@ PLAINTEXT: Final = 0
 NOW_MS: Final = 0
 
 
-def register_controller(image: MetadataImage, request: ControllerRegistrationRequest) -> ControllerResult:
+def register_controller(context: RequestContext, request: ControllerRegistrationRequest) -> ControllerResult:
     """Write the registration unchanged: only the controller itself knows its endpoints and features."""
-    if (image.features.metadata_version or 0) < REGISTRATION_SINCE:
+    if (context.image.features.metadata_version or 0) < REGISTRATION_SINCE:
         raise ApiError(
             Error.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller registrations."
         )

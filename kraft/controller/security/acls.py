@@ -81,14 +81,14 @@ def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> Steps:
     for asked in request.filters:
         yield None
         try:
-            found = yield from matching_acls(context.image, _delete_filter(asked))
+            acls = yield from matching_acls(context.image, _delete_filter(asked))
         except ApiError as refused:
             results.append(DeleteAclsFilterResult(error_code=refused.error, error_message=refused.text))
         else:
-            removed |= dict.fromkeys(acl_id for acl_id, _ in found)
+            removed |= dict.fromkeys(acl_id for acl_id, _ in acls)
             if len(removed) > RECORDS_PER_OPERATION:
                 raise ApiError(Error.INVALID_REQUEST, _TOO_MANY)
-            matching = [_matching(acl) for _, acl in found]
+            matching = [_matching(acl) for _, acl in acls]
             results.append(DeleteAclsFilterResult(error_message=None, matching_acls=matching))
     records = tuple(VersionedRecord(RemoveAccessControlEntryRecord(id=acl_id)) for acl_id in removed)
     return ControllerResult(records, DeleteAclsResponse(filter_results=results))

@@ -101,19 +101,19 @@ def renew_token(context: RequestContext, request: RenewDelegationTokenRequest) -
                 error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NEVER
             ),
         )
-    found = _find(context, request.hmac)
-    if isinstance(found, DelegationToken):
-        if _has_expired(found, context.now_ms):
-            found = Error.DELEGATION_TOKEN_EXPIRED
-        elif not _is_its_own(found, context.caller):
-            found = Error.DELEGATION_TOKEN_OWNER_MISMATCH
-    if not isinstance(found, DelegationToken):
-        return ControllerResult(response=RenewDelegationTokenResponse(error_code=found))
+    token = _find(context, request.hmac)
+    if isinstance(token, DelegationToken):
+        if _has_expired(token, context.now_ms):
+            token = Error.DELEGATION_TOKEN_EXPIRED
+        elif not _is_its_own(token, context.caller):
+            token = Error.DELEGATION_TOKEN_OWNER_MISMATCH
+    if not isinstance(token, DelegationToken):
+        return ControllerResult(response=RenewDelegationTokenResponse(error_code=token))
     period_ms = context.admin.token_expiry_time_ms
     if request.renew_period_ms > 0:
         period_ms = min(period_ms, request.renew_period_ms)
-    expiry = min(found.max_timestamp, context.now_ms + period_ms)
-    renewed = structs.replace(found, expiration_timestamp=expiry)
+    expiry = min(token.max_timestamp, context.now_ms + period_ms)
+    renewed = structs.replace(token, expiration_timestamp=expiry)
     return ControllerResult((_record(renewed),), RenewDelegationTokenResponse(expiry_timestamp_ms=expiry))
 
 
@@ -125,18 +125,18 @@ def expire_token(context: RequestContext, request: ExpireDelegationTokenRequest)
                 error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NEVER
             ),
         )
-    found, now_ms = _find(context, request.hmac), context.now_ms
-    if isinstance(found, DelegationToken) and not _is_its_own(found, context.caller):
-        found = Error.DELEGATION_TOKEN_OWNER_MISMATCH
-    if isinstance(found, DelegationToken) and request.expiry_time_period_ms >= 0 and _has_expired(found, now_ms):
-        found = Error.DELEGATION_TOKEN_EXPIRED
-    if not isinstance(found, DelegationToken):
-        return ControllerResult(response=ExpireDelegationTokenResponse(error_code=found))
+    token, now_ms = _find(context, request.hmac), context.now_ms
+    if isinstance(token, DelegationToken) and not _is_its_own(token, context.caller):
+        token = Error.DELEGATION_TOKEN_OWNER_MISMATCH
+    if isinstance(token, DelegationToken) and request.expiry_time_period_ms >= 0 and _has_expired(token, now_ms):
+        token = Error.DELEGATION_TOKEN_EXPIRED
+    if not isinstance(token, DelegationToken):
+        return ControllerResult(response=ExpireDelegationTokenResponse(error_code=token))
     if request.expiry_time_period_ms < 0:
-        removal = VersionedRecord(RemoveDelegationTokenRecord(token_id=found.token_id))
+        removal = VersionedRecord(RemoveDelegationTokenRecord(token_id=token.token_id))
         return ControllerResult((removal,), ExpireDelegationTokenResponse(expiry_timestamp_ms=now_ms))
-    expiry = min(found.max_timestamp, now_ms + request.expiry_time_period_ms)
-    record = _record(structs.replace(found, expiration_timestamp=expiry))
+    expiry = min(token.max_timestamp, now_ms + request.expiry_time_period_ms)
+    record = _record(structs.replace(token, expiration_timestamp=expiry))
     return ControllerResult((record,), ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry))
 
 

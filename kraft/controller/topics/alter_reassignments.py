@@ -66,15 +66,15 @@ def alter_reassignments(context: RequestContext, request: AlterPartitionReassign
     return ControllerResult(tuple(records), response)
 
 
-def list_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> Steps:
+def list_reassignments(context: RequestContext, request: ListPartitionReassignmentsRequest) -> Steps:
     """The reassignments in progress, of the requested partitions or of all; idle and unknown partitions are omitted."""
-    found: dict[str, list[OngoingPartitionReassignment]] = {}
-    for one in _under_way(image, request):
+    reassignments: dict[str, list[OngoingPartitionReassignment]] = {}
+    for one in _under_way(context.committed, request):
         yield None
         if one is None:
             continue
         name, number, partition = one
-        found.setdefault(name, []).append(
+        reassignments.setdefault(name, []).append(
             OngoingPartitionReassignment(
                 partition_index=number,
                 replicas=list(partition.replicas),
@@ -82,7 +82,7 @@ def list_reassignments(image: MetadataImage, request: ListPartitionReassignments
                 removing_replicas=list(partition.removing_replicas),
             )
         )
-    topics = [OngoingTopicReassignment(name=name, partitions=partitions) for name, partitions in found.items()]
+    topics = [OngoingTopicReassignment(name=name, partitions=partitions) for name, partitions in reassignments.items()]
     return ControllerResult(response=ListPartitionReassignmentsResponse(error_message=None, topics=topics))
 
 

@@ -73,11 +73,11 @@ def assign_replicas_to_dirs(context: RequestContext, request: AssignReplicasToDi
                 number = asked.partition_index
                 error = _assignment_error(image, broker.id, topic.topic_id, number)
                 if error is Error.NONE:
-                    found = image.topics.by_id[topic.topic_id]
+                    topic_image = image.topics.by_id[topic.topic_id]
                     target = Target(directories={broker.id: directory.id})
-                    yield from change_of(image, found, number, target, context.defaults)
+                    yield from change_of(image, topic_image, number, target, context.defaults)
                     if directory.id not in broker.directories:
-                        offline.append((found.id, number, found.partitions[number]))
+                        offline.append((topic_image.id, number, topic_image.partitions[number]))
                 yield None
                 answers.append(AssignReplicasToDirsResponsePartitionData(partition_index=number, error_code=error))
             topics.append(AssignReplicasToDirsResponseTopicData(topic_id=topic.topic_id, partitions=answers))

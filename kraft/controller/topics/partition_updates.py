@@ -15,15 +15,20 @@ from kraft.controller.topics.partition_change import UNCHANGED, Rules, Target, p
 from kraft.limits import CHEAP_PER_STEP
 from metadata_log.image import MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
+from metadata_log.image.record_values import MakeChange, alike
 from metadata_log.image.topics import MIGRATING, UNASSIGNED
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.types import Uuid
 
 ELR_FEATURE: Final = "eligible.leader.replicas.version"
 NO_BROKER: Final = -1
+_MOST_SHAPES: Final = 4096
+"""The different partitions whose changes are remembered during a decision."""
 
 Member = tuple[Uuid, int, Partition]
 """A partition by topic id and number, as in the index of the image."""
+_Decided = dict[tuple[object, ...], MakeChange | None]
+"""Changes by all that they depend on. Of the thousands of partitions of a broker most are alike."""
 
 
 class BrokerUpdate(Struct, frozen=True):
@@ -163,15 +168,46 @@ def partition_updates(
     version = record_version(image.features.metadata_version or 0)
     leaving = {update.removed, update.unclean}
     unclean_shutdown = () if update.unclean == NO_BROKER else (update.unclean,)
+
+    def change_like(topic_id: Uuid, number: int, partition: Partition) -> MakeChange | None:
+        isr = tuple([replica for replica in partition.isr if replica not in leaving])
+        target = Target(isr=isr, unclean_shutdown=unclean_shutdown)
+        change = partition_change(topic_id, number, partition, target, rules(topic_id), election(topic_id))
+        return None if change is None else alike(change, version)
+
+    decided: dict[tuple[int, Election], _Decided] = {}
+    last: Uuid | None = None
+    of_topic: _Decided = {}
     for member in members:
         if member is None:
             yield None
             continue
         topic_id, number, partition = member
-        isr = tuple([replica for replica in partition.isr if replica not in leaving])
-        target = Target(isr=isr, unclean_shutdown=unclean_shutdown)
-        change = partition_change(topic_id, number, partition, target, rules(topic_id), election(topic_id))
-        yield None if change is None else VersionedRecord(change, version)
+        if topic_id is not last:
+            last = topic_id
+            of_topic = decided.setdefault((rules(topic_id).min_isr, election(topic_id)), {})
+        shape = (
+            partition.replicas,
+            partition.directories,
+            partition.isr,
+            partition.removing_replicas,
+            partition.adding_replicas,
+            partition.elr,
+            partition.last_known_elr,
+            partition.leader,
+            partition.leader_recovery_state,
+        )
+        try:
+            make = of_topic[shape]
+        except KeyError:
+            if len(of_topic) >= _MOST_SHAPES:
+                of_topic.clear()
+            make = of_topic[shape] = change_like(topic_id, number, partition)
+        if make is None:
+            yield None
+        else:
+            change, value = make(topic_id, number)
+            yield VersionedRecord(change, version, value)
 
 
 def elect_leaders(

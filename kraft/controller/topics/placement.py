@@ -66,9 +66,9 @@ class _Wheel:
             self._offset = (self._offset + 1) % len(self._ids)
         if self._index >= len(self._ids):
             return None
-        found = self._ids[(self._index + self._offset) % len(self._ids)]
+        broker_id = self._ids[(self._index + self._offset) % len(self._ids)]
         self._index += 1
-        return found
+        return broker_id
 
     def shuffle(self, rng: Random) -> None:
         """Restart in another order."""
@@ -84,8 +84,8 @@ class _Rack:
 
     def next(self, epoch: int) -> int | None:
         """The next broker; a fenced broker only if there is no other."""
-        found = self.unfenced.next(epoch)
-        return self._fenced.next(epoch) if found is None else found
+        broker_id = self.unfenced.next(epoch)
+        return self._fenced.next(epoch) if broker_id is None else broker_id
 
     def shuffle(self, rng: Random) -> None:
         """Restart in another order."""

@@ -146,13 +146,13 @@ class _Colliding:
         if "." not in name and "_" not in name:
             return
         if self._by_plain_name is None:
-            found: dict[str, str] = {}
+            names: dict[str, str] = {}
             for entry in with_pauses(in_key_order_by_runs(self._topics.by_name)):
                 if entry is None:
                     yield None
                 else:
-                    found.setdefault(entry[0].replace(".", "_"), entry[0])
-            self._by_plain_name = found
+                    names.setdefault(entry[0].replace(".", "_"), entry[0])
+            self._by_plain_name = names
         other = self._by_plain_name.get(name.replace(".", "_"))
         if other is not None:
             text = f"Topic '{name}' collides with existing topic: {other}"

@@ -11,15 +11,14 @@ if TYPE_CHECKING:
     from kraft.security.certificates import Certificate
 
 OUTGOING: Final = "outgoing"
-"""The label `listener` of the certificate that a node shows as a client."""
+"""The label `listener` of the certificate that a node shows to controllers; `outgoing-brokers` that to brokers."""
 
 
 def certificates_of(facts: TlsFacts) -> Certificates:
     """The ends of all certificates of a node."""
     loaded = facts.loaded
     own = [_end(one.certificate, name) for name, one in sorted(loaded.listeners.items())]
-    if loaded.outgoing is not None:
-        own.append(_end(loaded.outgoing.certificate, OUTGOING))
+    own += [_end(one.certificate, f"{OUTGOING}-{kind}" if kind else OUTGOING) for kind, one in loaded.outgoing.items()]
     return Certificates(tuple(own), tuple(map(_end, loaded.authorities)), facts.replaced, facts.kept)
 
 

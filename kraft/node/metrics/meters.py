@@ -1,4 +1,4 @@
-"""What the shell of a node counts where it happens: fsyncs, turns, elections, commits (Kafka: `KafkaRaftMetrics`).
+"""Counters that a node's shell raises where things happen: fsyncs, elections, commits (Kafka: `KafkaRaftMetrics`).
 
 A node has meters only if its metrics listener is on. Rare events are counted in the types of prometheus-client. Those
 of the path of a commit are counted in plain numbers, as a lock and a dictionary for each would cost more than the rest.
@@ -24,7 +24,7 @@ from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, StateChanged
 from kraft.replica.interface.events import Trace
 from metadata_log.log.snapshot import snapshot_name
-from metadata_log.types import NO_NODE, OffsetAndEpoch
+from metadata_log.types import BOOTSTRAP_SNAPSHOT, NO_NODE, OffsetAndEpoch
 from transport.interface import Transport
 from transport.traffic import SUCCESS
 from transport.wire import WireTransport
@@ -89,17 +89,17 @@ class Meters:
             self._flush_ms.record(took_s * _MS)
 
     def event(self, waited_s: float, took_s: float) -> None:
-        """An event of a turn was handled, `waited_s` after the turn began."""
+        """Take the time of an event, handled `waited_s` after its turn began."""
         self._queue_ms.record(waited_s * _MS)
         self._processing_ms.record(took_s * _MS)
 
     def turn(self, took_s: float, now_s: float, events: int) -> None:
-        """A turn of the owner has ended; `events` were handled since the start."""
+        """Take the time of a turn that has ended; `events` were handled since the start."""
         self._events = events
         self._turn_s.record(took_s, now_s)
 
     def gap(self, late_s: float) -> None:
-        """A timer of the loop was late by this time."""
+        """Note by how much a timer of the loop was late."""
         self._gap_s.record(late_s, perf_counter())
 
     def log_end(self, core: RaftCore) -> None:
@@ -171,7 +171,8 @@ class Meters:
             if self._snapshot_id is not None and newest.offset == core.log.start_offset:
                 self._installed += 1
             self._snapshot_id = newest
-            self._snapshot = _snapshot_file(replica, newest)
+            if newest != BOOTSTRAP_SNAPSHOT:  # this node has not taken it: `format` wrote it
+                self._snapshot = _snapshot_file(replica, newest)
 
     # At a scrape
 
@@ -224,8 +225,8 @@ class Meters:
 
 def _snapshot_file(replica: Process, snapshot: OffsetAndEpoch) -> SnapshotFile | None:
     with suppress(OSError):
-        found = os.stat(f"{replica.log.directory}/{snapshot_name(snapshot)}")
-        return SnapshotFile(snapshot.offset, found.st_size, int(found.st_mtime * _MS))
+        status = os.stat(f"{replica.log.directory}/{snapshot_name(snapshot)}")
+        return SnapshotFile(snapshot.offset, status.st_size, int(status.st_mtime * _MS))
     return None
 
 

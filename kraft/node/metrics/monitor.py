@@ -19,6 +19,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from kraft.broker.requests import Requests
 from kraft.config import Config
+from kraft.http_server import HttpAnswer, HttpRequest, HttpServer
 from kraft.metrics import own_names
 from kraft.metrics.cluster import image_of
 from kraft.metrics.coordinators import NO_GROUPS, GroupCounts, counting
@@ -31,7 +32,6 @@ from kraft.metrics.view import NodeView
 from kraft.node.clock import NodeClock
 from kraft.node.logging import NodeLog
 from kraft.node.metrics.certificates import certificates_of
-from kraft.node.metrics.http_server import HttpAnswer, HttpRequest, HttpServer
 from kraft.node.metrics.measured_disk import MeasuredDisk
 from kraft.node.metrics.meters import Meters
 from kraft.node.monitoring import MonitoredNode
@@ -75,7 +75,6 @@ class Monitor:
     """
 
     def __init__(self, config: Config, clock: NodeClock, tls: Callable[[], TlsFacts] | None = None) -> None:
-        assert config.metrics_listener is not None, "the metrics listener is off"
         self.meter = Meters()
         """What the node counts while it runs."""
         self._config = config
@@ -102,15 +101,15 @@ class Monitor:
         return MeasuredDisk(disk, self.meter.fsync_clock)
 
     def attach(self, node: MonitoredNode, replica: Process, transport: Transport) -> None:
-        """The node has recovered its log."""
+        """Take the parts of the node, which has recovered its log."""
         self._node = _Running(node, replica, transport)
 
-    async def run(self, log: NodeLog, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, log: NodeLog, task_status: trio.TaskStatus[Endpoint | None] = trio.TASK_STATUS_IGNORED) -> None:
         """Bind, and serve until cancelled; `task_status` gets the bound address.
 
         Raises `OSError` if the port is in use.
         """
-        assert self._config.metrics_listener is not None
+        assert self._config.metrics_listener is not None, "the metrics listener is off"
         listener = Listener("METRICS", *self._config.metrics_listener)
         bound = bind(listener)
         endpoint = bound_to(listener, bound)
@@ -119,12 +118,12 @@ class Monitor:
         log.write("metrics", facts)
         async with trio.open_nursery() as nursery:
             await nursery.start(HttpServer(listening, self._answer).run)
-            nursery.start_soon(self._beat)
+            nursery.start_soon(self.beat)
             task_status.started(endpoint)
 
     # What is looked at between scrapes
 
-    async def _beat(self) -> None:
+    async def beat(self) -> None:
         """Look at the node some times a second, and notice a loop that stood still."""
         while True:
             self._note_turn(trio.current_time())
@@ -239,6 +238,14 @@ class Monitor:
 
     async def _text(self, dialects: tuple[Dialect, ...]) -> bytes:
         """Collect all values in one turn of the loop, and write them in several."""
+        parts = []
+        for part in texts_of(await self.families(dialects)):
+            parts.append(part)
+            await trio.lowlevel.checkpoint()
+        return b"".join(parts)
+
+    async def families(self, dialects: tuple[Dialect, ...]) -> list[Metric]:
+        """Collect all values in one turn of the loop."""
         node = self._node
         readings: list[Reading] = [_build_info()]
         if node is None:
@@ -247,12 +254,7 @@ class Monitor:
             await self._count(node)
             self.meter.look(node.replica, self._clock.now_ms())
             readings += readings_of(self._view(node))
-        families: list[Metric] = [*families_of(readings, dialects), *self.meter.families(), *self._registry.collect()]
-        parts = []
-        for part in texts_of(families):
-            parts.append(part)
-            await trio.lowlevel.checkpoint()
-        return b"".join(parts)
+        return [*families_of(readings, dialects), *self.meter.families(), *self._registry.collect()]
 
     async def _count(self, node: _Running) -> None:
         """Count partitions and groups, unless that takes too long: then the former counts stand, and say so."""

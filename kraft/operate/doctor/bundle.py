@@ -84,8 +84,8 @@ class Bundle(Struct, frozen=True, kw_only=True):
 def redacted(settings: Settings) -> Settings:
     """The settings without the values of secrets. A user name in a JAAS text stays, because a check needs it."""
     values = {
-        key: Setting(_without_secret(key, found.value), found.where) if is_secret(key, found.value) else found
-        for key, found in settings.values.items()
+        key: Setting(_without_secret(key, setting.value), setting.where) if is_secret(key, setting.value) else setting
+        for key, setting in settings.values.items()
     }
     return Settings(source=settings.source, values=values)
 
@@ -134,8 +134,8 @@ def write_bundle(
     if with_records:
         for place, node in enumerate(nodes):
             if node.log is not None and not node.log.is_empty:
-                found = read_image_facts(OsDisk(), node.log.path, advance)
-                images.append(_collected(place, found))
+                facts = read_image_facts(OsDisk(), node.log.path, advance)
+                images.append(_collected(place, facts))
     manifest = Manifest(
         format=FORMAT,
         host=host,
@@ -240,10 +240,10 @@ def _members(path: str, wanted: Mapping[str, int]) -> dict[str, bytes]:
     `tarfile` reads the headers of extended formats whole, whatever size they claim. No name of a bundle needs one, so
     they are skipped, as everything else that is not wanted.
     """
-    found: dict[str, bytes] = {}
+    members: dict[str, bytes] = {}
     left = MOST_TOTAL_BYTES
     with _opened(path) as file:
-        while len(found) < len(wanted) and (header := file.read(tarfile.BLOCKSIZE)).strip(b"\0"):
+        while len(members) < len(wanted) and (header := file.read(tarfile.BLOCKSIZE)).strip(b"\0"):
             member = tarfile.TarInfo.frombuf(header, tarfile.ENCODING, "surrogateescape")
             padded = -(-max(member.size, 0) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
             left -= padded + tarfile.BLOCKSIZE
@@ -255,11 +255,11 @@ def _members(path: str, wanted: Mapping[str, int]) -> dict[str, bytes]:
                 data = file.read(padded)
                 if len(data) < member.size:
                     raise EOFError("the archive ends early")
-                found[member.name] = data[: member.size]
+                members[member.name] = data[: member.size]
                 continue
             while padded > 0 and (skipped := file.read(min(padded, _SKIPPED_AT_ONCE))):
                 padded -= len(skipped)
-    return found
+    return members
 
 
 def _member(found: Mapping[str, bytes], name: str, path: str) -> bytes:
@@ -279,12 +279,12 @@ def _image(collected: CollectedImage, content: bytes, path: str) -> ImageFacts:
     file = disk.open(collected.file, create=True)
     file.append(content)
     file.close()
-    found = read_image_facts(disk, directory)
+    facts = read_image_facts(disk, directory)
     return replace(
-        found,
+        facts,
         where=f"{path}:{collected.file}",
         end_ms=collected.end_ms,
-        problem=collected.problem or found.problem,
+        problem=collected.problem or facts.problem,
         open_transaction=collected.open_transaction,
         fenced_since=collected.fenced_since,
         changed={(topic_id, number): moment for topic_id, number, moment in collected.changed},

@@ -62,7 +62,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 def available(facts: Facts) -> frozenset[Need]:
     """The inputs that the facts hold."""
     directories = [one for node in facts.nodes for one in node.directories]
-    found = {
+    at_hand = {
         Need.SETTINGS: any(node.settings is not None for node in facts.nodes),
         Need.DIRECTORY: any(one.exists for one in directories),
         Need.SEVERAL: len(facts.nodes) > 1,
@@ -71,7 +71,7 @@ def available(facts: Facts) -> frozenset[Need]:
         Need.NAMES: facts.names is not None,
         Need.HOST: any(one.host is not None for one in directories) or any(node.files for node in facts.nodes),
     }
-    return frozenset(need for need, is_there in found.items() if is_there)
+    return frozenset(need for need, is_there in at_hand.items() if is_there)
 
 
 def diagnose(facts: Facts) -> Diagnosis:
@@ -129,12 +129,12 @@ def merged(findings: list[Finding]) -> list[Finding]:
 
 
 def consequence(finding: Finding) -> str:
-    """What follows from a finding."""
+    """The consequence of a finding."""
     return finding.consequence or CATALOG[finding.id].consequence
 
 
 def remedy(finding: Finding) -> str:
-    """What to do about a finding."""
+    """The remedy of a finding."""
     return finding.remedy or CATALOG[finding.id].remedy
 
 

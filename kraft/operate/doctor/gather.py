@@ -99,11 +99,11 @@ def with_names(facts: Facts) -> Facts:
 
 
 def host_facts(path: str, log: LogFacts | None) -> HostFacts | None:
-    """The facts about a log directory and the copy of the log in it; None if the directory cannot be looked at."""
+    """The facts about a log directory and the copy of the log in it; None if the directory cannot be read."""
     try:
         space = os.statvfs(path)
         mode = os.stat(path).st_mode
-        owners = {os.stat(path).st_uid} | {found.st_uid for found in _below(path)}
+        owners = {os.stat(path).st_uid} | {status.st_uid for status in _below(path)}
     except OSError:
         return None
     return HostFacts(
@@ -153,20 +153,20 @@ def _open_files(paths: Iterable[str], what: str) -> Iterable[OpenFile]:
 def open_files(settings: Settings) -> tuple[OpenFile, ...]:
     """The settings' own file if it holds secrets, and the key stores it names, where every user may read them."""
     secrets = settings.secrets()
-    found = list(_open_files([settings.source], f"holds {', '.join(secrets)}")) if secrets else []
+    open_ones = list(_open_files([settings.source], f"holds {', '.join(secrets)}")) if secrets else []
     stores = [
         value.value for key, value in settings.values.items() if key.endswith("keystore.location") and value.value
     ]
-    return (*found, *_open_files(stores, "a key store"))
+    return (*open_ones, *_open_files(stores, "a key store"))
 
 
 def resolve(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The addresses of each host name; none for a name that does not resolve."""
-    found: dict[str, tuple[str, ...]] = {}
+    addresses: dict[str, tuple[str, ...]] = {}
     for host in dict.fromkeys(hosts):
         try:
             answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            found[host] = tuple(sorted({str(answer[4][0]) for answer in answers}))
+            addresses[host] = tuple(sorted({str(answer[4][0]) for answer in answers}))
         except OSError:
-            found[host] = ()
-    return found
+            addresses[host] = ()
+    return addresses

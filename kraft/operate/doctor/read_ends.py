@@ -25,12 +25,12 @@ def with_replica_ends(disk: Disk, facts: Facts) -> Facts:
     if facts.image is None:
         return facts
     wanted = {named(one): one[0].id for one in partitions(facts.image) if one[2].leader == NO_LEADER}
-    found: dict[str, tuple[ReplicaEnd, ...]] = {}
+    ends: dict[str, tuple[ReplicaEnd, ...]] = {}
     for broker, replica in _replicas(facts, wanted):
         end = _read(disk, broker, replica)
         if end is not None:
-            found[replica.name] = (*found.get(replica.name, ()), end)
-    return replace(facts, replica_ends=found)
+            ends[replica.name] = (*ends.get(replica.name, ()), end)
+    return replace(facts, replica_ends=ends)
 
 
 def _replicas(facts: Facts, wanted: dict[str, Uuid]) -> Iterator[tuple[int, Replica]]:

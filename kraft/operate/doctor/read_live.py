@@ -29,7 +29,7 @@ async def read_live(
     watch_seconds: float = 0.0,
     transport: Transport | None = None,
 ) -> tuple[LiveFacts, ImageFacts | None]:
-    """What a quorum reports of itself.
+    """Ask a running quorum about its state.
 
     Args:
         bootstrap: The addresses of some controllers.

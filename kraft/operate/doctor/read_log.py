@@ -261,24 +261,24 @@ def read_image_facts(disk: Disk, partition: str, advance: Callable[[int], None] 
     """The metadata at the end of a copy of the log, as far as the copy can be replayed."""
     replay = _Replay()
     try:
-        for found in read_timeline(disk, partition, from_base="latest", on_damage=OnDamage.SKIP):
-            match found:
+        for item in read_timeline(disk, partition, from_base="latest", on_damage=OnDamage.SKIP):
+            match item:
                 case Damage():
                     continue
                 case Base():
                     replay.delta = MetadataDelta(MetadataImage(), is_snapshot=True)
-                    replay.end, replay.end_ms = found.end, found.timestamp_ms
-                    for entry in found.entries:
+                    replay.end, replay.end_ms = item.end, item.timestamp_ms
+                    for entry in item.entries:
                         if isinstance(entry, Entry):
-                            replay.take(entry, found.timestamp_ms, -1)
-                    replay.delta = MetadataDelta(replay.delta.apply(found.end))
+                            replay.take(entry, item.timestamp_ms, -1)
+                    replay.delta = MetadataDelta(replay.delta.apply(item.end))
                     continue
-            replay.end = found.end
-            replay.end_ms = max(replay.end_ms, found.batch.max_timestamp)
+            replay.end = item.end
+            replay.end_ms = max(replay.end_ms, item.batch.max_timestamp)
             advance(1)
-            if found.batch.is_control:
+            if item.batch.is_control:
                 continue
-            for entry in found.entries():
+            for entry in item.entries():
                 if isinstance(entry, Entry):
                     replay.take(entry, entry.timestamp, entry.offset)
     except (MetadataLogError, UnsupportedVersion) as bad:

@@ -98,10 +98,10 @@ def _reason(failed: Exception) -> str:
 
 def named(nodes: Iterable[Node]) -> tuple[Node, ...]:
     """The nodes with names: the id of a node, and its place where two nodes have one id."""
-    found = tuple(nodes)
-    ids = [node.id for node in found]
+    all_nodes = tuple(nodes)
+    ids = [node.id for node in all_nodes]
     result = []
-    for node in found:
+    for node in all_nodes:
         path = node.settings.source if node.settings is not None else node.directories[0].path
         place = f"{node.host}:{path}" if node.host else path
         name = place if node.id is None else f"node {node.id}"
@@ -167,10 +167,10 @@ def _given(source: Source, path: str, advance: Advance) -> Directory:
         )
     if not (META_PROPERTIES in names or PARTITION_DIRECTORY in names or has_log(disk, path) or _has_replicas(names)):
         raise MetadataLogError("this is no log directory of a node", hint="Name log directories, as in log.dirs.")
-    found = read_directory(source, path, advance)
+    directory = read_directory(source, path, advance)
     return replace(
-        found,
-        is_metadata=found.log is not None or not found.has_broker_files,
+        directory,
+        is_metadata=directory.log is not None or not directory.has_broker_files,
         may_lack_meta=PARTITION_DIRECTORY not in names and not _has_replicas(names),
     )
 
@@ -260,5 +260,5 @@ def _small_file(disk: Disk, path: str, parse: Callable[[bytes], T]) -> tuple[T |
 def _max_producer(disk: Disk, path: str, names: Sequence[str]) -> int | None:
     """The largest producer id in the producer snapshots of a partition; None without any."""
     snapshots = (f"{path}/{name}" for name in names if name.endswith(PRODUCER_SUFFIX))
-    found = max((read_producer_snapshot(disk.read(one), one)[0] for one in snapshots), default=-1)
-    return None if found < 0 else found
+    highest = max((read_producer_snapshot(disk.read(one), one)[0] for one in snapshots), default=-1)
+    return None if highest < 0 else highest

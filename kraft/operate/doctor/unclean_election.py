@@ -28,7 +28,7 @@ _ID: Final = f"before-{OPERATION}"
 
 
 class Outcome(Enum):
-    """What an unclean election does to a partition without a leader."""
+    """The result of an unclean election for a partition without a leader."""
 
     LOSES = "loses"
     """The next leader may lack, or lacks, committed records."""
@@ -131,13 +131,13 @@ def unclean_election_reasons(facts: Facts) -> list[Finding]:
     """The reasons against an unclean election of all partitions without a leader."""
     if facts.image is None:
         return [Finding(id=_ID, severity=Severity.ERROR, evidence="no metadata could be read")]
-    found = list(forecasts(facts))
+    predictions = list(forecasts(facts))
     findings = []
     for outcome, severity in _SEVERITIES.items():
-        some = [one for one in found if one.outcome is outcome]
+        some = [one for one in predictions if one.outcome is outcome]
         if some:
             findings.append(_finding(facts, facts.image, outcome, severity, some))
-    if not found:
+    if not predictions:
         what = "no partition is without a leader: an unclean election changes nothing"
         findings.append(Finding(id=_ID, severity=Severity.INFO, read=(facts.image.where,), evidence=what))
     return findings

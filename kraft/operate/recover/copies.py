@@ -1,6 +1,6 @@
 """Reads one surviving copy of the metadata log: its end, its image, its voters and its damage. Nothing is written.
 
-A damaged copy counts up to its first damage. Behind damage that a sound snapshot covers, the copy counts again.
+A damaged copy counts up to its first damage. After damage that a sound snapshot covers, the copy counts again.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ class MetadataCopy(Struct, kw_only=True):
         wanted = {(batch.base, batch.position) for batch in self.batches_from(offset)}
         for base in sorted({base for base, _ in wanted}):
             path = f"{self.partition}/{file_name(base)}"
-            for found in read_file(disk, path, on_damage=OnDamage.SKIP):
-                if isinstance(found, RecordBatch) and (base, found.position) in wanted:
-                    yield found, path
+            for item in read_file(disk, path, on_damage=OnDamage.SKIP):
+                if isinstance(item, RecordBatch) and (base, item.position) in wanted:
+                    yield item, path
 
 
 def _base_offset(batch: LogBatch) -> int:
@@ -168,13 +168,13 @@ def read_copy(disk: Disk, partition: str) -> MetadataCopy:
 
 
 def _is_sound(disk: Disk, copy: MetadataCopy, snapshot: OffsetAndEpoch) -> bool:
-    found = [
+    damages = [
         item
         for item in read_file(disk, f"{copy.partition}/{snapshot_name(snapshot)}", on_damage=OnDamage.SKIP)
         if isinstance(item, Damage)
     ]
-    copy.damages += found
-    return not found
+    copy.damages += damages
+    return not damages
 
 
 def _runs(disk: Disk, copy: MetadataCopy, segments: list[int]) -> list[list[LogBatch]]:
@@ -187,21 +187,21 @@ def _runs(disk: Disk, copy: MetadataCopy, segments: list[int]) -> list[list[LogB
         if gap is not None:
             copy.damages.append(gap)
             runs.append([])
-        for found in read_file(disk, path, on_damage=OnDamage.SKIP):
-            if isinstance(found, Damage):
-                copy.damages.append(found)
+        for item in read_file(disk, path, on_damage=OnDamage.SKIP):
+            if isinstance(item, Damage):
+                copy.damages.append(item)
                 if runs[-1]:
                     runs.append([])
                 continue
             expected = runs[-1][-1] if runs[-1] else None
             if expected is not None and (
-                found.base_offset != expected.next_offset or found.epoch < expected.epoch
+                item.base_offset != expected.next_offset or item.epoch < expected.epoch
             ):  # its damage comes before it
                 runs.append([])
             runs[-1].append(
                 LogBatch(
-                    *(found.base_offset, found.next_offset, found.epoch, found.size_bytes, found.crc),
-                    *(found.max_timestamp, base, found.position),
+                    *(item.base_offset, item.next_offset, item.epoch, item.size_bytes, item.crc),
+                    *(item.max_timestamp, base, item.position),
                 )
             )
     return [run for run in runs if run]
@@ -230,16 +230,16 @@ def _choose_end(copy: MetadataCopy, runs: list[list[LogBatch]], snapshots: list[
 
 def _quorum_records(disk: Disk, copy: MetadataCopy) -> QuorumRecords:
     """The last of each control record, in the newest snapshot and in the log."""
-    found = QuorumRecords()
+    quorum_records = QuorumRecords()
     for snapshot in copy.snapshots[-1:]:
         path = f"{copy.partition}/{snapshot_name(snapshot)}"
         for item in read_file(disk, path, on_damage=OnDamage.SKIP):
             if isinstance(item, RecordBatch) and item.is_control:
-                _note(found, item, path, snapshot)
+                _note(quorum_records, item, path, snapshot)
     for batch, path in copy.read_from(disk, copy.log_start):
         if batch.is_control:
-            _note(found, batch, path, None)
-    return found
+            _note(quorum_records, batch, path, None)
+    return quorum_records
 
 
 def _note(found: QuorumRecords, batch: RecordBatch, path: str, snapshot: OffsetAndEpoch | None) -> None:

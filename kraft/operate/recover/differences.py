@@ -12,6 +12,7 @@ from metadata_log.errors import DirectoryError
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.records import metadata
+from metadata_log.types import Uuid
 
 MOST_NAMED = 50
 """How many records a list names one by one."""
@@ -130,13 +131,13 @@ _RESOURCES = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics",
 def name_of(entry: Entry, topics: dict[bytes, str]) -> str | None:
     """The subject of a record, without any value; None for a record that is not about something with a name."""
 
-    def topic(topic_id: bytes) -> str:
-        return topics.get(bytes(topic_id), "of an unknown topic")
+    def topic(topic_id: Uuid) -> str:
+        return f"{topics.get(bytes(topic_id), 'of an unknown name')}, id {topic_id}"
 
     match entry.record:
         case metadata.TopicRecord(name=name, topic_id=topic_id):
             topics[bytes(topic_id)] = name
-            return f"topic {name}"
+            return f"topic {topic(topic_id)}"
         case metadata.RemoveTopicRecord(topic_id=topic_id):
             return f"removal of topic {topic(topic_id)}"
         case metadata.ConfigRecord(resource_type=kind, resource_name=resource, name=key):

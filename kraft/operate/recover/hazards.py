@@ -1,4 +1,4 @@
-"""What the brokers' files say against an image: strays, missing replicas, partition epochs, producer ids."""
+"""Contradictions between the brokers' files and an image: strays, missing replicas, partition epochs, producer ids."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def partitions_without(image: MetadataImage, gone: Sequence[int]) -> tuple[GoneB
     """The partitions that change when brokers never come back: those with one of them in their ISR. The next leader is
     the first replica that stays in sync.
     """
-    found = []
+    lost = []
     for topic_id, topic in in_key_order(image.topics.by_id):
         for number, partition in enumerate(topic.partitions):
             if not any(broker in gone for broker in (*partition.isr, partition.leader)):
@@ -181,7 +181,7 @@ def partitions_without(image: MetadataImage, gone: Sequence[int]) -> tuple[GoneB
             leader = partition.leader
             if leader not in stay:
                 leader = in_order[0] if in_order else -1
-            found.append(
+            lost.append(
                 GoneBroker(
                     topic=topic.name,
                     number=number,
@@ -191,4 +191,4 @@ def partitions_without(image: MetadataImage, gone: Sequence[int]) -> tuple[GoneB
                     has_leader_changed=leader != partition.leader,
                 )
             )
-    return tuple(found)
+    return tuple(lost)

@@ -1,6 +1,6 @@
-"""What survives: the log directories of controllers and brokers that an operator still has. Nothing is written.
+"""List the log directories of controllers and brokers that an operator still has. Nothing is written.
 
-Of the batches of partitions only headers are read, and only behind the newest producer snapshot, as a broker's own
+Of the batches of partitions only headers are read, and only after the newest producer snapshot, as a broker's own
 start does.
 """
 
@@ -63,8 +63,8 @@ class PartitionFiles(Struct, frozen=True, kw_only=True):
 
 def partition_names(names: Sequence[str]) -> list[tuple[str, PartitionName]]:
     """The directories of partitions in use among names."""
-    found = [(name, parse_partition_name(name)) for name in names if name != PARTITION_DIRECTORY]
-    return [(name, partition) for name, partition in found if partition is not None and not partition.suffix]
+    parsed = [(name, parse_partition_name(name)) for name in names if name != PARTITION_DIRECTORY]
+    return [(name, partition) for name, partition in parsed if partition is not None and not partition.suffix]
 
 
 def stray_names(names: Sequence[str]) -> list[str]:
@@ -222,25 +222,25 @@ def read_inventory(
     if not paths:
         raise DirectoryError("no directory was given", hint="Name log directories, as in log.dirs.")
     same_name = Counter(path.rpartition("/")[2] for path in paths)
-    found = []
+    copies = []
     for index, path in enumerate(paths):
         base = path.rpartition("/")[2]
         name = base if same_name[base] == 1 else path
-        found.append(_read_dir(disk, path, name, CONTROLLER if index < len(controllers) else BROKER, live=live))
+        copies.append(_read_dir(disk, path, name, CONTROLLER if index < len(controllers) else BROKER, live=live))
         advance(1)
-    clusters = Counter(one.meta.cluster_id for one in found)
+    clusters = Counter(one.meta.cluster_id for one in copies)
     if len(clusters) > 1:
-        told = ", ".join(f"{one.name} of {one.meta.cluster_id}" for one in found)
+        told = ", ".join(f"{one.name} of {one.meta.cluster_id}" for one in copies)
         raise DirectoryError(
             f"the directories belong to {len(clusters)} clusters: {told}",
             where=META_PROPERTIES,
             field="cluster.id",
             hint="Give the directories of one cluster. A volume of another cluster may be mounted in the wrong place.",
         )
-    _settle_roles(found)
+    _settle_roles(copies)
     return Inventory(
-        cluster_id=found[0].meta.cluster_id,
-        dirs=tuple(sorted(found, key=lambda one: one.role == BROKER)),
+        cluster_id=copies[0].meta.cluster_id,
+        dirs=tuple(sorted(copies, key=lambda one: one.role == BROKER)),
     )
 
 

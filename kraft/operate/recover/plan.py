@@ -92,7 +92,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         others: Each other candidate, held against the best one.
         ahead: The copies of brokers that rank above the seed and may not become the seed.
         committed_end: Records of the seed below this offset are proven to be committed.
-        uncommitted: The records of the seed behind it, which become committed by the recovery.
+        uncommitted: The records of the seed after it, which become committed by the recovery.
         unknown_loss: How much longer the cluster lived than the seed knows; None if nothing newer was seen.
         first_safe_epoch: 1 above every epoch in any given file.
         recovery_epoch: The epoch that the recovery writes.
@@ -163,11 +163,11 @@ def make_plan(disk: Disk, inventory: Inventory, options: PlanOptions | None = No
         compare(disk, seed, copy, (best.name, one.name)) for one, copy in candidates if one.name != best.name
     )
     append_at = _append_at(seed, options.truncate_to)
-    found = _scan(disk, inventory, seed, append_at)
+    scanned = _scan(disk, inventory, seed, append_at)
     image = seed.image if append_at == seed.end.offset else image_at(disk, seed, append_at)
     assert image is not None
     voters = _voters(seed, inventory, options)
-    committed = max(_committed_end(seed, inventory, voters), found.acted_end)
+    committed = max(_committed_end(seed, inventory, voters), scanned.acted_end)
     not_given, stale = _absent(image, inventory, options.gone)
     highest = inventory.highest_epoch
     is_unseen = bool(not_given) or any(copy.quorum_state is None for _, copy in inventory.copies)
@@ -176,7 +176,7 @@ def make_plan(disk: Disk, inventory: Inventory, options: PlanOptions | None = No
         options=options,
         best=best,
         ties=tuple(one for one, copy in candidates if copy.end == seed.end),
-        longest=min(candidates, key=lambda found: (-found[1].end.offset, _rank(found)))[0],
+        longest=min(candidates, key=lambda candidate: (-candidate[1].end.offset, _rank(candidate)))[0],
         voters=voters,
         is_quorum_possible=_is_majority(inventory, voters),
         others=others,
@@ -192,13 +192,13 @@ def make_plan(disk: Disk, inventory: Inventory, options: PlanOptions | None = No
         gone=partitions_without(image, options.gone),
         not_given=not_given,
         stale_controllers=stale,
-        security=found.security,
-        has_open_transaction=found.has_open_transaction,
+        security=scanned.security,
+        has_open_transaction=scanned.has_open_transaction,
     )
 
 
-def _rank(found: tuple[LogDir, MetadataCopy]) -> tuple[int, int, bool, int, str]:
-    one, copy = found
+def _rank(candidate: tuple[LogDir, MetadataCopy]) -> tuple[int, int, bool, int, str]:
+    one, copy = candidate
     return -copy.end.epoch, -copy.end.offset, one.role == BROKER, one.meta.node_id, one.name
 
 
@@ -330,7 +330,7 @@ def _absent(image: MetadataImage, inventory: Inventory, gone: Sequence[int]) -> 
 
 
 class _Found(Struct, frozen=True, kw_only=True):
-    """What one pass over the seed's log has found.
+    """The findings of one pass over the seed's log.
 
     A broker makes the directory of a partition only when the partition's record is committed. So the records below
     `acted_end` are committed.

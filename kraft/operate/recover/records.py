@@ -46,21 +46,23 @@ def appended_records(plan: Plan, rescue: Sequence[str]) -> tuple[tuple[Versioned
     """
     level = plan.image.features.metadata_version or _OLDEST_LEVEL
     delta = MetadataDelta(plan.image)
-    found: list[Versioned] = []
+    appended: list[Versioned] = []
 
     def add(entries: Iterator[Versioned]) -> None:
         for record, version in entries:
             if not isinstance(record, AbortTransactionRecord):
-                delta.replay(record, plan.append_at + len(found))
-            found.append((record, version))
+                delta.replay(record, plan.append_at + len(appended))
+            appended.append((record, version))
 
     add(_end_transaction(plan))
     add(_producer_ids(plan))
     add(_brokers_gone(plan, level))
-    changed = delta.apply(OffsetAndEpoch(epoch=plan.recovery_epoch, offset=plan.append_at + len(found)))
+    changed = delta.apply(OffsetAndEpoch(epoch=plan.recovery_epoch, offset=plan.append_at + len(appended)))
     add(_raised_epochs(plan, changed, level))
     add(_rescued(plan, rescue, level))
-    return tuple(found), delta.apply(OffsetAndEpoch(epoch=plan.recovery_epoch, offset=plan.append_at + len(found)))
+    return tuple(appended), delta.apply(
+        OffsetAndEpoch(epoch=plan.recovery_epoch, offset=plan.append_at + len(appended))
+    )
 
 
 def _end_transaction(plan: Plan) -> Iterator[Versioned]:
@@ -133,11 +135,11 @@ def _with_longest(plan: Plan, topic_id: Uuid, number: int, old: Partition) -> Pa
 
 def rescuable(plan: Plan) -> dict[str, list[Stray]]:
     """The topics that only the brokers' directories know, with their directories."""
-    found: dict[str, list[Stray]] = {}
+    strays: dict[str, list[Stray]] = {}
     for stray in plan.hazards.strays:
         if stray.why == "unknown topic":
-            found.setdefault(stray.files.topic, []).append(stray)
-    return dict(sorted(found.items()))
+            strays.setdefault(stray.files.topic, []).append(stray)
+    return dict(sorted(strays.items()))
 
 
 def _rescued(plan: Plan, rescue: Sequence[str], level: int) -> Iterator[Versioned]:

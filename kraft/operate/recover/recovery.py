@@ -85,7 +85,7 @@ class Voter(Struct, frozen=True, kw_only=True):
 
 
 class CopiedFile(Struct, frozen=True, kw_only=True):
-    """The first bytes of a file, and bytes behind them; `size` is None for the whole source."""
+    """The first bytes of a file, and bytes after them; `size` is None for the whole source."""
 
     path: str
     source: str

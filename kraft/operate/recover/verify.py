@@ -71,18 +71,20 @@ def check_recovered(disk: Disk, recovered: Recovered, brokers: Sequence[str] = (
     """Check the directories, and the brokers' log directories, if any are given, against their image. Returns every
     check, passed or not. `MetadataLogError` if a file of a broker is unreadable, or belongs to another cluster.
     """
-    found: list[Check] = []
+    checks: list[Check] = []
     by_id = {one.meta.node_id: one for one in recovered.inventory.dirs}
     for voter in recovered.facts["voters"]:
         one = by_id.get(voter["id"])
         if one is None or one.copy is None:
-            found.append(Check(name="identity", subject=voter["dir"], problem=f"there is no log of node {voter['id']}"))
+            checks.append(
+                Check(name="identity", subject=voter["dir"], problem=f"there is no log of node {voter['id']}")
+            )
             continue
-        found += _check_node(recovered.facts, voter, one, one.copy)
-    found += _check_together(disk, recovered)
+        checks += _check_node(recovered.facts, voter, one, one.copy)
+    checks += _check_together(disk, recovered)
     if brokers:
-        found += _check_brokers(disk, recovered, brokers)
-    return found
+        checks += _check_brokers(disk, recovered, brokers)
+    return checks
 
 
 def _check(name: str, subject: str, is_wrong: bool, problem: str) -> Check:
@@ -133,17 +135,17 @@ def _check_together(disk: Disk, recovered: Recovered) -> list[Check]:
     dirs = recovered.inventory.dirs
     ids = [one.meta.directory_id for one in dirs]
     double = next((one for one in ids if ids.count(one) > 1), None)
-    found = [_check("directory ids", "all", double is not None, f"two directories have the id {double}")]
+    checks = [_check("directory ids", "all", double is not None, f"two directories have the id {double}")]
     copies = recovered.inventory.copies
     for one, copy in copies[1:]:
         first = copies[0]
         try:
             end = common_end(first[1], copy, (first[0].name, one.name))
             problem = f"the logs differ from offset {end} on"
-            found.append(_check("equal logs", one.name, end != first[1].end.offset, problem))
+            checks.append(_check("equal logs", one.name, end != first[1].end.offset, problem))
         except MetadataLogError as bad:
-            found.append(Check(name="equal logs", subject=one.name, problem=str(bad)))
-    return found
+            checks.append(Check(name="equal logs", subject=one.name, problem=str(bad)))
+    return checks
 
 
 def _check_brokers(disk: Disk, recovered: Recovered, brokers: Sequence[str]) -> list[Check]:

@@ -23,10 +23,10 @@ _CHUNK_BYTES: Final = 1 << 20
 def check_new(disk: Disk, target: str) -> None:
     """Raise `DirectoryError` unless the directory is new, or has no files."""
     if disk.exists(target):
-        found = next(files_below(disk, target), None)
-        if found is not None:
+        existing = next(files_below(disk, target), None)
+        if existing is not None:
             raise DirectoryError(
-                f"the directory holds files already: {found}",
+                f"the directory holds files already: {existing}",
                 where=target,
                 hint="Give --into a new directory. The originals and finished recoveries are never changed.",
             )

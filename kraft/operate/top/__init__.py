@@ -1,1 +1,1 @@
-"""What a screen about a live quorum shows: samples from the controllers, the rows made of them, their layout."""
+"""A screen about a live quorum: samples from the controllers, the rows made of them, their layout."""

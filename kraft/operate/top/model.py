@@ -137,7 +137,7 @@ class Model:
             self._elections[election.epoch] = election
 
     def view(self, sort: Sort = Sort.ID) -> View | None:
-        """What is known after the last sample; None before the first one."""
+        """The rows after the last sample; None before the first one."""
         sample = self._sample
         if sample is None:
             return None

@@ -99,7 +99,7 @@ ELECTIONS_KEPT: Final = 100
 
 
 class LogPasses:
-    """What is known from the log. Each pass reads what was committed since the pass before."""
+    """Passes over the log. Each reads what was committed since the pass before."""
 
     def __init__(self, admin: AdminClient, clock_ms: Callable[[], int]) -> None:
         self._admin = admin

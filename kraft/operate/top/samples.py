@@ -1,4 +1,4 @@
-"""What one refresh knows of a quorum: values; and the figures that only a node's metrics listener has. Times are
+"""The values of one refresh about a quorum, and the figures that only a node's metrics listener has. Times are
 milliseconds since 1970.
 """
 
@@ -35,7 +35,7 @@ class QuorumSample(Struct, frozen=True, kw_only=True):
 
 
 class ControllerAnswer(Struct, frozen=True, kw_only=True):
-    """What one controller says while no leader answers. `id` is None if only the address is known."""
+    """The answer of one controller while no leader answers. `id` is None if only the address is known."""
 
     id: int | None
     address: str
@@ -78,7 +78,7 @@ class BrokerSample(Struct, frozen=True, kw_only=True):
 
 
 class Trouble(Enum):
-    """What is wrong with a partition; the worst first."""
+    """A problem of a partition; the worst first."""
 
     NO_LEADER = "no leader"
     BELOW_MIN_ISR = "below min ISR"
@@ -97,7 +97,7 @@ class PartitionSample(Struct, frozen=True, kw_only=True):
 
 
 class MetadataSample(Struct, frozen=True, kw_only=True):
-    """What the metadata log says of brokers and partitions up to `offset`."""
+    """Counts of brokers and partitions from the metadata log, up to `offset`."""
 
     offset: int
     topics: int
@@ -111,7 +111,7 @@ class MetadataSample(Struct, frozen=True, kw_only=True):
 
 
 class NodeFigures(Struct, frozen=True, kw_only=True):
-    """What a scrape of one metrics listener says. A value is None where the listener lacks it."""
+    """The values of one metrics listener. A value is None where the listener lacks it."""
 
     address: str
     node_id: int | None = None

@@ -16,13 +16,12 @@ from kraft.access.authorizer import Denial
 from kraft.access.caller import Caller, host_of_peer
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
-from kraft.access.refusals import refuse_envelope
 from kraft.committed import Applying, Committed, CommittedBatch, Noted
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
 from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.decision.result import Steps, answered_with
-from kraft.controller.envelope import Forwarded, api_key_of, seal
+from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.controller.features.activation import DEFAULT_BOOTSTRAP
 from kraft.limits import REPLAYED_RECORDS_PER_TURN
 from kraft.process.parts.decisions import NOTHING, Decisions, Refused, Work
@@ -46,7 +45,6 @@ from metadata_log.image.record_values import (
     published_features,
 )
 from metadata_log.image.replaying import SnapshotReplay
-from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
@@ -92,7 +90,7 @@ class ControllerHost:
         return list(decode_records(values))
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
-        """Each record was decoded."""
+        """Nothing to do: each record was decoded."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Replace the image by that of a snapshot; `apply_more` completes this."""
@@ -353,4 +351,4 @@ def _units(result: ControllerResult) -> tuple[Unit, ...]:
 
 
 def _unit(records: tuple[VersionedRecord, ...]) -> Unit:
-    return Unit(tuple([encode_record(one.record, one.version) for one in records]), records)
+    return Unit(tuple([one.value for one in records]), records)

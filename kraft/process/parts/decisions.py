@@ -29,7 +29,7 @@ from kraft.limits import (
 )
 from kraft.replica.interface.application import Action, ForRequest, Proposal, Unit
 from kraft.wire import Answer, WireRequest
-from metadata_log.image.replaying import PARTITIONS_PER_RECORD, BatchReplay
+from metadata_log.image.replaying import CHANGES_PER_RECORD, PARTITIONS_PER_RECORD, BatchReplay
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
 from metadata_log.serde import Message
@@ -113,28 +113,44 @@ class _UnderWay:
         """Make so many steps, or fewer if a batch or the result is complete; returns how many are left."""
         if self.replay is not None and self.replay.is_behind:
             steps = self.replay.go_on((), steps)
-        while steps > 0 and not self.is_full:
+        while steps > 0 and not self.is_full and not self.is_done:
             try:
-                record = next(self._stream)
-                value = b"" if record is None else encode_record(record.record, record.version)
-            except StopIteration:
-                self.is_done = True
-                break
+                steps = self._take(steps, controller)
             except Exception as failure:
                 self._fail(controller, failure)
-                continue
-            self.taken += 1
-            steps -= self._weight
-            if record is not None:
-                self.records.append(record)
-                self.values.append(value)
-                self._bytes += len(value)
-                if type(record.record) is RemoveTopicRecord:
-                    topic = controller.history.latest.topics.by_id.get(record.record.topic_id)
-                    steps -= 0 if topic is None else len(topic.partitions) // PARTITIONS_PER_RECORD
-                elif type(record.record) is ClearElrRecord and not record.record.topic_name:
-                    steps -= _weight_of_all(controller)
         return steps
+
+    def _take(self, steps: int, controller: QuorumController) -> int:
+        """Make steps until there are enough, or enough records for a batch; returns how many are left."""
+        records, values, weight = self.records, self.values, self._weight
+        for one in self._stream:
+            if one is None:
+                self.taken += 1
+                steps -= weight
+                if steps <= 0:
+                    return steps
+                continue
+            value = one.value
+            self.taken += 1
+            if not one.made or self.taken % CHANGES_PER_RECORD == 0:
+                steps -= weight + self._more(one, controller)
+            records.append(one)
+            values.append(value)
+            self._bytes += len(value)
+            if steps <= 0 or len(records) >= RECORDS_PER_BATCH or self._bytes >= DECISION_BATCH_BYTES:
+                return steps
+        self.is_done = True
+        return steps
+
+    def _more(self, one: VersionedRecord, controller: QuorumController) -> int:
+        """How many steps a record takes besides its own: those of its replay, if it is about many partitions."""
+        record = one.record
+        if type(record) is RemoveTopicRecord:
+            topic = controller.history.latest.topics.by_id.get(record.topic_id)
+            return 0 if topic is None else len(topic.partitions) // PARTITIONS_PER_RECORD
+        if type(record) is ClearElrRecord and not record.topic_name:
+            return _weight_of_all(controller)
+        return 0
 
     def _fail(self, controller: QuorumController, failure: Exception) -> None:
         """Answer with an error in place of a decision that has failed: no record of the incomplete batch is written.
@@ -225,7 +241,7 @@ class Decisions:
             if len(records) == 1:
                 values: tuple[bytes, ...] = (encode_record(records[0].record, records[0].version),)
             else:
-                values = tuple([encode_record(one.record, one.version) for one in records])
+                values = tuple([one.value for one in records])
         except Exception:
             return None
         assert result.response is not None, request

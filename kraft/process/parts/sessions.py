@@ -67,7 +67,10 @@ class Sessions:
         return Superseded() if sequence < session.acknowledged else session.kept.get(sequence)
 
     def admit(self, entry: Command) -> Outcome | None:
-        """What came of a command that must not be applied; None if it is to be applied, and then to be `keep`-ed."""
+        """The outcome of a command that must not be applied; None for one to apply, whose result goes to `keep`.
+
+        The session counts as used now, and forgets the results that its client has acknowledged.
+        """
         known = self.known(entry.session, entry.sequence)
         if isinstance(known, Expired):
             return known

@@ -1,4 +1,4 @@
-"""What the host of a state machine has asked for, until its own state machine has done it.
+"""The open calls of the host of a state machine, until its own state machine has done them.
 
 A node sends each entry to the leader (itself, if it leads) again and again until the node has applied the entry. The
 sessions in the replicated state ensure that the copies count once. So a call returns only when the caller's own node
@@ -23,6 +23,8 @@ ENTRY_OVERHEAD: Final = 40
 NO_SESSION: Final = -1
 _OWN: Final = -1
 """The call that opens the node's own session; it has no caller."""
+_TICK: Final = -2
+"""The call of the state machine's own command; it has no caller either."""
 
 
 class SubmitCall(Struct, frozen=True):
@@ -109,9 +111,7 @@ class StateMachineCalls:
             if len(ask.command) + ENTRY_OVERHEAD > self._max_entry_bytes:
                 return Returned(call_id, TooLarge())
             if ask.session is None:
-                self._pending[call_id] = pending
-                self._unnumbered.append(call_id)
-                self._number()
+                self._number_later(call_id, pending)
                 return None
             known = sessions.known(ask.session, ask.sequence)
             if known is not None and not isinstance(known, Expired):
@@ -119,6 +119,12 @@ class StateMachineCalls:
             pending.session, pending.sequence = ask.session, ask.sequence
         self._send_later(call_id, pending)
         return None
+
+    def tick(self, command: bytes) -> None:
+        """Submit a command of the state machine itself, unless its last one is still under way."""
+        assert len(command) + ENTRY_OVERHEAD <= self._max_entry_bytes, "the command of `tick` is too large"
+        if _TICK not in self._pending:
+            self._number_later(_TICK, _Pending(SubmitCall(command)))
 
     def cancel(self, call_id: int) -> None:
         """Drop a call that its caller has cancelled. A sent entry may still be applied, before the session's next."""
@@ -128,6 +134,11 @@ class StateMachineCalls:
                 if call_id in queue:
                     queue.remove(call_id)
             self._number()
+
+    def _number_later(self, call_id: int, pending: _Pending) -> None:
+        self._pending[call_id] = pending
+        self._unnumbered.append(call_id)
+        self._number()
 
     def _number(self) -> None:
         """Give the node's own commands their numbers, as far as the window goes; open the session if there is none."""
@@ -219,7 +230,7 @@ class StateMachineCalls:
             self._session, self._last_sequence = outcome.session, outcome.last_sequence
             call_ids = ()
         self._number()
-        return tuple(Returned(call_id, outcome) for call_id in call_ids)
+        return tuple(Returned(call_id, outcome) for call_id in call_ids if call_id != _TICK)
 
     def _begin_anew(self) -> None:
         """The node's own session is gone: what is under way in it goes into the next one."""
@@ -247,7 +258,8 @@ class StateMachineCalls:
                 known = MaybeApplied() if pending.was_sent else None
             if known is not None:
                 self._end(call_id)
-                returned.append(Returned(call_id, known))
+                if call_id != _TICK:
+                    returned.append(Returned(call_id, known))
         if self._session != NO_SESSION and isinstance(sessions.known(self._session, self._last_sequence), Expired):
             self._begin_anew()
         # Where a session was opened is not told by a snapshot: it is asked for once more.

@@ -64,14 +64,14 @@ _ASK_INDEX: Final = encode(AskIndex())
 
 
 class Kind(Enum):
-    """What this node asks of the leader; at most one request of each is under way."""
+    """The kinds of requests of this node to the leader; of each at most one is open."""
 
     FORWARD = "forward"
     INDEX = "index"
 
 
 class Question(Struct, frozen=True, gc=False):
-    """By what the reply of a leader is recognised. A reply of an earlier round comes too late."""
+    """The key of a request to a leader, by which its reply is recognised. A reply of an earlier round is ignored."""
 
     round: int
     kind: Kind
@@ -82,7 +82,7 @@ class ReadCall(Struct, frozen=True):
 
 
 class ReadReady(Struct, frozen=True):
-    """It may, now and later on."""
+    """The answer to a `ReadCall`: the host may read, now and later on."""
 
 
 class Changes(Struct, frozen=True):
@@ -140,6 +140,8 @@ class StateMachineHost:
         self._asked: dict[Kind, tuple[int, ...]] = {}
         """By the kind of a question to the leader, for which calls it was asked; one of each kind at a time."""
         self._ask_again_ms = 0
+        self._tick_at_ms = NEVER_MS
+        """When this leader lets the state machine submit a command of its own."""
         self._actions: list[Action] = []
 
     def watch(self, watched: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -182,6 +184,11 @@ class StateMachineHost:
         self._batch, self._changes = batch, []
         self._position = 0
         return self.apply_more()
+
+    @property
+    def log_kind(self) -> str:
+        """The kind of the log, which the directory of the node keeps."""
+        return self.machine.log_kind
 
     @property
     def is_applying(self) -> bool:
@@ -247,17 +254,30 @@ class StateMachineHost:
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Propose by itself from now on, also what another leader was asked for and may not have done."""
         self._is_leader = True
+        self._tick_later(now_ms)
         self._change_roles()
         return ()
 
     def on_lost_leadership(self) -> None:
-        """What is not committed may vanish: others hear so, own calls are repeated elsewhere."""
+        """Refuse the open entries of other nodes: uncommitted ones may vanish. Own calls are repeated elsewhere."""
         self._is_leader = False
+        self._tick_at_ms = NEVER_MS
         for request_id in self._forwarded:
             self._respond(request_id, Error.NOT_LEADER_OR_FOLLOWER)
         self._forwarded.clear()
         self._proposed.clear()
         self._change_roles()
+
+    def _tick_later(self, now_ms: int) -> None:
+        if self.machine.tick_ms:
+            self._tick_at_ms = now_ms + self.machine.tick_ms
+
+    def _tick(self, now_ms: int) -> None:
+        """Submit what the state machine wants by itself."""
+        self._tick_later(now_ms)
+        command = self.machine.tick()
+        if command is not None:
+            self._calls.tick(self.codec.encode(command))
 
     def _change_roles(self) -> None:
         self._round += 1
@@ -267,7 +287,7 @@ class StateMachineHost:
         self._ask_again_ms = 0
 
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """Another node has commands, or wants to read."""
+        """Handle a request of another node, which has commands or wants to read."""
         message = request.message
         assert isinstance(message, EnvelopeRequest), message
         if not self._is_leader:
@@ -336,7 +356,7 @@ class StateMachineHost:
     # The host's calls
 
     def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
-        """The host wants a command applied, a session, or to read; or has lost its patience."""
+        """Take a call of the host (apply a command, open a session, read), or cancel an earlier one."""
         if isinstance(call, CancelCall):
             self._calls.cancel(call.call_id)
             self._reads.cancel(call.call_id)
@@ -377,18 +397,20 @@ class StateMachineHost:
                 self._calls.send_again(call_ids)
 
     def deadline_ms(self) -> int:
-        """At once if there is something to say."""
+        """The time of the next `on_tick`, in ms: 0 if there is something to do now."""
         if self._actions:
             return 0
         wants_forward = self._calls.is_any_unsent and Kind.FORWARD not in self._asked
         wants_index = self._reads.is_any_waiting and Kind.INDEX not in self._asked
         if not (wants_forward or wants_index):
-            return NEVER_MS
+            return self._tick_at_ms
         return 0 if self._is_leader else self._ask_again_ms
 
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
         """Hand out what is to be said, proposed or asked."""
         actions, self._actions = self._actions, []
+        if now_ms >= self._tick_at_ms:
+            self._tick(now_ms)
         if self._is_leader:
             actions += self._propose()
             if self._reads.is_any_waiting:
@@ -421,7 +443,7 @@ class StateMachineHost:
     # What a state machine has no use for
 
     def on_appended(self, unit: Unit, base_offset: int) -> None:
-        """What is not committed is of no interest."""
+        """Nothing to do before the commit."""
 
     def denial(self, request: WireRequest) -> ApiError | None:
         """None: a state machine host has no authorizer."""
@@ -432,14 +454,14 @@ class StateMachineHost:
         return ()
 
     def on_caught_up(self) -> None:
-        """It makes no difference."""
+        """Nothing to do."""
 
     def on_begin_shutdown(self, now_ms: int) -> None:
-        """There is nothing to hand over."""
+        """Nothing to do: there is nothing to hand over."""
 
     @property
     def may_stop(self) -> bool:
-        """At any time."""
+        """Always true."""
         return True
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:

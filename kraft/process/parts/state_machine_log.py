@@ -1,4 +1,4 @@
-"""What stands in the log, in the snapshots and in the envelopes of a quorum that hosts a user's state machine.
+"""The formats of the log, the snapshots and the envelopes of a quorum that hosts a user's state machine.
 
 MessagePack, arrays with a tag in front. Every node must read the same from it: the meaning of a tag never changes.
 """
@@ -65,7 +65,7 @@ class Superseded(Struct, frozen=True, array_like=True, tag=4):
 
 
 Kept = Result | Refusal
-"""What a session keeps, for a client that asks again."""
+"""The outcome of a command that a session keeps, for a client that asks again."""
 Outcome = Opened | Result | Refusal | Expired | Superseded
 
 

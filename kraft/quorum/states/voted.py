@@ -11,7 +11,10 @@ from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
 
 
 class VotedState(Struct):
-    """No other candidate gets a vote in this epoch. The same candidate gets it again, as the reply may be lost."""
+    """The state of a replica that has given its vote in this epoch.
+
+    No other candidate gets a vote. The same one gets it again, as the reply may be lost.
+    """
 
     epoch: int
     leader_id: int

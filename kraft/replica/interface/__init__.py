@@ -1,1 +1,1 @@
-"""What goes into a replica, what comes out of it, what it can host, and its options."""
+"""The interface of a replica: its inputs and outputs, the applications that it can host, and its options."""

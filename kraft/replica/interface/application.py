@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from kraft.controller.decision.result import QuorumLevel, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.events import Call, CancelCall, Returned, Submit
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.interface.raw_snapshot import is_raw_snapshot
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, ReplyTo, Send, Target, WireRequest
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.image import MetadataImage
@@ -127,13 +128,13 @@ class Leading(LogReader, Protocol):
     """The part that leads where this node leads the quorum: it may append to the log."""
 
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
-        """This node leads `epoch`, and everything below `next_offset` is committed and applied."""
+        """Begin to lead in `epoch`: everything below `next_offset` is committed and applied."""
 
     def on_lost_leadership(self) -> None:
-        """The leadership that began with `on_leader` is over. Uncommitted proposals may vanish."""
+        """End the leadership that began with `on_leader`. Uncommitted proposals may vanish."""
 
     def on_appended(self, unit: Unit, base_offset: int) -> None:
-        """A proposed unit has its offsets; the unit is not committed yet."""
+        """Take the base offset of a proposed unit, which is in the log but not committed yet."""
 
     def on_caught_up(self) -> None:
         """The part has applied all known commits. Called after each commit."""
@@ -165,13 +166,13 @@ class Served(Protocol):
 
 
 class Serving(Served, Timed, Protocol):
-    """What the parts that serve requests have in common."""
+    """The common interface of the parts that serve requests."""
 
     def take_denials(self) -> Sequence[Denial]:
         """Take the denials since the last call, for the log of the node."""
 
     def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
-        """The reply to a `Send` of the part; None if the request has failed."""
+        """Take the reply to a `Send` of the part; None if the request has failed."""
 
     @property
     def may_stop(self) -> bool:
@@ -221,17 +222,17 @@ class Called(Protocol):
     """A part that the host of the process calls."""
 
     def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
-        """The host calls the part, or cancels its call."""
+        """Take a call of the host, or its end: the host has cancelled it."""
 
 
 class Broker(Serving, LogReader, Protocol):
     """The part that answers at the listeners of a broker. It only follows the log."""
 
     def on_request(self, request: WireRequest, now_ms: int) -> Outcome | None:
-        """A request for one of `apis`; None if the outcome comes from a later `on_tick`."""
+        """Handle a request for one of `apis`. Returns None if the outcome comes from a later `on_tick`."""
 
     def on_gone(self, request_id: int) -> None:
-        """The connection of a request is closed: an answer would reach no client."""
+        """Drop a request whose connection is closed: an answer would reach no client."""
 
     def on_begin_shutdown(self, now_ms: int) -> None:
         """The node begins its graceful shutdown: the broker hands over what it leads."""
@@ -245,30 +246,38 @@ class WithMetadata(Protocol):
         """The committed metadata, as reads see it."""
 
 
+METADATA: Final = "the metadata of a cluster"
+RAW_LOG: Final = "a raw log"
+
+
 class RawLog:
     """A log without a state. Values come in with `Submit`, and committed batches go out as `Committed`.
 
     If the host reads the log by itself, there is no `Committed`.
     """
 
+    log_kind: str = RAW_LOG
+
     def __init__(self, *, reads_batches: bool) -> None:
         self.reads_batches = reads_batches
         self._is_leader = False
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
-        """All bytes are valid values."""
+        """Accept all values: any bytes are valid in a raw log."""
         return ()
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
-        """A raw log has no snapshots."""
-        raise CorruptBatch("a raw log has no snapshots")
+        """Raise `CorruptBatch` for a snapshot of something else: only the host knows the state of a raw log."""
+        if not is_raw_snapshot(values):
+            raise CorruptBatch("this is no snapshot of a raw log")
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
-        """A raw log has no snapshots: only its host knows the meaning of the values."""
-        raise DirectoryError(
-            f"the directory holds a snapshot that ends at {end}, and a raw log cannot begin with one",
-            hint="This is the directory of a metadata quorum; serve it as such.",
-        )
+        """Take a snapshot, which the host reads by itself."""
+        if not is_raw_snapshot(values):
+            raise DirectoryError(
+                f"the snapshot that ends at {end} is none of a raw log",
+                hint="This is the directory of a metadata quorum or of a state machine: open it as such.",
+            )
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """Hand the batch to the host."""
@@ -284,7 +293,7 @@ class RawLog:
         raise AssertionError("a raw log applies nothing")
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
-        """None: only the host knows the meaning of the values."""
+        """None: only the host knows the meaning of the values, and gives the state with `MakeSnapshot`."""
         return None
 
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
@@ -297,10 +306,10 @@ class RawLog:
         self._is_leader = False
 
     def on_appended(self, unit: Unit, base_offset: int) -> None:
-        """There is no state that could follow."""
+        """Nothing to do: a raw log has no state."""
 
     def on_caught_up(self) -> None:
-        """A raw log has nothing to do then."""
+        """Nothing to do: a raw log has no state."""
 
     def on_submit(self, submit: Submit) -> Action:
         """Propose the values as one unit."""
@@ -308,7 +317,7 @@ class RawLog:
             return RefuseSubmit(submit.submit_id, Error.NOT_LEADER_OR_FOLLOWER)
         if not submit.values:
             return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
-        return Proposal((Unit(submit.values),), ForSubmit(submit.submit_id))
+        return Proposal((Unit(tuple(submit.values)),), ForSubmit(submit.submit_id))
 
 
 class ControllerAndBroker(Struct, eq=False):
@@ -328,7 +337,14 @@ class ControllerAndBroker(Struct, eq=False):
 
 
 Application = Deciding | Broker | RawLog | ControllerAndBroker
-"""What a process has besides its replica of the log."""
+"""The part of a process that decides or serves, besides its replica of the log."""
+
+
+def kind_of(application: Application) -> str:
+    """The kind of the log of an application."""
+    return getattr(application, "log_kind", METADATA)
+
+
 ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...], Random], Application]
 """Makes the application of a process from its options, the cluster id, the records of its bootstrap.checkpoint, and the
 randomness of the process.

@@ -16,7 +16,7 @@ from kraft.quorum.effects import Effect
 from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.wire import Answer, Drop, LeaveUnanswered, WireFailed, WireGone, WireReply, WireRequest, WireSend
-from metadata_log.types import NO_OFFSET
+from metadata_log.types import NO_OFFSET, OffsetAndEpoch
 from transport.protocol.errors import Error
 
 
@@ -28,10 +28,13 @@ class FlushDone(Struct, frozen=True, gc=False):
 
 
 class Submit(Struct, frozen=True, gc=False):
-    """Record values to append to a raw log, as one atomic unit. One `SubmitDone` with this id follows."""
+    """Record values to append to a raw log, as one atomic unit. One `SubmitDone` with this id follows.
+
+    The values may become more until the event is handled.
+    """
 
     submit_id: int
-    values: tuple[bytes, ...]
+    values: list[bytes]
 
 
 class Call(Struct, frozen=True, gc=False):
@@ -39,6 +42,35 @@ class Call(Struct, frozen=True, gc=False):
 
     call_id: int
     ask: Struct
+
+
+class LogState(Struct, frozen=True):
+    """What the program of a raw log has made of all values below an offset."""
+
+    offset: int
+    values: tuple[bytes, ...]
+    """The record values of the snapshot."""
+
+
+class MakeSnapshot(Struct, frozen=True):
+    """Write a snapshot of what is applied now, or with `state`, unless the newest one reaches as far.
+
+    `SnapshotMade` with this id follows.
+    """
+
+    call_id: int
+    state: LogState | None = None
+    """For a raw log."""
+
+
+class SnapshotMade(Struct, frozen=True):
+    """The newest snapshot reaches as far as `MakeSnapshot` wanted."""
+
+    call_id: int
+    snapshot: OffsetAndEpoch | None
+    """None if nothing was applied so far."""
+    refused: str = ""
+    """Why there can be no snapshot with the given state."""
 
 
 class LeaveCluster(Struct, frozen=True):
@@ -65,6 +97,7 @@ Input = (
     | Submit
     | Call
     | CancelCall
+    | MakeSnapshot
     | Resign
     | Resumed
     | BeginShutdown

@@ -1,10 +1,11 @@
-"""What a replica reports about itself."""
+"""The report of a replica about itself."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from kraft.quorum.values import LeaderAndEpoch
+from kraft.quorum.voters import VoterSet
 from metadata_log.types import Uuid
 
 
@@ -16,6 +17,9 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True):
     cluster_id: str
     state: str
     leader: LeaderAndEpoch
+    voters: VoterSet
+    """The voters in force, committed or not."""
+    is_voter: bool
     high_watermark: int
     log_start_offset: int
     log_end_offset: int

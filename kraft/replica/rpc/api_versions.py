@@ -48,7 +48,8 @@ def served_apis(part: Served | None) -> tuple[ApiKey, ...]:
     Other brokers fetch from a broker, and no voter requests its vote: all other listeners have the quorum's APIs, too.
     """
     own: tuple[ApiKey, ...] = () if part is None else part.apis
-    return tuple(sorted((*(() if ApiKey.FETCH in own else QUORUM_APIS), ApiKey.API_VERSIONS, *_LOGIN_APIS, *own)))
+    quorum = () if ApiKey.FETCH in own else QUORUM_APIS
+    return tuple(sorted({*quorum, ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, *_LOGIN_APIS, *own}))
 
 
 def _offered(keys: tuple[ApiKey, ...]) -> Iterator[tuple[ApiKey, Versions]]:

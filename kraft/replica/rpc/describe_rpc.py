@@ -1,16 +1,24 @@
-"""DescribeQuorum between wire and flat form (Kafka: `DescribeQuorumRequest`; KIP-595, KIP-853)."""
+"""DescribeQuorum between wire and flat form (Kafka: `DescribeQuorumRequest`; KIP-595, KIP-853), and DescribeCluster
+where no controller answers it.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 from kraft.quorum.messages import DescribeQuorum, DescribeQuorumReply, ReplicaProgress
+from kraft.quorum.voters import VoterSet
 from kraft.replica.rpc.rpc_parts import only_partition
 from kraft.wire import WireRequest
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import describe_quorum as describe_wire
+from transport.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 
 _TEXTS: Final = {
     Error.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
@@ -21,6 +29,8 @@ _TEXTS: Final = {
     ),
 }
 """The text that Kafka's tools print if the quorum is not described."""
+_CONTROLLERS: Final = 2
+"""The endpoint type in a DescribeCluster request to a controller (KIP-919)."""
 
 
 def request_from_wire(message: describe_wire.DescribeQuorumRequest) -> DescribeQuorum | Message:
@@ -73,6 +83,28 @@ def reply_to_wire(request: WireRequest, reply: DescribeQuorumReply) -> Message:
     return describe_wire.DescribeQuorumResponse(
         topics=[describe_wire.DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[part])],
         nodes=nodes if with_directories else [],
+    )
+
+
+def describe_cluster(
+    request: DescribeClusterRequest, *, version: int, listener: str, cluster_id: str, leader_id: int, voters: VoterSet
+) -> DescribeClusterResponse:
+    """The voters at the listener of a request, from a node without metadata: one with a raw log or a state machine.
+
+    So tools find the leader of an embedded quorum, and nodes that join it learn its cluster id (KIP-919).
+    """
+    if request.endpoint_type != _CONTROLLERS:
+        error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
+        return DescribeClusterResponse(error_code=error, error_message="This is a listener of controllers.")
+    return DescribeClusterResponse(
+        endpoint_type=request.endpoint_type,
+        cluster_id=cluster_id,
+        controller_id=leader_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=voter.id, host=address.host, port=address.port)
+            for voter in voters.voters
+            if (address := voter.endpoints.at(listener)) is not None
+        ],
     )
 
 

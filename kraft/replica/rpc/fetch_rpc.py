@@ -100,7 +100,7 @@ def _make_reply(request: WireRequest, reply: FetchReply, records: bytes) -> fetc
 
 
 def request_to_wire(message: Fetch, cluster_id: str) -> fetch_wire.FetchRequest:
-    """A request for the records behind an offset."""
+    """A request for the records after an offset."""
     part = fetch_wire.FetchPartition(
         partition=METADATA_PARTITION,
         current_leader_epoch=message.epoch,

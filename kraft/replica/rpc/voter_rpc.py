@@ -36,7 +36,7 @@ VoterWireResponse = (
 
 
 def request_from_wire(message: VoterWireRequest) -> VoterRequest:
-    """The flat form; listener names are upper case from here on."""
+    """Translate a request from its wire form; listener names are upper case from here on."""
     key = ReplicaKey(message.voter_id, message.voter_directory_id)
     match message:
         case add_wire.AddRaftVoterRequest():

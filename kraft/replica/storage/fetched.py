@@ -100,7 +100,10 @@ def judging(
 
 
 def _check_epoch(batch: RecordBatch, previous: Follows | None) -> None:
-    """An epoch begins with the record that names its leader (`LeaderState.appendStartOfEpochControlRecords`)."""
+    """Refuse values as the first batch of a new epoch, which begins with the record that names its leader.
+
+    Kafka: `LeaderState.appendStartOfEpochControlRecords`.
+    """
     if previous is not None and batch.base_offset == previous.end_offset and batch.epoch > previous.last_epoch:
         raise CorruptBatch(f"epoch {batch.epoch} begins without LeaderChange, at offset {batch.base_offset}")
 

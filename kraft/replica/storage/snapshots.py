@@ -7,7 +7,6 @@ The work is done in small pieces between other events, so that neither an electi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -19,15 +18,14 @@ from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.storage.quorum_records import changes_of_snapshot
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, File
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import REMOVE_AFTER_MS, Cleaned, Retention, clean, remove_files
-from metadata_log.log.snapshot import list_snapshots, mark_snapshots_deleted, read_snapshot, snapshot_name
+from metadata_log.log.snapshot import list_snapshots, mark_snapshots_deleted, read_snapshot_values, snapshot_name
 from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.log.snapshot_writer import SnapshotWriter
-from metadata_log.records.record import records
-from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from metadata_log.types import BOOTSTRAP_SNAPSHOT, NEVER_MS, NO_OFFSET, OffsetAndEpoch
 
 FLUSH_WAIT_MS: Final = 10
 """How often a complete snapshot checks whether the log is flushed up to its offset."""
@@ -55,13 +53,22 @@ class SnapshotFiles:
         """The snapshots on disk, oldest first."""
         return list_snapshots(self._disk, self._log.directory)
 
+    @property
+    def newest(self) -> OffsetAndEpoch:
+        """The newest snapshot on disk; one of offset 0 holds nothing of the log."""
+        return (BOOTSTRAP_SNAPSHOT, *self.ids())[-1]
+
     def values(self, snapshot: OffsetAndEpoch) -> Iterable[bytes]:
         """The record values of a snapshot. Each iteration reads the file, and may raise `CorruptBatch`."""
         return _Values(self._disk, self.path(snapshot))
 
+    def open(self, snapshot: OffsetAndEpoch) -> File:
+        """The file of a snapshot, to read."""
+        return self._disk.open(self.path(snapshot), writable=False)
+
     def piece(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes]:
         """The size of a snapshot's file, and at most `max_bytes` of its bytes from a position; none past its end."""
-        file = self._disk.open(self.path(snapshot), writable=False)
+        file = self.open(snapshot)
         try:
             size = file.size()
             wanted = min(max_bytes, size - position, PIECE_BYTES)
@@ -148,10 +155,7 @@ class _Values:
         self._path = path
 
     def __iter__(self) -> Iterator[bytes]:
-        for batch in read_snapshot(self._disk, self._path):
-            if not batch.is_control:
-                for record in records(batch, where=self._path):
-                    yield record.value or b""
+        return read_snapshot_values(self._disk, self._path)
 
 
 class _Work(Struct):
@@ -175,6 +179,8 @@ class SnapshotMaker:
         self._since_ms = now_ms
         self._last: CommittedBatch | None = None
         self._work: _Work | None = None
+        self.is_wanted = False
+        """Whether the next snapshot is due whatever its size."""
         self.deadline_ms = NEVER_MS
         """When to go on writing."""
 
@@ -184,24 +190,42 @@ class SnapshotMaker:
         self._last = batch
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether enough bytes are in no snapshot, or the last snapshot is old enough."""
+        """Whether enough bytes are in no snapshot, the last snapshot is old enough, or somebody wants one."""
         if self._work is not None or self._last is None:
             return False
+        if self.is_wanted:
+            return True
         interval_ms = self._options.max_interval_ms
         return self._bytes >= self._options.max_bytes or 0 < interval_ms <= now_ms - self._since_ms
+
+    @property
+    def next_end(self) -> int:
+        """The end of what a snapshot that begins now would hold, and no snapshot does; -1 if there is nothing."""
+        return NO_OFFSET if self._last is None else self._last.next_offset
+
+    @property
+    def writing_end(self) -> int:
+        """The end of the snapshot that is being written; -1 if there is none."""
+        return NO_OFFSET if self._work is None else self._work.writer.snapshot.offset
 
     def begin(self, source: Source, history: VoterHistory, now_ms: int) -> None:
         """Begin a snapshot that ends at the last noted batch, with the voters at that offset."""
         batch = self._last
         assert batch is not None, "there is nothing new"
         snapshot = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        self.begin_at(snapshot, batch.timestamp_ms, source, history, now_ms)
+
+    def begin_at(
+        self, snapshot: OffsetAndEpoch, last_timestamp_ms: int, source: Source, history: VoterHistory, now_ms: int
+    ) -> None:
+        """Begin a snapshot, with the time of its last record, and with the voters at its end."""
         voters = history.voters_at(snapshot.offset - 1)
         writer = SnapshotWriter(
             self._disk,
             self._directory,
             snapshot,
             timestamp_ms=now_ms,
-            last_contained_log_timestamp=batch.timestamp_ms,
+            last_contained_log_timestamp=last_timestamp_ms,
             kraft_version=history.kraft_version_at(snapshot.offset - 1),
             voters=None if voters is None else voters.to_record(),
             max_batch_bytes=SNAPSHOT_BATCH_BYTES,
@@ -223,13 +247,14 @@ class SnapshotMaker:
         work = self._work
         assert work is not None, "nothing is being written"
         self.deadline_ms = now_ms + 1
-        piece = list(islice(work.values, SNAPSHOT_RECORDS_PER_PIECE))
-        for value in piece:
+        size = 0
+        for count, value in enumerate(work.values, 1):
+            work.taken += 1
             if value is not None:
                 work.writer.append((value,), work.timestamp_ms)
-        work.taken += len(piece)
-        if len(piece) == SNAPSHOT_RECORDS_PER_PIECE:
-            return None
+                size += len(value)
+            if count == SNAPSHOT_RECORDS_PER_PIECE or size >= SNAPSHOT_BATCH_BYTES:
+                return None
         if flushed_offset < work.writer.snapshot.offset:
             self.deadline_ms = now_ms + FLUSH_WAIT_MS
             return None

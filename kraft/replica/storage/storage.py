@@ -24,7 +24,7 @@ from kraft.replica.storage.snapshots import SnapshotFiles
 from metadata_log.disk import Disk
 from metadata_log.errors import REMEDY, CorruptBatch, DirectoryError, MetadataLogError, UnsupportedVersion
 from metadata_log.log.log import MetadataLog
-from metadata_log.log.log_dir import LogDirectory, open_directory, read_bootstrap
+from metadata_log.log.log_dir import HOSTS, META_PROPERTIES, LogDirectory, open_directory, read_bootstrap
 from metadata_log.log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.log.snapshot import snapshot_name, sweep_snapshots
@@ -39,6 +39,12 @@ ANSWER_BYTES: Final = BATCH_BYTES
 """The most bytes of records in the answer to a Fetch, unless one batch is larger. The sender cannot raise it."""
 
 
+_OPENED_BY: Final = {
+    "a raw log": "Open it without a state machine: kraft.create(directory), kraft.join, kraft.open_node(config).",
+    "a store": "Open it with kraft.create_store(directory), kraft.join_store or kraft.open_store(config).",
+    "": "Open it with the same state machine: kraft.create(directory, state_machine=…).",
+}
+"""How to open a directory, by what its log is of."""
 NEWER_RELEASE: Final = "If a newer release has written the record, run that release."
 
 
@@ -157,6 +163,17 @@ class Storage:
     def cluster_id(self) -> str:
         """The cluster that the directory was formatted for."""
         return self._directory.meta.cluster_id
+
+    def check_kind(self, kind: str) -> None:
+        """Raise `DirectoryError` if the log is of something else, as far as the directory says what it is of."""
+        hosts = self._directory.meta.hosts
+        if hosts is not None and hosts != kind:
+            raise DirectoryError(
+                f"the directory has the log of {hosts}, and not of {kind}",
+                where=f"{self._directory.path}/{META_PROPERTIES}",
+                field=HOSTS,
+                hint=f"{_OPENED_BY.get(hosts, _OPENED_BY[''])} Or give another directory.",
+            )
 
     @property
     def local(self) -> ReplicaKey:
@@ -346,7 +363,7 @@ class Storage:
 
 
 def election_of(stored: StoredElection) -> ElectionState:
-    """What quorum-state says, in either data version; version 0 does not name the directory voted for."""
+    """The election state in quorum-state, in either data version; version 0 does not name the directory voted for."""
     voted = None if stored.voted_id == NO_NODE else ReplicaKey(stored.voted_id, stored.voted_directory_id)
     return ElectionState(
         epoch=stored.leader_epoch, leader_id=stored.leader_id, voted=voted, voters=stored.current_voters

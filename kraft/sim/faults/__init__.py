@@ -1,1 +1,1 @@
-"""What goes wrong in a run: the nemesis, the network, a sender of hostile frames."""
+"""The faults of a run: the nemesis, the network, a sender of hostile frames."""

@@ -1,6 +1,6 @@
-"""What the clients of a simulated state machine know of their own sessions, as a real client does: a client opens a
-session once, and its commands belong to that session. After the session has expired, the client begins anew under
-another name.
+"""The sessions of a simulated state machine, as its clients know them. As in a real client, a client opens a session
+once, and its commands belong to that session. After the session has expired, the client begins anew under another
+name.
 """
 
 from __future__ import annotations

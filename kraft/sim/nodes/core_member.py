@@ -285,7 +285,7 @@ class CoreMember(SteppedMember):
         self._submitted[submit_id] = base_offset
         return []
 
-    def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
+    def administer(self, request_id: int, message: Message, version: int, now_ms: int) -> list[Output]:
         """Never called: a bare core serves no clients."""
         raise AssertionError(f"a bare core is asked for {message}")
 

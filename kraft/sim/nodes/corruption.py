@@ -96,11 +96,11 @@ def _may_begin_an_epoch(batch: RecordBatch) -> bool:
 
 def _batches(data: bytes) -> list[RecordBatch]:
     """The whole batches from the beginning of the records. A piece of a snapshot may begin within a batch."""
-    found: list[RecordBatch] = []
+    record_batches: list[RecordBatch] = []
     with suppress(MetadataLogError):
         for batch in scan(data):
-            found.append(batch)  # noqa: PERF402 - the batches before an error count
-    return found
+            record_batches.append(batch)  # noqa: PERF402 - the batches before an error count
+    return record_batches
 
 
 # The two answers with records

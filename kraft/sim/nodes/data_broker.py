@@ -61,8 +61,9 @@ class DataSpec:
         self._requests = RequestSettings(broker_id=-1, request_timeout_ms=2000, verifies_transactions=False)
         self._coordinates = coordinating > 0
         if coordinating:
-            # What power failures take without a flush, no coordinator can promise.
-            self.flush_messages = 1
+            # By default no append waits for the disk: a power failure takes what one replica has not flushed. What all
+            # of them lose at once, no coordinator can promise.
+            self.flush_messages = Random(f"{seed}/coordinator-flushes").choice((None, 1, 1, 1))
             self._retention_bytes = None
             self._requests = _coordinating(Random(f"{seed}/coordinator-settings"), coordinating)
 

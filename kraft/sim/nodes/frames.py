@@ -47,10 +47,10 @@ class Frame(Struct, frozen=True):
 
 def corrupted_frame(frame: Frame, rng: Random) -> Corrupted | None:
     """A response as it arrives after a corruption in transit; None if the response has no records."""
-    found = corrupted(frame.response(), frame.version, rng)
-    if found is None:
+    corruption = corrupted(frame.response(), frame.version, rng)
+    if corruption is None:
         return None
-    message, what = found
+    message, what = corruption
     if message is None:
         return Corrupted(None, what)
     body = encode(message, frame.version) if isinstance(frame.body, bytes) else message

@@ -18,9 +18,8 @@ from kraft.sim.world.member_interface import CLUSTER_ID
 from kraft.sim.world.unchecked_damage import contradiction, damage_election, damage_epoch
 from metadata_log.log.log_dir import format_directory, read_meta_properties
 from metadata_log.log.quorum_state_file import FILE_NAME, parse_quorum_state
-from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
+from metadata_log.log.snapshot import list_snapshots, read_snapshot_start, read_snapshot_values, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.record import records
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch
 
 KILLED: Final = 0.25
@@ -126,8 +125,8 @@ class NodeDisk:
         """A damaged segment before the last one, which no torn write can explain, or a change of something without a
         checksum that the rest of the disk contradicts; empty if there is neither.
         """
-        found = next(damaged_old_segments(self.files), "")
-        return contradiction(self.files, QUORUM_STATE) if self._is_unchecked and not found else found
+        damage = next(damaged_old_segments(self.files), "")
+        return contradiction(self.files, QUORUM_STATE) if self._is_unchecked and not damage else damage
 
     def damaged_files(self) -> tuple[str, ...]:
         """The paths of the files with damage that is still there."""
@@ -149,17 +148,11 @@ class NodeDisk:
         """The content of a snapshot on the disk."""
         path = f"{PARTITION}/{snapshot_name(snapshot)}"
         start = read_snapshot_start(self.files, path)
-        values = (
-            record.value or b""
-            for batch in read_snapshot(self.files, path)
-            if not batch.is_control
-            for record in records(batch)
-        )
         return SnapshotContent(
             start.header.last_contained_log_timestamp,
             start.kraft_version,
             () if start.voters is None else VoterSet.of_record(start.voters).keys,
-            tuple(values),
+            tuple(read_snapshot_values(self.files, path)),
             is_of_registers,
         )
 

@@ -76,7 +76,6 @@ from metadata_log.records.metadata import ConfigRecord
 from metadata_log.serde import Message, encode
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.apis import APIS, ApiKey
-from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchRequest, FetchTopic
 from transport.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
@@ -346,7 +345,7 @@ class ReplicaMember(SteppedMember):
         The request ids of submissions are negative, as those of the network are not.
         """
         if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.apis:
-            return self.step(replica_events.Submit(submit_id, (value,)), now_ms)
+            return self.step(replica_events.Submit(submit_id, [value]), now_ms)
         key = ApiKey.INCREMENTAL_ALTER_CONFIGS
         request = wire.WireRequest(
             request_id=-submit_id,
@@ -372,14 +371,14 @@ class ReplicaMember(SteppedMember):
             return []
         return self.step(replica_events.Call(read_id, ReadCall()), now_ms)
 
-    def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
+    def administer(self, request_id: int, message: Message, version: int, now_ms: int) -> list[Output]:
         """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
         key = type(message).__schema__.api_key
         assert key is not None, message
         request = wire.WireRequest(
             request_id=-ADMINISTERED - request_id,
             api_key=key,
-            version=ALL_APIS[key].versions.highest,
+            version=version,
             message=message,
             listener=self._listener_of(key, message),
         )

@@ -225,5 +225,5 @@ class StateMachineMember(ReplicaMember):
 
 
 def _identity(session: int, number: int, command: bytes) -> bytes:
-    """What no two commands of a run have in common."""
+    """Bytes that differ between any two commands of a run."""
     return encode((session, number, command))

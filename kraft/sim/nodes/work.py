@@ -2,8 +2,9 @@
 
 The work of a controller or a broker is the number of records that it replays. A leader replays each record that it
 decides on, and a follower each committed record of other nodes. The commit of a record that the leader has replayed
-already is no work. The work of another application is the number of records that reach the application. The product
-has no code for this count: two methods are replaced while a step lasts.
+already is no work, and the change of a partition counts as a part of a record, as in the turns of the product. The work
+of another application is the number of records that reach the application. The product has no code for this count: two
+methods are replaced while a step lasts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from kraft.process.parts.controller_host import ControllerHost
 from kraft.process.process import Process
 from kraft.replica.interface.application import ControllerAndBroker
 from metadata_log.image import MetadataDelta, MetadataImage
+from metadata_log.image.replaying import CHANGES_PER_RECORD
+from metadata_log.records.metadata import PartitionChangeRecord
+from metadata_log.serde import Message
 
 _REPLAYING: Final = (BrokerServer, ControllerHost, ControllerAndBroker)
 """The applications that replay records, a large batch in several turns. The applied offset moves when the batch is
@@ -28,11 +32,12 @@ class Work:
     """Counts the records of one node."""
 
     def __init__(self) -> None:
-        self._records = 0
+        self._records = 0.0
 
     def take(self) -> int:
-        """The number since the last call."""
-        records, self._records = self._records, 0
+        """The number since the last call; what is left of a whole one counts at the next call."""
+        records = int(self._records)
+        self._records -= records
         return records
 
     @contextmanager
@@ -40,12 +45,12 @@ class Work:
         """Count the records of a step inside of the block."""
         sound, sound_alone = vars(MetadataDelta)["replay"], vars(MetadataImage)["with_config"]
         before = replica.status().applied_offset
-        replayed = 0
+        replayed = 0.0
 
-        def replay(delta: MetadataDelta, *arguments: Any, **named: Any) -> None:
+        def replay(delta: MetadataDelta, record: Message, *arguments: Any, **named: Any) -> None:
             nonlocal replayed
-            replayed += 1
-            sound(delta, *arguments, **named)
+            replayed += 1 / CHANGES_PER_RECORD if type(record) is PartitionChangeRecord else 1
+            sound(delta, record, *arguments, **named)
 
         def replay_alone(image: MetadataImage, *arguments: Any, **named: Any) -> Any:
             nonlocal replayed

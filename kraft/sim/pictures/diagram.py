@@ -1,5 +1,7 @@
 """Renders a story as Lamport's space-time diagram: one lane for each node, time downwards, messages as arrows.
 
+The story is a schedule of the simulator, or what happened in the cluster of a test (`kraft.testing.picture`).
+
 All arrows stay between the first and the last lane. The times are left of the first lane, and the label of each moment
 is right of the last lane in the row of that moment. So no arrow crosses a label. The page has no external resources. A
 click on a moment shows the state of every node at that moment.
@@ -65,26 +67,38 @@ class Layout(Struct, frozen=True):
     segments: tuple[Segment, ...]
 
 
+class Drawing(Struct, frozen=True, kw_only=True):
+    """The content of a page."""
+
+    title: str
+    verdict: str
+    """A sentence below the title."""
+    moments: tuple[Moment, ...]
+    arrows: tuple[Arrow, ...] = ()
+    violated: str = ""
+    """The invariant that the last moment violates; empty for none."""
+
+
 def y_of(at: int) -> int:
     """The middle of the row of a moment."""
     return TOP + ROW * (at + 1)
 
 
-def layout_of(execution: Execution) -> Layout:
+def layout_of(drawing: Drawing) -> Layout:
     """The places of a diagram in pixels. No segment touches a label, a time or a name."""
-    node_ids = tuple(execution.moments[-1].nodes) if execution.moments else ()
+    node_ids = tuple(drawing.moments[-1].nodes) if drawing.moments else ()
     lanes = {node_id: FIRST_LANE + LANE * at for at, node_id in enumerate(node_ids)}
     left = max(lanes.values(), default=FIRST_LANE) + 22
     labels = tuple(
-        Box(left, y_of(at) - 9, LETTER * len(label_of(moment)), 18) for at, moment in enumerate(execution.moments)
+        Box(left, y_of(at) - 9, LETTER * len(label_of(moment)), 18) for at, moment in enumerate(drawing.moments)
     )
-    times = tuple(_time_box(at, moment.at_ms) for at, moment in enumerate(execution.moments))
+    times = tuple(_time_box(at, moment.at_ms) for at, moment in enumerate(drawing.moments))
     names = tuple(Box(x - 4 * LETTER, 8, 8 * LETTER, 18) for x in lanes.values())
     segments = tuple(
-        _segment(arrow, lanes) for arrow in execution.arrows if arrow.sender in lanes and arrow.receiver in lanes
+        _segment(arrow, lanes) for arrow in drawing.arrows if arrow.sender in lanes and arrow.receiver in lanes
     )
     right = max((box.x + box.width for box in labels), default=left)
-    return Layout(int(right) + 12, y_of(len(execution.moments)) + ROW // 2, lanes, labels, times, names, segments)
+    return Layout(int(right) + 12, y_of(len(drawing.moments)) + ROW // 2, lanes, labels, times, names, segments)
 
 
 def _time_box(at: int, at_ms: int) -> Box:
@@ -110,6 +124,8 @@ COLOURS: Final = {
     "Unattached": "#b8b8b8",
     "Resigned": "#cc79a7",
     "Observer": "#8c6bb1",
+    "Fenced": "#f0e442",
+    "Paused": "#777777",
     "down": "#ffffff",
 }
 """The colours of states, which colour-blind readers can distinguish (Okabe and Ito)."""
@@ -122,6 +138,8 @@ SHORT: Final = {
     "Unattached": "U",
     "Resigned": "R",
     "Observer": "O",
+    "Fenced": "X",
+    "Paused": "=",
 }
 """The letter of each state, in its mark: readers need not rely on the colours."""
 _STYLE: Final = """
@@ -158,6 +176,7 @@ button { font: inherit; }
 _SCRIPT: Final = """
 const moments = JSON.parse(document.getElementById("moments").textContent);
 const told = JSON.parse(document.getElementById("told").textContent);
+const hasLogs = moments.some(moment => Object.values(moment.nodes).some(node => node.log_end_offset >= 0));
 const marks = [...document.querySelectorAll(".moment")];
 const panel = document.getElementById("panel");
 function cell(row, tag, text) { const c = row.appendChild(document.createElement(tag)); c.textContent = text; }
@@ -171,17 +190,16 @@ function show(at) {
   for (const line of told[at]) panel.appendChild(document.createElement("p")).textContent = line;
   const table = panel.appendChild(document.createElement("table"));
   const head = table.insertRow();
-  for (const name of ["node", "state", "epoch", "leader", "vote for", "committed below", "flushed below", "log end"]) {
-    cell(head, "th", name);
-  }
+  const ofLogs = hasLogs ? ["vote for", "committed below", "flushed below", "log end"] : [];
+  for (const name of ["node", "state", "epoch", "leader", ...ofLogs]) cell(head, "th", name);
   for (const [id, node] of Object.entries(moment.nodes)) {
     const row = table.insertRow();
     const known = number => number < 0 ? "unknown" : number;
-    for (const value of [id, node.state, node.epoch, node.leader < 0 ? "none" : node.leader, node.vote ?? "none",
-                         known(node.high_watermark), known(node.flushed_offset), node.log_end_offset]) {
-      cell(row, "td", value);
-    }
+    const values = [id, node.state, node.epoch, node.leader < 0 ? "none" : node.leader, node.vote ?? "none",
+                    known(node.high_watermark), known(node.flushed_offset), node.log_end_offset];
+    for (const value of hasLogs ? values : values.slice(0, 4)) cell(row, "td", value);
   }
+  if (!hasLogs) return;
   panel.appendChild(document.createElement("h3")).textContent = "Logs";
   const list = panel.appendChild(document.createElement("ul"));
   for (const [id, node] of Object.entries(moment.nodes)) {
@@ -214,27 +232,43 @@ if (moments.length) show(moments.length - 1);
 
 
 def render_diagram(execution: Execution) -> str:
-    """Render a description as an HTML page that needs no network; the page has some kilobytes for each moment."""
-    layout = layout_of(execution)
-    failed = execution.replayed.failure is not None
-    violated = len(execution.moments) - 1 if failed else -1
+    """Render the description of a schedule as an HTML page; see `render_page`."""
+    return render_page(drawing_of(execution))
+
+
+def drawing_of(execution: Execution) -> Drawing:
+    """Make the page of a schedule."""
+    mutant, failure = execution.schedule.mutant, execution.replayed.failure
+    violated = "" if failure is None else violated_invariant(failure)
+    return Drawing(
+        title=f"The bug {mutant}" if mutant else "A schedule",
+        verdict=f"Violated: {violated}. {readable(str(failure))}" if violated else "No invariant is violated.",
+        moments=execution.moments,
+        arrows=execution.arrows,
+        violated=violated,
+    )
+
+
+def render_page(drawing: Drawing) -> str:
+    """Render a story as an HTML page that needs no network; the page has some kilobytes for each moment."""
+    layout = layout_of(drawing)
+    violated = len(drawing.moments) - 1 if drawing.violated else -1
     parts = [
         f'<svg width="{layout.width}" height="{layout.height}" role="img" aria-label="the events from top to bottom">',
         '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" style="fill:var(--line)"/></marker></defs>',
-        *_alarm(execution, layout, violated),
-        *_bands(execution, layout),
+        *_alarm(drawing, layout, violated),
+        *_bands(drawing, layout),
         *(_arrow(segment) for segment in layout.segments),
-        *(line for at, moment in enumerate(execution.moments) for line in _moment(at, moment, layout, at == violated)),
+        *(line for at, moment in enumerate(drawing.moments) for line in _moment(at, moment, layout, at == violated)),
         "</svg>",
     ]
-    data = _as_script(execution.moments)
-    told = _as_script([[change_text(detail) for detail in moment.details] for moment in execution.moments])
-    title = escape(execution.schedule.mutant or "schedule")
+    data = _as_script(drawing.moments)
+    told = _as_script([[change_text(detail) for detail in moment.details] for moment in drawing.moments])
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{_STYLE}</style></head><body>\n{_heading(execution)}\n"
+        f"<title>{escape(drawing.title)}</title><style>{_STYLE}</style></head><body>\n{_heading(drawing)}\n"
         f'<main><div class="picture">{chr(10).join(parts)}</div><aside id="panel" aria-live="polite"></aside></main>\n'
         f'<script type="application/json" id="moments">{data}</script>'
         f'<script type="application/json" id="told">{told}</script><script>{_SCRIPT}</script></body></html>\n'
@@ -245,50 +279,45 @@ def _as_script(value: object) -> str:
     return msgspec.json.encode(value).decode().replace("<", "\\u003c")
 
 
-def _heading(execution: Execution) -> str:
-    schedule, failure = execution.schedule, execution.replayed.failure
-    title = f"The bug {schedule.mutant}" if schedule.mutant else "A schedule"
-    verdict = "<p>No invariant is violated.</p>"
-    if failure is not None:
-        name = escape(violated_invariant(failure))
-        verdict = f'<p class="broken">Violated: {name}. {escape(readable(str(failure)))}</p>'
-    used = {node.state for moment in execution.moments for node in moment.nodes.values()}
+def _heading(drawing: Drawing) -> str:
+    kind = ' class="broken"' if drawing.violated else ""
+    used = {node.state for moment in drawing.moments for node in moment.nodes.values()}
     legend = "".join(
         f'<span><i style="background:{colour}">{SHORT.get(state, "")}</i>{state}</span>'
         for state, colour in COLOURS.items()
         if state in used
     )
     how = "Click a moment, or go up and down with the arrow keys, to see the state of every node."
-    marks = "A dashed line is a message that never arrives. A cross is a fault."
+    lost = "A dashed line is a message that never arrives. " if drawing.arrows else ""
     return (
-        f'<h1>{escape(title)}</h1>{verdict}<p class="legend">{legend}</p><p>{how} {marks} '
+        f"<h1>{escape(drawing.title)}</h1><p{kind}>{escape(drawing.verdict)}</p>"
+        f'<p class="legend">{legend}</p><p>{how} {lost}A cross is a fault. '
         '<button id="theme" type="button">Colours: system</button></p>'
     )
 
 
-def _alarm(execution: Execution, layout: Layout, violated: int) -> Iterator[str]:
-    """The row of the violated moment, and the name of the invariant below that row."""
-    failure = execution.replayed.failure
-    if violated < 0 or failure is None:
+def _alarm(drawing: Drawing, layout: Layout, violated: int) -> Iterator[str]:
+    """The row of the moment `violated` (-1 for none), and the name of the violated invariant below that row."""
+    if violated < 0:
         return
     y, box = y_of(violated), layout.labels[violated]
     yield f'<rect class="alarm" x="2" y="{y - 12}" width="{layout.width - 4}" height="24" rx="4"/>'
-    name = escape(violated_invariant(failure))
+    name = escape(drawing.violated)
     yield f'<text class="violated" x="{box.x}" y="{y + 25}">✗ violated: {name}</text>'
 
 
-def _bands(execution: Execution, layout: Layout) -> Iterator[str]:
+def _bands(drawing: Drawing, layout: Layout) -> Iterator[str]:
     """The state of each node from moment to moment, in colours."""
-    bottom = y_of(len(execution.moments) - 1)
+    bottom = y_of(len(drawing.moments) - 1)
     for node_id, x in layout.lanes.items():
         yield f'<text class="name" x="{x}" y="21" text-anchor="middle" font-weight="600">node {node_id}</text>'
         yield f'<line x1="{x}" y1="30" x2="{x}" y2="{bottom}" style="stroke:var(--faint)" stroke-dasharray="2 4"/>'
         changes: list[tuple[int, str, int]] = []
-        for at, moment in enumerate(execution.moments):
+        for at, moment in enumerate(drawing.moments):
             now = moment.nodes[node_id]
             if not changes or changes[-1][1:] != (now.state, now.epoch):
                 changes.append((at, now.state, now.epoch))
-        for (at, state, epoch), (end, *_) in pairwise([*changes, (len(execution.moments) - 1, "", 0)]):
+        for (at, state, epoch), (end, *_) in pairwise([*changes, (len(drawing.moments) - 1, "", 0)]):
             if state != "down":
                 colour = COLOURS.get(state, "#999999")
                 yield (

@@ -74,10 +74,10 @@ def _election(found: re.Match[str]) -> str:
 
 def change_text(detail: str) -> str:
     """A change of state as a phrase: `Voted->Follower told-by-3` is `becomes Follower (told by 3)`."""
-    found = _CHANGE.match(detail)
-    if found is None:
+    match = _CHANGE.match(detail)
+    if match is None:
         return detail
-    node, before, after, why = found.groups()
+    node, before, after, why = match.groups()
     subject = f"{node} " if node else ""
     reason = re.sub(r"(?<![-\d])-(?=\w)|(?<=[a-z])-(?=-?\d)", " ", why)
     verb = "starts as" if before == "Start" else "stays" if before == after else "becomes"

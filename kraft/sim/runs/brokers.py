@@ -205,6 +205,7 @@ class AdministrationAndMore(Work):
     ) -> None:
         self.pauses_ms = pauses_ms
         self._parts: tuple[Work, ...] = (administration, *more)
+        self.quiet_ms = max(part.quiet_ms for part in self._parts)
 
     def begin(self, simulator: Simulator) -> None:
         """All nodes are about to start."""

@@ -1,4 +1,4 @@
-"""What all clients of brokers with data have in common: requests that are lost, late or repeated, and an operator."""
+"""The common part of all clients of brokers with data: requests that are lost, late or repeated, and an operator."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ class ClientRequests:
         """The run begins."""
         self._simulator = simulator
 
-    def send(self, node_id: int, request: Message, *, may_repeat: bool = True) -> None:
+    def send(self, node_id: int, request: Message, *, version: int | None = None, may_repeat: bool = True) -> None:
         """Send a request, perhaps late, perhaps twice, perhaps in vain."""
         request_id, rng = self.next_id, self._rng
         self.next_id += 1
         if self.is_over:
-            self._simulator.administer(node_id, request_id, request)
+            self._simulator.administer(node_id, request_id, request, version)
             return
         draw = rng.random()
         if draw < 0.03:
             return
         delay_ms = rng.randint(1, 800) if draw < 0.1 else 0
         schedule, arrive = self._simulator.queue.schedule, self._simulator.administer
-        schedule(delay_ms, partial(arrive, node_id, request_id, request))
+        schedule(delay_ms, partial(arrive, node_id, request_id, request, version))
         if draw > 0.9 and may_repeat:
             copy_id = self.next_id
             self.next_id += 1
             late_ms = delay_ms + rng.randint(1, 1500)
-            schedule(late_ms, partial(arrive, node_id, copy_id, request))
+            schedule(late_ms, partial(arrive, node_id, copy_id, request, version))
 
 
 def leader_of(rng: Random, watch: RecordWatch, key: PartitionKey, broker_ids: Sequence[int]) -> int:

@@ -17,6 +17,7 @@ from kraft.sim.workloads.coordinator_clients import (
     Ask,
     ClassicMember,
     ConsumerMember,
+    MixedMember,
     Observer,
     Pause,
     Steps,
@@ -28,11 +29,21 @@ from metadata_log.serde import Message
 from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from transport.protocol.messages.offset_commit import OffsetCommitRequest
 
-CLASSIC: Final = ("classic-0", "classic-1")
-CONSUMER: Final = ("consumer-0", "consumer-1")
+CLASSIC: Final = ("classic-0",)
+CONSUMER: Final = ("consumer-0",)
+MIXED: Final = ("mixed-0",)
+ARE_MIXED: Final = 0.3
+"""How many of the runs have one group of both kinds of members, in place of one of each."""
 MEMBERS: Final = 3
 INSTANCES: Final = 2
+_KINDS: Final = {
+    **dict.fromkeys(CLASSIC, ClassicMember),
+    **dict.fromkeys(CONSUMER, ConsumerMember),
+    **dict.fromkeys(MIXED, MixedMember),
+}
 LOOK_MS: Final = 50
+PLAIN: Final = 0.3
+"""How many of the transactional ids are of clients from before KIP-890."""
 
 
 class CoordinatorWork(Work):
@@ -41,13 +52,17 @@ class CoordinatorWork(Work):
     pauses_ms: tuple[int, ...] = (2000, 4000, 8000)
     """Longer than for brokers without coordinators, as a group needs a coordinator for some time."""
     writes_ms: tuple[int, ...] = ()
+    quiet_ms: int = 5000
+    """Without the topics of the coordinators nothing happens."""
 
     def __init__(self, seed: int, brokers: int) -> None:
         self._rng = rng = Random(f"{seed}/coordinator-work")
         self._broker_ids = broker_ids(brokers)
         self._requests = ClientRequests(rng)
-        self._groups = (*CLASSIC[: rng.choice((0, 1, 2))], *CONSUMER[: rng.choice((0, 1, 2))])
-        self._workers = WORKERS[: rng.choice((0, 1, 3)) if self._groups else 3]
+        self._groups = (*CLASSIC[: rng.choice((0, 1, 1))], *CONSUMER[: rng.choice((0, 1, 1))])
+        if Random(f"{seed}/mixed").random() < ARE_MIXED:
+            self._groups = MIXED
+        self._workers = WORKERS[: rng.choice((1, 3)) if self._groups else 3]
         self._seed = seed
         self._steps: list[Steps] = []
         self._awaited: dict[int, int] = {}
@@ -63,13 +78,14 @@ class CoordinatorWork(Work):
         self._world = World(watch.ledger.image)
         self._requests.begin(simulator)
         for group in self._groups:
-            kind = ClassicMember if group in CLASSIC else ConsumerMember
+            kind = _KINDS[group]
             for one in range(MEMBERS):
-                self._steps.append(kind(Random(f"{self._seed}/{group} {one}"), self._world, group).steps())
+                self._steps.append(kind(Random(f"{self._seed}/{group} {one}"), self._world, group, one).steps())
         for number, name in enumerate(self._workers):
+            is_plain = Random(f"{self._seed}/plain {name}").random() < PLAIN
             for one in range(INSTANCES):
                 rng = Random(f"{self._seed}/{name} {one}")
-                self._steps.append(Worker(rng, self._world, name, number, one).steps())
+                self._steps.append(Worker(rng, self._world, name, number, one, is_plain=is_plain).steps())
         for group in (*self._groups, *((TRANSFORMERS,) if self._workers else ())):
             rng = Random(f"{self._seed}/observer of {group}")
             self._steps.append(Observer(rng, self._world, GROUP, group).steps())
@@ -86,15 +102,16 @@ class CoordinatorWork(Work):
 
     def _look_on(self) -> None:
         """Note what is unfinished."""
-        places = [(group, number) for group in self._groups for number in range(self._world.input_count)]
-        groups = [one for one in places if one not in self._world.commits]
-        workers = [one for one in self._workers if one not in self._world.ends]
-        self._watch.unfinished = ""
+        watch, world = self._watch, self._world
+        places = [(group, number) for group in self._groups for number in range(world.input_count)]
+        groups = [one for one in places if one not in world.commits and not watch.is_lost_to(one[0])]
+        workers = [one for one in self._workers if one not in world.ends and not watch.is_lost_to(TRANSFORMERS, one)]
+        watch.unfinished = ""
         if groups:
-            self._watch.unfinished = f"partition {groups[0][1]} of group {groups[0][0]} has no owner that commits"
+            watch.unfinished = f"partition {groups[0][1]} of group {groups[0][0]} has no owner that commits"
         elif workers:
-            self._watch.unfinished = f"{workers[0]} has not committed a transaction"
-        if self._watch.unfinished:
+            watch.unfinished = f"{workers[0]} has not committed a transaction"
+        if watch.unfinished:
             self._simulator.queue.schedule(LOOK_MS, self._look_on)
 
     def _create(self) -> None:
@@ -147,8 +164,9 @@ class CoordinatorWork(Work):
         self._awaited[request_id] = number
         self._simulator.queue.schedule(step.patience_ms, partial(self._give_up, number, request_id))
         # No connection repeats a request, and two copies of a commit may enclose a later one.
-        may_repeat = not isinstance(step.request, OffsetCommitRequest)
-        self._requests.send(self._target(number, step), step.request, may_repeat=may_repeat)
+        # Nor does a copy of an older client's request come in its next transaction, which has the same epoch.
+        may_repeat = step.version is None and not isinstance(step.request, OffsetCommitRequest)
+        self._requests.send(self._target(number, step), step.request, version=step.version, may_repeat=may_repeat)
 
     def _give_up(self, number: int, request_id: int) -> None:
         if self._awaited.pop(request_id, None) is not None:

@@ -204,16 +204,16 @@ class RecordWork(Work):
         image = self._watch.ledger.image
         client = self._clients[number]
         if isinstance(client, Producer | TransactionalProducer):
-            found = client.next_request(image, now_ms, is_over=self._is_over)
+            asked = client.next_request(image, now_ms, is_over=self._is_over)
         else:
             if not self._is_over and rng.random() < self._deletes:
                 self._delete()
             if not self._is_over and self._moves and rng.random() < self._moves:
                 self._move()
-            found = client.next_request(image)
-        if found is None:
+            asked = client.next_request(image)
+        if asked is None:
             return
-        key, request = found
+        key, request = asked
         self._waiting[number] = self._requests.next_id, now_ms + PATIENCE_MS
         self._owners[self._requests.next_id] = number
         self._requests.send(self._target(number, key), request)
@@ -226,6 +226,7 @@ class RecordWork(Work):
             self._requests.send(self._leader(key), deletion(self._rng, image, key, most))
 
     def _move(self) -> None:
+        """Ask a broker to move a partition to other brokers, all drawn at random."""
         image = self._watch.ledger.image
         key = choose_partition(self._rng, image)
         if key is not None:

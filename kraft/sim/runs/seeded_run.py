@@ -38,7 +38,7 @@ DOCUMENTED: Final = {
 
 
 def documented(world: World, failure: InvariantViolated) -> str:
-    """What a violation means, if a lost disk that has returned against the rules explains it; otherwise empty."""
+    """Explain a violation by a lost disk that has returned against the rules; empty if that does not explain it."""
     if not world.disk_losses.has_broken_rules:
         return ""
     names = [frame.f_code.co_name for frame, _ in walk_tb(failure.__traceback__)]

@@ -77,6 +77,8 @@ class Work:
     """The mean time between faults in this phase; one of these is drawn."""
     writes_ms: tuple[int, ...]
     """The mean time between submissions in this phase; one of these is drawn."""
+    quiet_ms: int = 0
+    """How long the run has no faults in the beginning, for what the clients need before anything can go wrong."""
 
     def begin(self, simulator: Simulator) -> None:
         """All nodes are about to start."""
@@ -99,7 +101,7 @@ class Work:
 
 
 class RunOptions(TypedDict, total=False):
-    """What each kind of run takes beside settings of its own."""
+    """The options of every kind of run, beside settings of its own."""
 
     keep_trace: bool
     """Whether the result contains the whole trace."""
@@ -211,9 +213,15 @@ class Simulator(Driver):
 
     def chaos(self, duration_ms: int) -> None:
         """Start the nodes and run with faults."""
+        quiet_ms = 0 if self._work is None else self._work.quiet_ms
+        network = self.faults.faults
         self.begin()
+        if quiet_ms:
+            self.faults.faults = CALM_NETWORK
+            self.run_until(quiet_ms)
+            self.faults.faults = network
         self.queue.schedule(self._nemesis.pause_ms(), self._strike)
-        self.run_until(duration_ms)
+        self.run_until(quiet_ms + duration_ms)
 
     def calm(self, duration_ms: int, records: int = CALM_RECORDS) -> None:
         """End all faults, and require that all nodes follow one leader and commit more records (`NoProgress`)."""
@@ -264,9 +272,10 @@ class Simulator(Driver):
             self.queue.perform_when_awake(Submit(self.now_ms, node_id, submit_id, value))
         self.queue.schedule(self._workload.pause_ms(), self._submit)
 
-    def administer(self, node_id: int, request_id: int, request: Message) -> None:
-        """Let a client send a request to a controller."""
-        key, version, _ = kind_of(type(request))
+    def administer(self, node_id: int, request_id: int, request: Message, version: int | None = None) -> None:
+        """Let a client send a request to a controller or a broker, by default in the highest version."""
+        key, highest, _ = kind_of(type(request))
+        version = highest if version is None else version
         body = encode(request, version)
         self.queue.perform_when_awake(Administer(self.now_ms, node_id, request_id, key, version, body))
 

@@ -60,9 +60,9 @@ class Reconfiguration(Work):
         """A late request of a replica that is no more."""
         if self._is_over or self._former is None:
             return
-        found = self._former.next_request(self._simulator.world)
-        if found is not None:
-            self._simulator.administer(*found)
+        asked = self._former.next_request(self._simulator.world)
+        if asked is not None:
+            self._simulator.administer(*asked)
         self._simulator.queue.schedule(self._former.pause_ms(), self._haunt)
 
     def _change(self) -> None:

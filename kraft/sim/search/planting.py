@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 
 class Bug(Protocol):
-    """What a search, a list of bugs and a saved schedule need of a planted bug."""
+    """A planted bug, for a search, a list of bugs and a saved schedule."""
 
     @property
     def name(self) -> str: ...
@@ -32,8 +32,8 @@ class Bug(Protocol):
 def bugs() -> Mapping[str, Bug]:
     """All bugs that can be planted, by name; none without the package."""
     package = _package()
-    found: Mapping[str, Bug] = {} if package is None else package.MUTANTS
-    return found
+    mutants: Mapping[str, Bug] = {} if package is None else package.MUTANTS
+    return mutants
 
 
 def planted(name: str | None) -> AbstractContextManager[Any]:

@@ -129,17 +129,17 @@ def perform_all(
     """
     performed: list[Action] = []
     for action in schedule.actions:
-        found = find(world, action)
-        if found is None:
+        match = find(world, action)
+        if match is None:
             continue
         failure = None
         try:
-            has_happened = world.perform(found)
+            has_happened = world.perform(match)
         except Exception as broken:
             has_happened, failure = True, broken
         if has_happened:
-            performed.append(found)
-            on_performed(world, found)
+            performed.append(match)
+            on_performed(world, match)
         if failure is not None:
             return Replayed(world, tuple(performed), failure)
     try:

@@ -410,20 +410,20 @@ def _found_again(world: World, action: Action) -> Action | None:
             own = world.exchanges.get((sender, action.number))
             if own is not None and own.target == target and own.kind == kind:
                 return action
-            found = _newest(world, sender, target, kind, lambda exchange: not exchange.answers)
-            return None if found is None else replace(action, number=found.number)
+            newest = _newest(world, sender, target, kind, lambda exchange: not exchange.answers)
+            return None if newest is None else replace(action, number=newest.number)
         case Return(node=sender, peer=target, kind=kind) | Corrupt(node=sender, peer=target, kind=kind):
             own = world.exchanges.get((sender, action.number))
             if own is not None and own.kind == kind and own.target == target and _has_answer(own, action.copy):
                 return action
-            found = _newest(world, sender, target, kind, lambda exchange: _has_answer(exchange, 0))
-            return None if found is None else replace(action, number=found.number, copy=0)
+            newest = _newest(world, sender, target, kind, lambda exchange: _has_answer(exchange, 0))
+            return None if newest is None else replace(action, number=newest.number, copy=0)
         case Fail(node=sender, peer=target, kind=kind) | Forge(node=sender, peer=target, kind=kind):
             own = world.exchanges.get((sender, action.number))
             if own is not None and own.kind == kind and own.target == target and not own.is_settled:
                 return action
-            found = _newest(world, sender, target, kind, lambda exchange: True)
-            return None if found is None else replace(action, number=found.number)
+            newest = _newest(world, sender, target, kind, lambda exchange: True)
+            return None if newest is None else replace(action, number=newest.number)
         case Flushed(node=node_id):
             flushing = world.hosts[node_id].flushing
             if action.number in flushing or not flushing:
@@ -479,7 +479,7 @@ def _way_of(action: Action) -> object:
 
 def _exchanges_of(actions: Sequence[Action]) -> list[list[int]]:
     """The places of the actions of each exchange, in the order of their first actions; one place for other actions."""
-    found: dict[object, list[int]] = {}
+    exchanges: dict[object, list[int]] = {}
     for place, action in enumerate(actions):
         match action:
             case Deliver():
@@ -488,8 +488,8 @@ def _exchanges_of(actions: Sequence[Action]) -> list[list[int]]:
                 exchange = action.node, action.number
             case _:
                 exchange = place
-        found.setdefault(exchange, []).append(place)
-    return list(found.values())
+        exchanges.setdefault(exchange, []).append(place)
+    return list(exchanges.values())
 
 
 def _with_right_clock(action: Action) -> Action:

@@ -103,9 +103,9 @@ def _struct_copier(names: tuple[str, ...]) -> Copier:
 
     def copy_struct(value: Any, memo: Memo) -> Any:
         place = id(value)
-        found = memo.get(place)
-        if found is not None:
-            return found
+        known = memo.get(place)
+        if known is not None:
+            return known
         made = memo[place] = value.__copy__()
         for name, item in zip(names, values_of(value)[1:], strict=True):
             if type(item) not in SHARED:
@@ -117,9 +117,9 @@ def _struct_copier(names: tuple[str, ...]) -> Copier:
 
 def _copy_object(value: Any, memo: Memo) -> Any:
     place = id(value)
-    found = memo.get(place)
-    if found is not None:
-        return found
+    known = memo.get(place)
+    if known is not None:
+        return known
     made = memo[place] = object.__new__(type(value))
     made.__dict__.update(
         {
@@ -131,29 +131,29 @@ def _copy_object(value: Any, memo: Memo) -> Any:
 
 
 def _copy_fields(value: Any, memo: Memo) -> Any:
-    found = memo.get(id(value))
-    return fork_fields(value, memo) if found is None else found
+    known = memo.get(id(value))
+    return fork_fields(value, memo) if known is None else known
 
 
 def _copy_dict(value: dict[Any, Any], memo: Memo) -> dict[Any, Any]:
     place = id(value)
-    found: dict[Any, Any] | None = memo.get(place)
-    if found is None:
-        found = memo[place] = {}
+    copied: dict[Any, Any] | None = memo.get(place)
+    if copied is None:
+        copied = memo[place] = {}
         for key, item in value.items():
-            found[key] = item if type(item) in SHARED else COPIERS[type(item)](item, memo)
-    return found
+            copied[key] = item if type(item) in SHARED else COPIERS[type(item)](item, memo)
+    return copied
 
 
 def _copy_list(value: Any, memo: Memo) -> Any:
     place = id(value)
-    found = memo.get(place)
-    if found is None:
-        found = memo[place] = value.copy()
+    copied = memo.get(place)
+    if copied is None:
+        copied = memo[place] = value.copy()
         for at, item in enumerate(value):
             if type(item) not in SHARED:
-                found[at] = COPIERS[type(item)](item, memo)
-    return found
+                copied[at] = COPIERS[type(item)](item, memo)
+    return copied
 
 
 def _copy_tuple(value: tuple[Any, ...], memo: Memo) -> tuple[Any, ...]:
@@ -164,10 +164,10 @@ def _copy_tuple(value: tuple[Any, ...], memo: Memo) -> tuple[Any, ...]:
 
 
 def _copy_shallow(value: Any, memo: Memo) -> Any:
-    found = memo.get(id(value))
-    if found is None:
-        found = memo[id(value)] = copy(value)
-    return found
+    copied = memo.get(id(value))
+    if copied is None:
+        copied = memo[id(value)] = copy(value)
+    return copied
 
 
 def _copy_method(value: Any, memo: Memo) -> Any:

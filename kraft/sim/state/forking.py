@@ -41,23 +41,23 @@ def forked(value: T, memo: Memo | None = None) -> T:
     `memo` has the copies so far, if the original shares objects with other originals. `TypeError` for an object without
     fields and rule, such as a generator.
     """
-    found: T = COPIERS[type(value)](value, {} if memo is None else memo)
-    return found
+    copied: T = COPIERS[type(value)](value, {} if memo is None else memo)
+    return copied
 
 
 def _disk(disk: MemoryDisk, memo: Memo) -> MemoryDisk:
     """The copies share the contents of files until one of them changes a file."""
-    found = known_copy(disk, memo)
-    if found is None:
-        found = note_copy(disk, disk.fork(), memo)
-    return found
+    copied = known_copy(disk, memo)
+    if copied is None:
+        copied = note_copy(disk, disk.fork(), memo)
+    return copied
 
 
 def _file(file: MemoryFile, memo: Memo) -> MemoryFile:
     """The same file of the copied disk, open if it was."""
-    found = known_copy(file, memo)
-    if found is not None:
-        return found
+    known = known_copy(file, memo)
+    if known is not None:
+        return known
     disk = forked(file._disk, memo)
     is_open = file._life == file._disk._life
     life = disk._life if is_open else -1
@@ -93,17 +93,17 @@ def _snapshot_work(work: SnapshotWork, memo: Memo) -> SnapshotWork:
 
 def _controller(controller: QuorumController, memo: Memo) -> QuorumController:
     """The two iterators read one image, which never changes."""
-    found = known_copy(controller, memo)
-    if found is not None:
-        return found
+    known = known_copy(controller, memo)
+    if known is not None:
+        return known
     given = {name: _iterator(controller, name) for name in ("_imbalanced", "_leaderless")}
     return fork_fields(controller, memo, **given)
 
 
 def _agent(agent: BrokerAgent, memo: Memo) -> BrokerAgent:
     """The iterator reads the image of the moment at which it began."""
-    found = known_copy(agent, memo)
-    return fork_fields(agent, memo, _gathering=_iterator(agent, "_gathering")) if found is None else found
+    known = known_copy(agent, memo)
+    return fork_fields(agent, memo, _gathering=_iterator(agent, "_gathering")) if known is None else known
 
 
 def _iterator(owner: object, name: str) -> Iterator[Any] | None:
@@ -117,9 +117,9 @@ def _iterator(owner: object, name: str) -> Iterator[Any] | None:
 
 def _broker(server: BrokerServer, memo: Memo) -> BrokerServer:
     """The copy of the agent replays the pending records, which it has noted, into its own image."""
-    found = known_copy(server, memo)
-    if found is not None:
-        return found
+    known = known_copy(server, memo)
+    if known is not None:
+        return known
     agent, applying = forked(server.agent, memo), server._applying
     if applying is not None:
         applying = _applying(applying, agent, None if applying.through is None else agent.noted)
@@ -136,9 +136,9 @@ def _reading(reading: _Reading, memo: Memo) -> _Reading:
 
 def _peer_replies(replies: PeerReplies, memo: Memo) -> PeerReplies:
     """The copy judges the held replies again, up to the same place."""
-    found = known_copy(replies, memo)
-    if found is not None:
-        return found
+    known = known_copy(replies, memo)
+    if known is not None:
+        return known
     made = fork_fields(replies, memo, held=deque())
     made.held.extend([_held_reply(held, made, memo) for held in replies.held])
     return made
@@ -158,9 +158,9 @@ def _held_reply(held: HeldReply, replies: PeerReplies, memo: Memo) -> HeldReply:
 
 def _controller_host(host: ControllerHost, memo: Memo) -> ControllerHost:
     """The copy of the controller repeats the decision in progress and replays it into its own image."""
-    found = known_copy(host, memo)
-    if found is not None:
-        return found
+    known = known_copy(host, memo)
+    if known is not None:
+        return known
     controller = forked(host.controller, memo)
     applying = None if host._applying is None else _applying(host._applying, controller)
     return fork_fields(host, memo, _decisions=_decisions(host._decisions, controller, memo), _applying=applying)
@@ -204,9 +204,9 @@ def _applying(applying: Applying, owner: WithImage, through: Through | None = No
 
 def _machine_host(host: StateMachineHost, memo: Memo) -> StateMachineHost:
     """The user's state machine may hold anything: its state goes by way of a snapshot."""
-    found = known_copy(host, memo)
-    if found is not None:
-        return found
+    known = known_copy(host, memo)
+    if known is not None:
+        return known
     machine = note_copy(host.machine, host._make(), memo)
     machine.restore(host.machine.snapshot())
     made = fork_fields(host, memo, _apply_to_machine=None, _restore_machine=None, _snapshot_machine=None)

@@ -1,1 +1,1 @@
-"""What clients and administrators of a run ask for, and how the answers are judged."""
+"""The requests of the clients and administrators of a run, and the checks of their answers."""

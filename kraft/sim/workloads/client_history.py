@@ -54,7 +54,7 @@ class SessionModel:
         self._sessions: dict[int, _Session] = {}
 
     def take(self, base_offset: int, next_offset: int, timestamp_ms: int, values: Iterable[bytes]) -> None:
-        """The next committed batch: commands and openings of sessions. `next_offset` is behind the last one; the clock
+        """The next committed batch: commands and openings of sessions. `next_offset` is after the last one; the clock
         of the log never goes back.
         """
         self._now_ms = max(self._now_ms, timestamp_ms)
@@ -91,14 +91,14 @@ class SessionModel:
             self.applied.append(entry.command)
 
     def problem_of(self, states: Iterable[SessionState]) -> str | None:
-        """What is wrong if a node that has applied the same commands has these sessions.
+        """Check the sessions of a node that has applied the same commands.
 
         A node may keep a session that has expired until the next one is opened.
         """
         self._expire()
-        found = {one.id: one for one in states}
+        sessions = {one.id: one for one in states}
         for at, session in self._sessions.items():
-            has = found.get(at)
+            has = sessions.get(at)
             if has is None or self._now_ms > has.touched_ms + has.ttl_ms:
                 silent_ms = self._now_ms - session.used_ms
                 return f"session {at} of {session.client} has ended, which was used {silent_ms} ms ago"
@@ -109,7 +109,9 @@ class SessionModel:
                     f" and the client has acknowledged those below {session.acknowledged}"
                 )
         revived = [
-            at for at, one in found.items() if at not in self._sessions and self._now_ms <= one.touched_ms + one.ttl_ms
+            at
+            for at, one in sessions.items()
+            if at not in self._sessions and self._now_ms <= one.touched_ms + one.ttl_ms
         ]
         return f"sessions {revived} go on, and should have ended" if revived else None
 
@@ -260,7 +262,7 @@ class ClientHistory:
     def concluded(self, world: SimulatedQuorum) -> None:
         """The run is over: there must be an order of all operations that explains all answers (Linearizability)."""
         spec = self._workload_spec
-        finding = check(self.operations(), spec.initial, spec.step, witness=self._applied_lines())
+        finding = check(self.operations(), spec.initial, spec.step, witness=self.applied_lines())
         if finding.verdict is Verdict.VIOLATED:
             raise InvariantViolated(f"what clients heard is not linearizable: {finding.why}")
         if finding.verdict is Verdict.UNDECIDED:
@@ -271,7 +273,7 @@ class ClientHistory:
                     " linearizable"
                 )
 
-    def _applied_lines(self) -> list[tuple[Hashable, str]]:
+    def applied_lines(self) -> list[tuple[Hashable, str]]:
         """The applied commands as the lines of the clients, with their keys, in the order of the log."""
         spec = self._workload_spec
         encode_command = Codec(spec.make()).encode

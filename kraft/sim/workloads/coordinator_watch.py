@@ -12,8 +12,8 @@ from kraft.invariants.groups import GroupLedger, Place, decoded_assignment
 from kraft.invariants.stored_batches import StoredBatch, batches_between
 from kraft.invariants.transactions import TransactionLedger
 from kraft.sim.nodes.data_broker import DataBroker
-from kraft.sim.workloads.partition_watch import PartitionWatch
-from kraft.sim.workloads.record_watch import Life, RecordWatch
+from kraft.sim.workloads.partition_watch import PartitionWatch, is_hopeless
+from kraft.sim.workloads.record_watch import Life, RecordWatch, with_ids
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
@@ -63,7 +63,7 @@ class CoordinatorWatch(RecordWatch):
         self._begun: dict[PartitionKey, int] = {}
         """The last leader epoch of which the leader has everything that was shown."""
         self._floors: deque[tuple[OffsetFetchRequest, dict[Place, int]]] = deque(maxlen=FETCHES)
-        """What each of the last fetches of offsets may not fall behind."""
+        """The least offsets that each of the last fetches of offsets may return."""
         self.is_void = False
         """Whether records are lost as Kafka allows: then the ledgers of coordinators judge no more."""
 
@@ -84,20 +84,24 @@ class CoordinatorWatch(RecordWatch):
 
     def _look_at_replicas(self, member: DataBroker, manager: ReplicaManager, life: Life) -> None:
         super()._look_at_replicas(member, manager, life)
-        for key, part in manager.partitions.items():
-            if part.topic in WATCHED and not part.is_offline and not self.is_void:
+        watched = [(key, part) for key, part in manager.partitions.items() if part.topic in WATCHED]
+        # A broker may learn in one step that an outcome is committed, and append its markers.
+        watched.sort(key=lambda one: one[1].topic != STATES)
+        for key, part in watched:
+            if not part.is_offline and not self.is_void:
                 self._show(member.node_id, key, part)
 
     def _show(self, broker_id: int, key: PartitionKey, part: HostedPartition) -> None:
         log = part.log
         now = log.end_offset, log.high_watermark
         before = self._ends.get((broker_id, key), (0, 0))
-        if now == before:
+        begins = part.is_leader and part.leader_epoch > self._begun.get(key, -1)
+        if now == before and not begins:
             return
         self._ends[broker_id, key] = now
         held, name = self.records.held_by(broker_id, key), str(part)
         shown = self._shown.setdefault(key, [])
-        if part.is_leader and part.leader_epoch > self._begun.get(key, -1):
+        if begins:
             self._begun[key] = part.leader_epoch
             self.is_void = [one.content for one in held[: len(shown)]] != [one.content for one in shown]
             if self.is_void:
@@ -119,18 +123,23 @@ class CoordinatorWatch(RecordWatch):
     # Answers
 
     def _judge(self, member: DataBroker, request: Message, response: Message) -> None:
+        request, response = (with_ids(one, self.ledger.image) for one in (request, response))
         super()._judge(member, request, response)
         if self.is_void:
             return
         match request, response:
             case SyncGroupRequest(), SyncGroupResponse(error_code=Error.NONE):
-                owned = decoded_assignment(bytes(response.assignment))
-                self.groups.told(request.group_id, request.generation_id, request.member_id, owned)
+                by_name = self.ledger.image.topics.by_name
+                listed = decoded_assignment(bytes(response.assignment))
+                owned = [(by_name.get(topic, Uuid.ZERO), number) for topic, number in listed]
+                name = request.group_instance_id or request.member_id
+                self.groups.told(request.group_id, request.generation_id, name, owned)
             case ConsumerGroupHeartbeatRequest(), ConsumerGroupHeartbeatResponse(error_code=Error.NONE):
                 if response.assignment is not None:
                     parts = response.assignment.topic_partitions
                     ids = [(one.topic_id, number) for one in parts for number in one.partitions]
-                    self.groups.told(request.group_id, response.member_epoch, request.member_id, ids)
+                    name = request.instance_id or request.member_id
+                    self.groups.told(request.group_id, response.member_epoch, name, ids)
             case OffsetCommitRequest(), OffsetCommitResponse():
                 errors = {
                     (one.topic_id, each.partition_index): each for one in response.topics for each in one.partitions
@@ -156,7 +165,7 @@ class CoordinatorWatch(RecordWatch):
                 (wanted,), (noted,) = of_topic.partitions, pended.partitions
                 key = self.partition_for(request.group_id)
                 if noted.error_code == Error.NONE and key is not None:
-                    place = request.group_id, self._name_of(of_topic.topic_id), wanted.partition_index
+                    place = request.group_id, of_topic.name or self._name_of(of_topic.topic_id), wanted.partition_index
                     self.groups.pended(key, request.producer_id, place, wanted.committed_metadata or "")
 
     def _judge_offsets(self, member: DataBroker, response: OffsetFetchResponse, floors: dict[Place, int]) -> None:
@@ -182,10 +191,14 @@ class CoordinatorWatch(RecordWatch):
 
     def partition_for(self, group_id: str) -> PartitionKey | None:
         """The partition of a group; None while there is no topic."""
-        topic_id = self.ledger.image.topics.by_name.get(OFFSETS)
-        if topic_id is None:
+        return self._partition_in(OFFSETS, group_id)
+
+    def _partition_in(self, name: str, key: str) -> PartitionKey | None:
+        """The partition of a group or a transactional id in a topic of coordinators; None while there is no topic."""
+        topics = self.ledger.image.topics
+        if name not in topics:
             return None
-        return topic_id, partition_of(group_id, len(self.ledger.image.topics.by_id[topic_id].partitions))
+        return topics[name].id, partition_of(key, len(topics[name].partitions))
 
     def _name_of(self, topic_id: Uuid) -> str:
         topic = self.ledger.image.topics.by_id.get(topic_id)
@@ -193,16 +206,32 @@ class CoordinatorWatch(RecordWatch):
 
     # End
 
+    def is_lost_to(self, group_id: str, transactional_id: str | None = None) -> bool:
+        """Whether a client can only wait for an operator, as in Kafka: a partition that its group or its transactions
+        need stays without a leader.
+        """
+        if self.partition_for(group_id) in self._hopeless(OFFSETS):
+            return True
+        key = None if transactional_id is None else self._partition_in(STATES, transactional_id)
+        return key is not None and (key in self._hopeless(STATES) or bool(self._hopeless(OUTPUT)))
+
+    def _hopeless(self, name: str) -> list[PartitionKey]:
+        """The partitions of a topic that stay without a leader."""
+        topics = self.ledger.image.topics
+        if name not in topics:
+            return []
+        return [(topics[name].id, number) for number, one in enumerate(topics[name].partitions) if is_hopeless(one)]
+
     def unsettled(self, world: SimulatedQuorum) -> str:
         """Which requirement after the end of all faults is not met yet; empty if none."""
         return ("" if self.is_void else self.unfinished) or super().unsettled(world)
 
     def _may_hang(self, key: PartitionKey) -> bool:
-        return self.is_void or super()._may_hang(key)
+        return self.is_void or bool(self._hopeless(STATES)) or super()._may_hang(key)
 
     def concluded(self, world: SimulatedQuorum) -> None:
         """The run is over."""
         super().concluded(world)
-        if not self.is_void and not self.unsettled(world):
+        if not (self.is_void or any(map(self._hopeless, WATCHED)) or self.unsettled(world)):
             committed = {one: self.groups.offset_of((TRANSFORMERS, INPUT, at)) for at, one in enumerate(WORKERS)}
             self.transactions.concluded(committed)

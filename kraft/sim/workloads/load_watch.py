@@ -57,7 +57,7 @@ class LoadWatch:
             )
 
     def unsettled(self, world: SimulatedQuorum) -> str:
-        """What is missing until all topics exist and the silent broker is fenced; empty if nothing is."""
+        """Say what is missing until all topics exist and the silent broker is fenced; empty if nothing is."""
         image = image_of_leader(world)
         if image is None:
             return "no controller is active"

@@ -196,8 +196,8 @@ class Consumer:
 
 
 def after_answer(response: Message, producer_id: int, sent: Sent | None) -> tuple[int, Error | None]:
-    """What an answer means to a producer: its producer id from now on, and the result of the batch that was sent, if
-    any; None for an answer without a result.
+    """Read an answer as a producer does. Returns its producer id from now on, and the result of the batch that was
+    sent, or None if the answer has no result.
     """
     match response:
         case InitProducerIdResponse(error_code=Error.NONE, producer_id=given) if producer_id == NO_PRODUCER:
@@ -232,7 +232,7 @@ def choose_partition(rng: Random, image: MetadataImage) -> PartitionKey | None:
 
 
 def _end_of(data: bytes) -> int:
-    """The offset behind the last whole batch."""
+    """The offset after the last whole batch."""
     at = end = 0
     while at + 61 <= len(data):
         size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")

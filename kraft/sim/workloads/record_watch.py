@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import HostedPartition, ReplicaManager
@@ -68,12 +68,14 @@ class _Seen(Struct):
     """The leadership and the epochs at the last look."""
 
 
-class _Led(Struct, frozen=True):
-    """A partition that can have a leader."""
+class _Assigned(Struct, frozen=True):
+    """A partition with its replicas."""
 
     key: PartitionKey
     name: str
     replicas: tuple[int, ...]
+    is_hopeless: bool
+    """Whether it stays without a leader. Its replicas remain, with what they have, until an operator elects one."""
 
 
 class Life(Struct):
@@ -111,9 +113,9 @@ class RecordWatch(PartitionWatch):
         """The batches with acks=all of idempotent producers."""
         self._open: dict[Batch, None] = {}
         """Those among them that no answer has ended yet."""
-        self._led: tuple[MetadataImage | None, list[_Led]] = (None, [])
-        """The last committed image, and its partitions that can have a leader. The one that was unsettled at the last
-        look comes first: mostly it still is.
+        self._led: tuple[MetadataImage | None, list[_Assigned]] = (None, [])
+        """The last committed image, and its partitions. The one that was unsettled at the last look comes first: mostly
+        it still is.
         """
         self._changes = -1
         self._replicas: dict[PartitionKey, tuple[int, ...]] = {}
@@ -228,7 +230,7 @@ class RecordWatch(PartitionWatch):
         waiting = [
             request_id
             for request_id, asked in world.hosts[broker_id].administered.items()
-            if isinstance(asked, ProduceRequest) and short.isdisjoint(_partitions_in(asked))
+            if isinstance(asked, ProduceRequest) and short.isdisjoint(_partitions_in(asked, self.ledger.image))
         ]
         self._liveness.producers(broker_id, waiting, world.now_ms)
 
@@ -329,6 +331,7 @@ class RecordWatch(PartitionWatch):
     # What leaders believe
 
     def _note_fetch(self, broker_id: int, asking: FetchRequest) -> None:
+        """Tell the ledger from which offsets a follower fetches: so far it claims to have the records."""
         follower = asking.replica_state
         offsets = [
             ((topic.topic_id, one.partition), one.fetch_offset) for topic in asking.topics for one in topic.partitions
@@ -475,7 +478,7 @@ class RecordWatch(PartitionWatch):
         return self.unanswered(world) or self.not_whole(world)
 
     def not_whole(self, world: SimulatedQuorum) -> str:
-        """What keeps the cluster from being whole, with all records on all replicas; empty if nothing does."""
+        """Say what keeps the cluster from being whole, with all records on all replicas; empty if nothing does."""
         unsettled = super().unsettled(world)
         if unsettled:
             return unsettled
@@ -487,10 +490,12 @@ class RecordWatch(PartitionWatch):
                 return unsettled
         return ""
 
-    def _unsettled_partition(self, led: _Led, world: SimulatedQuorum) -> str:
+    def _unsettled_partition(self, led: _Assigned, world: SimulatedQuorum) -> str:
         replicas = _hosted(led, world)
         if isinstance(replicas, str):
             return replicas
+        if led.is_hopeless:
+            return ""
         first = replicas[0]
         if any((one.end_offset, one.high_watermark) != (first.end_offset, first.end_offset) for one in replicas):
             return f"the replicas of {first.name} have not caught up: {'; '.join(map(str, replicas))}"
@@ -515,6 +520,8 @@ class RecordWatch(PartitionWatch):
         """The run is over."""
         super().concluded(world)
         for led in self._partitions():
+            if led.is_hopeless:
+                continue
             replicas = _hosted(led, world)
             if isinstance(replicas, str) or {(one.end_offset, one.high_watermark) for one in replicas} != {
                 (replicas[0].end_offset, replicas[0].end_offset)
@@ -525,21 +532,20 @@ class RecordWatch(PartitionWatch):
             else:
                 self.records.concluded(led.key, led.name, replicas)
 
-    def _partitions(self) -> list[_Led]:
-        """Every partition that can have a leader."""
+    def _partitions(self) -> list[_Assigned]:
+        """Every partition."""
         image = self.ledger.image
         if self._led[0] is not image:
-            found = [
-                _Led((topic.id, number), f"{topic.name}-{number}", partition.replicas)
+            partitions = [
+                _Assigned((topic.id, number), f"{topic.name}-{number}", partition.replicas, is_hopeless(partition))
                 for topic in (image.topics[name] for name in image.topics)
                 for number, partition in enumerate(topic.partitions)
-                if not is_hopeless(partition)
             ]
-            self._led = image, found
+            self._led = image, partitions
         return self._led[1]
 
 
-def _hosted(led: _Led, world: SimulatedQuorum) -> list[Replica] | str:
+def _hosted(led: _Assigned, world: SimulatedQuorum) -> list[Replica] | str:
     """The replicas of a partition, or why one of them is not there."""
     replicas = list[Replica]()
     for broker_id in led.replicas:
@@ -576,8 +582,22 @@ def _content(member: DataBroker, part: HostedPartition) -> tuple[dict[int, int],
     return sizes, batches
 
 
-def _partitions_in(request: ProduceRequest) -> list[PartitionKey]:
-    return [(topic.topic_id, each.index) for topic in request.topic_data for each in topic.partition_data]
+def _partitions_in(request: ProduceRequest, image: MetadataImage) -> list[PartitionKey]:
+    asked = with_ids(request, image)
+    assert isinstance(asked, ProduceRequest), asked
+    return [(topic.topic_id, each.index) for topic in asked.topic_data for each in topic.partition_data]
+
+
+def with_ids(message: Message, image: MetadataImage) -> Message:
+    """A request to produce, or the answer, with the id of its only topic: that of an older client has the name."""
+    match message:
+        case ProduceRequest(topic_data=[topic]) if topic.name:
+            topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
+            return structs.replace(message, topic_data=[structs.replace(topic, topic_id=topic_id)])
+        case ProduceResponse(responses=[answered]) if answered.name:
+            topic_id = image.topics.by_name.get(answered.name, Uuid.ZERO)
+            return structs.replace(message, responses=[structs.replace(answered, topic_id=topic_id)])
+    return message
 
 
 def _end_at(world: SimulatedQuorum, broker_id: int, key: PartitionKey) -> int | None:
@@ -606,7 +626,7 @@ def _belief(member: DataBroker, part: HostedPartition) -> Belief:
 
 
 def replica_of(broker_id: int, part: HostedPartition) -> Replica:
-    """What the invariants know of a replica."""
+    """Describe a replica for the invariants."""
     return Replica(
         broker_id=broker_id,
         key=part.key,

@@ -140,7 +140,7 @@ def is_success(response: object) -> bool:
 
 
 def change_of(request: Message) -> AnsweredChange | None:
-    """What an answer of success to a request promises; None if the request changes no voters."""
+    """The change that an answer of success to a request promises; None if the request changes no voters."""
     match request:
         case AddRaftVoterRequest():
             return AnsweredChange(

@@ -207,7 +207,9 @@ def administer(quorum: SimulatedQuorum, action: Administer) -> Input | None:
     if quorum.watch is not None:
         quorum.watch.administering(request)
     host.administered[action.request_id] = request
-    return Input(host, f"admin {type(request).__name__}", host.member.administer, (action.request_id, request))
+    return Input(
+        host, f"admin {type(request).__name__}", host.member.administer, (action.request_id, request, action.version)
+    )
 
 
 def resign(quorum: SimulatedQuorum, action: Resign) -> Input:

@@ -70,7 +70,7 @@ class Done(Struct, frozen=True):
     answer: tuple[Any] | None = None
     """The answer of a state machine, if there is one."""
     record: bytes | None = None
-    """What `Member.is_record_of` recognises the record by that must be committed now; None for the submitted value."""
+    """The record that must be committed now, as `Member.is_record_of` compares it; None for the submitted value."""
 
 
 class Changed(Struct, frozen=True):
@@ -198,7 +198,7 @@ class Member(ObservedMember, Protocol):
     def read_index(self, read_id: int, now_ms: int) -> list[Output]:
         """Read; one `ReadAnswered` follows if a majority confirms that the node leads."""
 
-    def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
+    def administer(self, request_id: int, message: Message, version: int, now_ms: int) -> list[Output]:
         """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
 
     def resign(self, now_ms: int) -> list[Output]:

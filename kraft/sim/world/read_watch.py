@@ -14,7 +14,7 @@ from kraft.invariants.violation import InvariantViolated
 
 
 class _Begun(Struct, frozen=True):
-    """What the quorum had done when a read began."""
+    """The progress of the quorum when a read began."""
 
     values_end: int
     """The offset after the last committed values."""

@@ -78,8 +78,8 @@ _SOUGHT: Final = {"Prospective": "pre-votes", "Candidate": "votes"}
 
 
 def waits(world: SimulatedQuorum, target: int) -> list[str]:
-    """What each part of a quorum waits for that has not settled: nodes for other nodes, the high watermark for voters,
-    and clients for nodes. Every node has to know everything below `target` as committed.
+    """Say what the parts of a quorum that have not settled wait for: nodes for other nodes, the high watermark for
+    voters, and clients for nodes. Every node has to know everything below `target` as committed.
     """
     nodes = [text for node_id, host in world.hosts.items() if (text := _of_node(world, node_id, host, target))]
     watched = "" if world.watch is None else world.watch.unsettled(world)
@@ -253,11 +253,11 @@ class World(SimulatedQuorum):
         message = exchange.answers[action.copy]
         if message is None or isinstance(message, Corrupted):
             return False
-        found = self.hosts[action.node].member.corrupted(message, Random(action.seed))
-        if found is None:
+        corruption = self.hosts[action.node].member.corrupted(message, Random(action.seed))
+        if corruption is None:
             return False
-        exchange.answers[action.copy] = found
-        self.trace.add(self.now_ms, action.node, f"answer of {action.peer} corrupted: {found.what}")
+        exchange.answers[action.copy] = corruption
+        self.trace.add(self.now_ms, action.node, f"answer of {action.peer} corrupted: {corruption.what}")
         return True
 
     # Steps

@@ -1,226 +1,118 @@
-"""Tables of Delta Lake and Iceberg, written through Spark: one commit replaces some rows of a table by others.
+"""Tables of lakes: one commit replaces some rows by others.
 
-Each commit carries the number of its publication, so a commit that is tried again changes nothing. The jars are the
-session's: `--packages` fetches them.
+`deltalake` and `pyiceberg`, the formats' own libraries, are extras and need no Java. Each commit carries the number of
+its publication, so a commit that is tried again changes nothing (decision 0094).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from types import ModuleType
 
-from msgspec import Struct
+import pyarrow as pa
 
+from metadata_log.errors import MetadataLogError, install_extra
 from metadata_log.spark.errors import SourceError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_APPLICATION: Final = "kraft-materialize"
-_NUMBER: Final = "kraft.publication"
-ALL_ROWS: Final = "cluster IS NOT NULL"
-"""The condition that every row of a table meets."""
-_JARS: Final = {
-    "delta": {
-        "4.0": "io.delta:delta-spark_2.13:4.0.1",
-        "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
-        "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
-    },
-    "iceberg": {
-        "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
-        "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-    },
-}
-"""The newest release of each format for each Spark, as of November 2026. Neither has one for Spark 4.3."""
+from metadata_log.spark.lakes.rows import Commit, Delta, Iceberg, Lake, Parquet, Rows
 
 
-class Delta(Struct, frozen=True):
-    """Tables of Delta Lake, one directory each.
-
-    Args:
-        location: The directory above the tables: a path, or a URL that the session can write.
-    """
-
-    location: str
-
-    def table(self, name: str) -> str:
-        """A table in SQL."""
-        return f"delta.`{self.path(name)}`"
-
-    def path(self, name: str) -> str:
-        """The directory of a table."""
-        return f"{self.location.rstrip('/')}/{name}"
-
-    def write(self, name: str, frame: DataFrame, condition: str, number: int, partitions: tuple[str, ...]) -> None:
-        """Replace the rows that meet a condition; all rows of the frame meet the condition too."""
-        writer = frame.write.format("delta").mode("overwrite").partitionBy(*partitions)
-        writer = writer.option("replaceWhere", condition).option("txnAppId", _APPLICATION).option("txnVersion", number)
-        writer.save(self.path(name))
-
-
-class Iceberg(Struct, frozen=True):
-    """Tables of Iceberg in a catalog of the session.
-
-    Args:
-        namespace: The catalog and the namespace, such as `kraft.fleet`.
-    """
-
-    namespace: str
-
-    def table(self, name: str) -> str:
-        """A table in SQL."""
-        return f"{self.namespace}.{name}"
-
-
-Lake = Delta | Iceberg
-_CLASSES: Final[dict[type[Lake], str]] = {
-    Delta: "io.delta.sql.DeltaSparkSessionExtension",
-    Iceberg: "org.apache.iceberg.spark.SparkCatalog",
-}
-"""A class of the jar of each format."""
-
-
-def package(kind: str, spark_version: str) -> str:
-    """The Maven coordinates of a format for a version of Spark; raises `SourceError` if no release is known."""
-    release = ".".join(spark_version.split(".")[:2])
-    if release not in _JARS[kind]:
-        known = ", ".join(f"{version} ({jar})" for version, jar in _JARS[kind].items())
-        raise SourceError(
-            f"no jar of {kind} for Spark {release} is known",
-            hint=f"Name one with --packages, or install one of these releases of PySpark: {known}.",
-        )
-    return _JARS[kind][release]
-
-
-def newest_package(kind: str) -> str:
-    """The Maven coordinates of the newest release of a format that is known."""
-    *_, newest = _JARS[kind].values()
-    return newest
-
-
-def settings(lake: Lake, location: str) -> dict[str, str]:
-    """The settings of a session for a format: its extensions and its catalog."""
+def check(lake: Lake) -> None:
+    """Raise `SourceError` if the library of a format is not installed."""
     match lake:
         case Delta():
-            return {
-                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            }
-        case Iceberg(namespace=namespace):
-            catalog = f"spark.sql.catalog.{namespace.partition('.')[0]}"
-            return {
-                "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-                catalog: "org.apache.iceberg.spark.SparkCatalog",
-                f"{catalog}.type": "hadoop",
-                f"{catalog}.warehouse": location,
-            }
-
-
-def check_session(spark: SparkSession, lake: Lake) -> None:
-    """Raise `SourceError` if the session lacks the classes or the settings of a format."""
-    if not has_jar(spark, lake):
-        kind = type(lake).__name__.lower()
-        raise SourceError(
-            f"this Spark session has no jars of {kind}: the class {_CLASSES[type(lake)]} is missing",
-            hint=f"Start the session with --packages {package(kind, spark.version)}, or with the jar in --jars.",
-        )
-    for name in settings(lake, ""):
-        if name.endswith((".type", ".warehouse")):
-            continue
-        if spark.conf.get(name, None) is None:
-            value = settings(lake, "")[name]
-            raise SourceError(f"this Spark session lacks the setting {name}", hint=f"Set {name}={value} at its start.")
-
-
-def has_jar(spark: SparkSession, lake: Lake) -> bool:
-    """Whether a session with a JVM of its own has the classes of a format."""
-    machine = spark.sparkContext._jvm
-    assert machine is not None
-    return bool(machine.org.apache.spark.util.Utils.classIsLoadable(_CLASSES[type(lake)]))
-
-
-def has_table(spark: SparkSession, lake: Lake, name: str) -> bool:
-    """Whether a table is there; Spark's catalog raises an error for a directory without a table of Delta Lake."""
-    match lake:
-        case Delta():
-            machine = spark.sparkContext._jvm
-            assert machine is not None
-            found = machine.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, lake.path(name))
-            return bool(found)
+            title, package, extra = "Delta Lake", "deltalake", "delta"
         case Iceberg():
-            return spark.catalog.tableExists(lake.table(name))
+            title, package, extra = "Iceberg", "pyiceberg", "iceberg"
+        case Parquet():
+            return
+    if find_spec(package) is None:
+        raise SourceError(
+            f"tables of {title} are written by the package {package}, which is not installed",
+            hint=install_extra(extra),
+        )
 
 
-def replace_rows(
-    spark: SparkSession,
-    lake: Lake,
-    name: str,
-    frame: DataFrame,
-    condition: str,
-    number: int,
-    partitions: tuple[str, ...],
-) -> None:
-    """Replace the rows of a table that meet a condition, in one commit; nothing if the publication is in the table.
+def commit(lake: Lake, name: str, change: Commit) -> None:
+    """Make a commit in a table, unless the table has it; the table is made if it is missing.
 
-    Args:
-        spark: The session.
-        lake: The format and the place.
-        name: The table; made if missing.
-        frame: The new rows; each meets the condition.
-        condition: The rows to be replaced, in SQL.
-        number: The number of the publication.
-        partitions: The columns by which a new table is partitioned; none for a small table of one file.
+    Raises:
+        SourceError: The table cannot be written.
     """
-    spread = frame.repartition(*partitions) if partitions else frame.coalesce(1)
+    with _library(lake, name, "written") as library:
+        library.commit(lake, name, change)
+
+
+def replace_table(lake: Lake, name: str, rows: Rows) -> None:
+    """Write a table with these rows and columns alone; raises `SourceError` if it cannot be written."""
+    with _library(lake, name, "written") as library:
+        library.replace_table(lake, name, rows)
+
+
+def read(lake: Lake, name: str) -> pa.Table | None:
+    """All rows of a small table; None if there is no table. Raises `SourceError` if it cannot be read."""
+    with _library(lake, name, "read") as library:
+        return library.read(lake, name)
+
+
+def last_commit(lake: Lake, name: str, application: str) -> int | None:
+    """The number of the last commit of an application; None without one. Raises `SourceError`."""
+    with _library(lake, name, "read") as library:
+        number: int | None = library.last_commit(lake, name, application)
+        return number
+
+
+def compact(lake: Lake, name: str) -> None:
+    """Merge the small files of each partition, if there is such a table; the rows stay. Raises `SourceError`."""
+    with _library(lake, name, "compacted") as library:
+        library.compact(lake, name)
+
+
+def places(lake: Lake, names: Sequence[str]) -> dict[str, str]:
+    """The locations of the tables that there are, by name; but for Iceberg also those that a commit will make."""
+    if not isinstance(lake, Iceberg):
+        return {name: lake.path(name) for name in names}
+    with _library(lake, names[0], "found") as library:
+        paths: dict[str, str] = library.places(lake, names)
+        return paths
+
+
+@contextmanager
+def _library(lake: Lake, name: str, done: str) -> Iterator[ModuleType]:
+    """The module of a format. What its library and the store raise is translated."""
+    check(lake)
     match lake:
         case Delta():
-            lake.write(name, spread, condition, number, partitions)
+            from metadata_log.spark.lakes import delta
+
+            library: ModuleType = delta
+            where = lake.path(name)
         case Iceberg():
-            _replace_in_iceberg(spark, lake, name, spread, condition, number, partitions)
+            from metadata_log.spark.lakes import iceberg
+
+            library = iceberg
+            where = f"{lake.catalog}.{lake.namespace}.{name}"
+        case Parquet():
+            from metadata_log.spark.lakes import parquet
+
+            library = parquet
+            where = lake.path(name)
+    try:
+        yield library
+    except MetadataLogError:
+        raise
+    except Exception as failed:
+        raise SourceError(
+            f"the table {name} cannot be {done}: {_cause(failed)}",
+            where=where,
+            hint="Once the cause is gone, the next run finishes what this one began.",
+        ) from failed
 
 
-def _replace_in_iceberg(
-    spark: SparkSession,
-    lake: Iceberg,
-    name: str,
-    frame: DataFrame,
-    condition: str,
-    number: int,
-    partitions: tuple[str, ...],
-) -> None:
-    from pyspark.sql import functions as sql
-
-    table = lake.table(name)
-    if not has_table(spark, lake, name):
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {lake.namespace}")
-        columns = [sql.col(column) for column in partitions]
-        maker = frame.limit(0).writeTo(table).using("iceberg")
-        (maker.partitionedBy(columns[0], *columns[1:]) if columns else maker).create()
-    known = spark.sql(f"SELECT max(CAST(summary['{_NUMBER}'] AS BIGINT)) FROM {table}.snapshots").collect()[0][0]
-    if known is None or known < number:
-        writer = frame.writeTo(table).option(f"snapshot-property.{_NUMBER}", str(number))
-        writer.overwrite(sql.expr(condition))
-
-
-def take_back(spark: SparkSession, lake: Lake, name: str, condition: str) -> None:
-    """Remove rows of a table of Iceberg, which cannot replace a part of a file, in a commit of its own."""
-    if has_table(spark, lake, name):
-        spark.sql(f"DELETE FROM {lake.table(name)} WHERE {condition}")
-
-
-def compact(spark: SparkSession, lake: Lake, name: str) -> None:
-    """Merge the small files of each partition, as the format does it. The rows stay."""
-    match lake:
-        case Delta():
-            spark.sql(f"OPTIMIZE {lake.table(name)}")
-        case Iceberg(namespace=namespace):
-            catalog, _, inner = namespace.partition(".")
-            spark.sql(
-                f"CALL {catalog}.system.rewrite_data_files(table => '{inner}.{name}',"
-                " options => map('min-input-files', '2'))"
-            )
-
-
-def text(value: str) -> str:
-    """A literal of SQL."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def _cause(failed: Exception) -> str:
+    """The first and the last line of an error; delta-rs draws the causes as a tree."""
+    plain = re.sub(r"\x1b\[\d+m|↳", "", str(failed))
+    lines = [line.strip() for line in plain.splitlines() if line.strip()] or [type(failed).__name__]
+    return lines[0] if len(lines) == 1 else f"{lines[0]}: {lines[-1]}"

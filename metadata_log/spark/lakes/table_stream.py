@@ -1,8 +1,8 @@
 """A stream of records into a table, each record once: also if the driver dies between two commits.
 
-A batch of a query has a number, and Spark repeats the last batch after a restart with the same rows. Delta Lake keeps
-the number with the commit and skips a repeated batch. Files of Parquet get the number as a name, so a repeated batch
-replaces its own files.
+A batch of a query has a number, and Spark repeats the last batch after a restart with the same rows. Tables of Delta
+Lake and Iceberg keep the number with the commit, and the driver, which writes them, skips a repeated batch. Files of
+Parquet on disk get the number as a name, so a repeated batch replaces its own files.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from metadata_log.arrow.read import type_name
-from metadata_log.spark.lakes.lake import Delta, check_session
+from metadata_log.spark.errors import OptionError
+from metadata_log.spark.lakes import lake as lakes
+from metadata_log.spark.lakes.rows import Commit, Lake, Rows, lake_schema, parts_of
 from metadata_log.spark.methods import register
+from metadata_log.spark.storage import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +42,7 @@ def all_but_idle() -> str:
 def materialize_stream(
     spark: SparkSession,
     paths: Sequence[str],
-    out: str | Delta,
+    out: str | Lake,
     checkpoint: str,
     *,
     options: Mapping[str, str] | None = None,
@@ -52,7 +55,7 @@ def materialize_stream(
     Args:
         spark: The session.
         paths: Directories and globs.
-        out: The directory of a table of Parquet, local or mounted; or the place of tables of Delta Lake.
+        out: The directory of a table of Parquet, local or mounted; or the place of tables of a lake.
         checkpoint: The directory in which Spark keeps the progress of the query.
         options: Options of the source, such as `maxOffsetsPerTrigger`.
         every: The time between two triggers, such as `1 minute`; None to read what is there, and to end.
@@ -61,10 +64,15 @@ def materialize_stream(
         The running query.
 
     Raises:
-        SourceError: The session lacks Delta Lake.
+        SourceError: The library of the format is missing.
+        OptionError: `out` is the URL of an object store.
     """
-    if isinstance(out, Delta):
-        check_session(spark, out)
+    if not isinstance(out, str):
+        lakes.check(out)
+    elif is_remote(out):
+        raise OptionError(
+            f"the files of a batch are renamed, which {out} cannot: give Parquet({out!r}) or Delta({out!r})"
+        )
     register(spark)
     reader = spark.readStream.format("kraft").option("type", all_but_idle())
     for name, value in (options or {}).items():
@@ -75,25 +83,26 @@ def materialize_stream(
     return writer.foreachBatch(_into(out)).start()
 
 
-def _into(out: str | Delta) -> Callable[[DataFrame, int], None]:
+def _into(out: str | Lake) -> Callable[[DataFrame, int], None]:
     def add(batch: DataFrame, number: int) -> None:
         from pyspark.sql import functions as sql
 
         dated = batch.withColumn("date", sql.to_date("timestamp"))
-        few = dated.repartition(*_PARTITIONS).sortWithinPartitions(*_PARTITIONS, "offset")
-        if isinstance(out, Delta):
-            _add_to_delta(few, out, number)
-        else:
+        if isinstance(out, str):
+            few = dated.repartition(*_PARTITIONS).sortWithinPartitions(*_PARTITIONS, "offset")
             _add_files(few, Path(out), number)
+        else:
+            _add_rows(dated.sort(*_PARTITIONS, "offset"), out, number)
 
     return add
 
 
-def _add_to_delta(batch: DataFrame, out: Delta, number: int) -> None:
+def _add_rows(batch: DataFrame, out: Lake, number: int) -> None:
     query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     assert query is not None
-    writer = batch.write.format("delta").mode("append").partitionBy(*_PARTITIONS)
-    writer.option("txnAppId", query).option("txnVersion", number).save(f"{out.location.rstrip('/')}/{TABLE}")
+    table = batch.toArrow()
+    rows = Rows(lake_schema(*table.schema), parts_of(table, _PARTITIONS), _PARTITIONS)
+    lakes.commit(out, TABLE, Commit(query, number, rows))
 
 
 def _add_files(batch: DataFrame, out: Path, number: int) -> None:

@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pytest
 import trio
-from agent_processes import AGENTS, Agents, agents_running
-from our_nodes import told
-from real_kafka import (
+
+from kraft.admin import AdminClient, open_admin
+from kraft.admin.topics import create_topic
+from kraft.observer.live_image import read_image
+from metadata_log.image import MetadataImage
+from support.interop.agent_processes import AGENTS, Agents, agents_running
+from support.interop.our_nodes import told
+from support.interop.real_kafka import (
     CLUSTER_ID,
     KafkaInstallation,
     QuorumLayout,
@@ -20,11 +25,6 @@ from real_kafka import (
     kafka_controller,
     running,
 )
-
-from kraft.admin import AdminClient, open_admin
-from kraft.admin.topics import create_topic
-from kraft.observer.live_image import read_image
-from metadata_log.image import MetadataImage
 from transport.interface import Endpoint
 
 pytestmark = pytest.mark.kafka

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from our_brokers import our_brokers
-from real_kafka import KafkaInstallation
-from test_our_broker_beside_kafkas import OURS, STARTED, THEIRS, kafkas_broker
-from wire import ask
 
+from support.interop.broker_cluster import STARTED
+from support.interop.our_brokers import OURS, THEIRS, kafkas_broker, our_brokers
+from support.interop.real_kafka import KafkaInstallation
+from support.wire import ask
 from transport.protocol.messages import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -58,7 +58,7 @@ def test_changes_of_brokers_are_judged_alike(kafka: KafkaInstallation, tmp_path:
         process, port = kafkas_broker(kafka, cluster)
         try:
             process.wait_for(STARTED)
-            cluster.wait_until_known(OURS, THEIRS)
+            cluster.wait_until_known(OURS, THEIRS, beside=port)
             ports = {OURS: int(cluster.bootstrap.rpartition(":")[2]), THEIRS: port}
             for key, value in CHANGES:
                 for is_default in (False, True):
@@ -76,7 +76,7 @@ def test_changes_of_brokers_are_judged_alike(kafka: KafkaInstallation, tmp_path:
 
 
 def changed(port: int, name: str, key: str, value: str | None) -> str:
-    """What a broker answers to a change by both requests, which it only tries."""
+    """The answer of a broker to a change by both requests, which it only tries."""
     one = incremental_alter_configs.AlterConfigsResource(
         resource_type=BROKER,
         resource_name=name,

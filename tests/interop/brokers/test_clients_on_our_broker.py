@@ -8,12 +8,13 @@ from random import Random
 
 import confluent_kafka
 import pytest
-from broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka import admin as plain
-from kafka_tools import KafkaTools
-from our_brokers import OurBrokers, our_brokers
-from real_kafka import KafkaInstallation, eventually
+
+from support.interop.broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL
+from support.interop.kafka_tools import KafkaTools
+from support.interop.our_brokers import OurBrokers, our_brokers
+from support.interop.real_kafka import KafkaInstallation, eventually
 
 BROKER = 101
 MESSAGES = 100

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from batch_clients import Pair
-from broker_cluster import CONSOLE_CONSUMER
 from kafka import admin as plain
-from kafka_or_skip import skip_here
-from our_brokers import OurBrokers, our_brokers
-from real_kafka import KafkaInstallation, Process, eventually
-from test_our_brokers_replicate import batches
 
 from metadata_log.records.batch import scan
+from support.interop.batch_clients import Pair
+from support.interop.broker_cluster import CONSOLE_CONSUMER
+from support.interop.go_programs import go_program
+from support.interop.our_brokers import OurBrokers, batches, our_brokers
+from support.interop.real_kafka import KafkaInstallation, Process, eventually
 
 BROKERS = (101, 102, 103)
 LEADER = 101
 VALUES = 200
 JAVA_VALUES = 3000
 SECONDS = 90
-FRANZ = Path(__file__).parent / "franz"
 SETTINGS = ("min.insync.replicas=2", "default.replication.factor=3")
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
@@ -141,7 +138,7 @@ def consumer_of_java(kafka: KafkaInstallation, brokers: OurBrokers, topic: str, 
 
 
 def consumed_by_java(kafka: KafkaInstallation, brokers: OurBrokers, topic: str, count: int) -> list[str]:
-    """What the console consumer reads from partition 0."""
+    """The records that the console consumer reads from partition 0."""
     flags = ("--partition=0", "--offset=earliest", f"--max-messages={count}", "--timeout-ms=60000")
     server = f"--bootstrap-server={brokers.bootstrap}"
     return kafka.tool(CONSOLE_CONSUMER, server, f"--topic={topic}", *flags).splitlines()
@@ -186,16 +183,8 @@ def log_end(brokers: OurBrokers, broker: int, topic: str) -> int:
 
 @pytest.fixture(scope="module")
 def franz(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The client of franz-go; skipped without a Go toolchain."""
-    if shutil.which("go") is None:
-        skip_here("franz-go needs a Go toolchain")
-    program = tmp_path_factory.mktemp("franz") / "franz"
-    command = ["go", "build", "-o", str(program), "."]
-    built = subprocess.run(command, cwd=FRANZ, capture_output=True, text=True, timeout=600, check=False)
-    if built.returncode != 0 and "dial tcp" in built.stderr:
-        skip_here("the modules of franz-go are not here, and the module proxy is out of reach")
-    assert built.returncode == 0, built.stderr
-    return program
+    """The client of franz-go."""
+    return go_program(tmp_path_factory)
 
 
 @pytest.mark.soak

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from data_cluster import FIRST_BROKER, DataCluster, data_cluster
-from kafka_tools import KafkaTools
-from real_kafka import KafkaInstallation
+
+from support.interop.kafka_tools import KafkaTools
+from support.interop.real_kafka import KafkaInstallation
+from support.kraft.data_cluster import FIRST_BROKER, DataCluster, data_cluster
 
 SECONDS = 60
 PARTITIONS = 4

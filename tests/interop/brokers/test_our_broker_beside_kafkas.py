@@ -1,72 +1,58 @@
-"""A broker of ours and a broker of Kafka 4.3.1 replicate each other's partitions, in both directions, byte for byte."""
+"""A broker of ours and a broker of Kafka replicate each other's partitions, in both directions, byte for byte."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from broker_cluster import HEAP, SMALL_TOPICS, STARTED
+from confluent_kafka import Producer
 from kafka import KafkaProducer
 from kafka import admin as plain
-from kafka_jars import KAFKA_VERSION, OLDER_VERSION
-from our_brokers import OurBrokers, our_brokers
-from our_nodes import told
-from real_kafka import KafkaInstallation, Process, eventually, free_ports
 from test_clients_on_our_broker import consumed
 
 from metadata_log.records.batch import scan
+from support.interop.broker_cluster import STARTED
+from support.interop.our_brokers import OURS, THEIRS, batches, kafkas_broker, our_brokers
+from support.interop.real_kafka import KafkaInstallation, eventually
 
 pytestmark = pytest.mark.kafka
-OURS, THEIRS = 101, 201
 MESSAGES = 100
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SECONDS = 60
 
 
-def kafkas_broker(kafka: KafkaInstallation, cluster: OurBrokers) -> tuple[Process, int]:
-    """Start a broker of Kafka beside ours; returns its process and port."""
-    layout, [port] = cluster.layout, free_ports(1)
-    path = layout.root / f"kafka-{THEIRS}.properties"
-    lines = (
-        "process.roles=broker",
-        f"node.id={THEIRS}",
-        f"log.dirs={cluster.log_dir(THEIRS)}",
-        "controller.listener.names=CONTROLLER",
-        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        f"listeners=PLAINTEXT://127.0.0.1:{port}",
-        f"controller.quorum.voters={layout.voters}",
-        "broker.heartbeat.interval.ms=500",
-        *SMALL_TOPICS,
-    )
-    path.write_text("".join(f"{line}\n" for line in lines))
-    told("format", "-c", str(path), "--cluster-id", layout.cluster_id)
-    command = kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP)
-    return Process(command, layout.root / f"kafka-{THEIRS}.log"), port
+def produce(servers: list[str], codec: str, topics: Iterable[str]) -> None:
+    """Messages of an idempotent producer with a codec, all acknowledged."""
+    settings = {"acks": "all", "enable.idempotence": True, "compression.type": codec, "linger.ms": 5}
+    producer = Producer({"bootstrap.servers": ",".join(servers), **settings})
+    errors = list[object]()
 
+    def delivered(error: object, _: object) -> None:
+        errors.append(error)
 
-def batches(log_dir: Path, topic: str) -> list[bytes]:
-    """The batches in the log of a replica, as they are on disk."""
-    data = b"".join(path.read_bytes() for path in sorted((log_dir / f"{topic}-0").glob("*.log")))
-    return [bytes(one.data) for one in scan(data)]
+    for topic in topics:
+        for number in range(MESSAGES // len(CODECS)):
+            producer.produce(topic, b"%d " % number * 50, partition=0, on_delivery=delivered)
+    assert producer.flush(SECONDS) == 0
+    assert not any(errors)
 
 
 @pytest.mark.each_release
-@pytest.mark.skipif(KAFKA_VERSION == OLDER_VERSION, reason="Kafka 3.9 is not tried as a broker of a mixed cluster")
 def test_brokers_of_both_makes_follow_each_other_and_have_the_same_logs(kafka: KafkaInstallation, tmp_path: Path):
-    with our_brokers(tmp_path, OURS) as cluster:
+    with our_brokers(tmp_path, OURS, release=kafka.release) as cluster:
         process, port = kafkas_broker(kafka, cluster)
         try:
             process.wait_for(STARTED)
-            cluster.wait_until_known(OURS, THEIRS)
+            cluster.wait_until_known(OURS, THEIRS, beside=port)
             servers = [cluster.bootstrap, f"127.0.0.1:{port}"]
             topics = {"ours-leads": [OURS, THEIRS], "kafkas-leads": [THEIRS, OURS]}
             with closing(plain.KafkaAdminClient(bootstrap_servers=servers)) as admin:
                 made = {name: {"assignments": {0: brokers}} for name, brokers in topics.items()}
                 admin.create_topics(made, wait_for_metadata=True)
-            with closing(KafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=5)) as producer:
-                for topic in topics:
-                    sent = [producer.send(topic, value=b"v%d" % n, partition=0) for n in range(MESSAGES)]
-                    assert [one.get(SECONDS).offset for one in sent] == list(range(MESSAGES))
+            for codec in CODECS:
+                produce(servers, codec, topics)
             for topic, (leader, _) in topics.items():
                 assert cluster.leader_of(topic) == leader
                 cluster.wait_until_in_sync(topic, 2)
@@ -86,4 +72,5 @@ def test_brokers_of_both_makes_follow_each_other_and_have_the_same_logs(kafka: K
         for topic in topics:
             ours, theirs = batches(cluster.log_dir(OURS), topic), batches(cluster.log_dir(THEIRS), topic)
             assert ours == theirs
-            assert len(ours) > 0
+            written = list(scan(b"".join(ours)))
+            assert {one.codec for one in written if one.producer_id >= 0} == {*CODECS}

@@ -6,22 +6,15 @@ from contextlib import closing
 from pathlib import Path
 
 from kafka import KafkaProducer
-from our_brokers import our_brokers
 from test_clients_on_our_broker import consumed, make_topic
 
-from metadata_log.records.batch import scan
+from support.interop.our_brokers import batches, our_brokers
 
 BROKERS = (101, 102, 103)
 BEFORE = 100
 AFTER = 100
 SECONDS = 60
 TOPIC = "replicated"
-
-
-def batches(log_dir: Path, topic: str = TOPIC) -> list[bytes]:
-    """The batches in the log of a replica, as they are on disk."""
-    data = b"".join(path.read_bytes() for path in sorted((log_dir / f"{topic}-0").glob("*.log")))
-    return [bytes(one.data) for one in scan(data)]
 
 
 def test_records_that_all_replicas_acknowledged_survive_the_death_of_their_leader(tmp_path: Path):
@@ -43,6 +36,6 @@ def test_records_that_all_replicas_acknowledged_survive_the_death_of_their_leade
         brokers.wait_until_in_sync(TOPIC, len(BROKERS))
         for broker in BROKERS:
             brokers.stop(broker)
-        logs = [batches(brokers.log_dir(broker)) for broker in BROKERS]
+        logs = [batches(brokers.log_dir(broker), TOPIC) for broker in BROKERS]
         assert logs[0] == logs[1] == logs[2]
         assert len(logs[0]) > 0

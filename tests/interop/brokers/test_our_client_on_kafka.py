@@ -9,10 +9,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from broker_cluster import CONSOLE_CONSUMER, HEAP, SMALL_TOPICS, STARTED
-from kafka_tools import KafkaTools
-from our_nodes import told
-from real_kafka import KafkaInstallation, Process, free_ports
 
 from kraft.client import (
     ClientError,
@@ -23,11 +19,14 @@ from kraft.client import (
     TransactionalProducer,
     open_client,
 )
+from support.interop.broker_cluster import CONSOLE_CONSUMER, HEAP, STARTED
+from support.interop.kafka_tools import KafkaTools
+from support.interop.one_node import CLUSTER_ID, node_lines
+from support.interop.our_nodes import told
+from support.interop.real_kafka import KafkaInstallation, Process, free_ports
 from transport.interface import Endpoint
 
 pytestmark = pytest.mark.kafka
-CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-NODE = 1
 MESSAGES = 500
 
 
@@ -39,24 +38,6 @@ def one_node(kafka: KafkaInstallation, root: Path) -> tuple[Process, str]:
     told("format", "-c", str(path), "--cluster-id", CLUSTER_ID)
     return Process(kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP), root / "node.log"), (
         f"127.0.0.1:{port}"
-    )
-
-
-def node_lines(root: Path, controller: int, port: int) -> tuple[str, ...]:
-    """The settings of a node with both roles."""
-    return (
-        "process.roles=broker,controller",
-        f"node.id={NODE}",
-        f"log.dirs={root / 'node'}",
-        "controller.listener.names=CONTROLLER",
-        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-        f"controller.quorum.voters={NODE}@127.0.0.1:{controller}",
-        *(
-            line.replace("replication.factor=3", "replication.factor=1")
-            for line in SMALL_TOPICS
-            if "min.isr" not in line
-        ),
     )
 
 

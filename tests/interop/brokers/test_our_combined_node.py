@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL
-from kafka_tools import KafkaTools
-from our_brokers import SERVING
-from our_nodes import told
-from real_kafka import QUORUM_TOOL, KafkaInstallation, Process, free_ports
 from test_clients_on_our_broker import CONSOLE_PRODUCER, GET_OFFSETS
+
+from support.interop.broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL
+from support.interop.kafka_tools import KafkaTools
+from support.interop.our_brokers import SERVING
+from support.interop.our_nodes import told
+from support.interop.real_kafka import QUORUM_TOOL, KafkaInstallation, Process, free_ports
 
 pytestmark = pytest.mark.kafka
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from our_nodes import kraft, told
-from real_kafka import KafkaInstallation
 from test_our_client_on_kafka import STARTED, one_node
+
+from support.interop.our_nodes import kraft, told
+from support.interop.real_kafka import KafkaInstallation
 
 pytestmark = pytest.mark.kafka
 RECORDS = 300
@@ -54,7 +55,7 @@ def member(address: str, group: str, **settings: str) -> Iterator[Consumer]:
 
 
 def refused(*words: str) -> str:
-    """What a command that fails says."""
+    """The error text of a command that fails."""
     done = kraft("groups", *words)
     assert done.returncode == 1, done
     return done.stderr

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import closing
 from itertools import count
+from typing import Any
 
 import pytest
-from broker_cluster import BROKERS, NO_LEADER, BrokerCluster, broker_cluster
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -39,12 +40,13 @@ from confluent_kafka.admin import (
 from kafka import KafkaConsumer, KafkaProducer, errors
 from kafka import TopicPartition as Name
 from kafka import admin as plain
-from load import ANSWER_LOST, Load, read_committed
-from mixed_quorum import TERMINATED
-from real_kafka import KafkaInstallation, eventually
 
 from kraft.config.keys import STANDARD_AUTHORIZER
 from metadata_log.image import ResourceType as Family
+from support.interop.broker_cluster import BROKERS, NO_LEADER, BrokerCluster, broker_cluster
+from support.interop.load import ANSWER_LOST, Load, read_committed
+from support.interop.mixed_quorum import TERMINATED
+from support.interop.real_kafka import KafkaInstallation, eventually
 
 pytestmark = pytest.mark.kafka
 SECURITY = (f"authorizer.class.name={STANDARD_AUTHORIZER}", "super.users=User:ANONYMOUS")
@@ -80,16 +82,16 @@ def topic(python: plain.KafkaAdminClient) -> str:
 
 
 def servers(cluster: BrokerCluster) -> list[str]:
-    """What kafka-python takes."""
+    """The value of `bootstrap_servers` for kafka-python."""
     return cluster.bootstrap.split(",")
 
 
-def answers(futures: dict[object, object]) -> list[object]:
-    """What each future of confluent-kafka brings, or raises."""
+def answers(futures: Mapping[Any, Future[Any]]) -> list[Any]:
+    """The result of each future of confluent-kafka, or its error."""
     return [future.result(SECONDS) for future in futures.values()]
 
 
-def refusal(futures: dict[object, object]) -> str:
+def refusal(futures: Mapping[Any, Future[Any]]) -> str:
     """Kafka's name for the error of the only future."""
     (future,) = futures.values()
     with pytest.raises(KafkaException) as refused:
@@ -139,8 +141,9 @@ def test_confluent_kafka_administers(cluster: BrokerCluster, confluent: AdminCli
     )
     answers(confluent.create_acls([granted]))
     assert [one.principal for one in cluster.image().acls.by_id.values()] == ["User:ann"]
+    any_name: Any = None  # the types of the package lack what its page allows
     anything = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.ANY, any_name, ResourcePatternType.ANY, any_name, any_name, AclOperation.ANY, AclPermissionType.ANY
     )
     eventually(lambda: confluent.describe_acls(anything).result(SECONDS) == [granted], "the brokers know the ACL")
     assert answers(confluent.delete_acls([anything])) == [[granted]]
@@ -215,7 +218,7 @@ def test_confluent_kafka_writes_and_a_group_reads(cluster: BrokerCluster, conflu
             for member in members:
                 for message in member.consume(MESSAGES, timeout=0.1):
                     assert message.error() is None
-                    found.append(int(message.value()))
+                    found.append(int(message.value() or b""))
             return len(set(found)) == MESSAGES
 
         eventually(all_read, "the group has read everything")

@@ -7,8 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from our_nodes import our_controller, our_format, told
-from real_kafka import (
+
+from kraft.config.keys import STANDARD_AUTHORIZER
+from metadata_log import replay
+from metadata_log.image import MetadataImage
+from support.interop.our_nodes import our_controller, our_format, told
+from support.interop.real_kafka import (
     CONFIG_TOOL,
     QUORUM_TOOL,
     KafkaInstallation,
@@ -19,10 +23,6 @@ from real_kafka import (
     layout_in,
     running,
 )
-
-from kraft.config.keys import STANDARD_AUTHORIZER
-from metadata_log import replay
-from metadata_log.image import MetadataImage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 ACLS = "org.apache.kafka.tools.AclCommand"
@@ -100,7 +100,7 @@ class Cluster:
         return self.run(user, tool, *args, stdin=stdin)[1]
 
     def image(self) -> MetadataImage:
-        """What is in the log of one controller."""
+        """The image in the log of one controller."""
         return replay(str(self.layout.partition(1)))
 
 

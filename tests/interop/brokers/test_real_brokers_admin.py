@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from our_nodes import our_controller, our_format, told
-from real_kafka import CONFIG_TOOL, KafkaInstallation, Process, free_ports, layout_in, running
 
 from kraft.config.keys import STANDARD_AUTHORIZER
 from metadata_log import replay
 from metadata_log.image import MetadataImage
+from support.interop.our_nodes import our_controller, our_format, told
+from support.interop.real_kafka import CONFIG_TOOL, KafkaInstallation, Process, free_ports, layout_in, running
 
 pytestmark = pytest.mark.kafka
 BROKER = 101
@@ -25,7 +25,7 @@ SECURITY = (
 
 
 def test_acls_users_quotas_and_features(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    """What the tools have asked for is in our log, and what the broker has read there, the tools show."""
+    """The changes that the tools ask for are in our log, and the tools show what the broker has read there."""
     layout = layout_in(tmp_path, SECURITY)
     our_format(layout)
     port = free_ports(1)[0]

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from authorized_brokers import OURS, THEIRS, AuthorizedBrokers, Client, authorized_brokers
-from broker_cluster import STARTED
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import TopicAuthorizationFailedError
-from real_kafka import KafkaInstallation, eventually
-from rights_matrix import SECRET, TOPIC, USERS, facts, requests_of, rules, topics
 
+from support.interop.authorized_brokers import OURS, THEIRS, AuthorizedBrokers, Client, authorized_brokers
+from support.interop.broker_cluster import STARTED
+from support.interop.real_kafka import KafkaInstallation, eventually
+from support.interop.rights_matrix import SECRET, TOPIC, USERS, facts, requests_of, rules, topics
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AlterUserScramCredentialsRequest,
@@ -55,7 +55,7 @@ def set_up(cluster: AuthorizedBrokers, *brokers: int) -> None:
 
 
 def answers(cluster: AuthorizedBrokers, broker: int, user: str) -> dict[str, list[tuple[str, int]]]:
-    """What a broker answers to each request of a user; names of the broker and of its topics are left out."""
+    """The answers of a broker to each request of a user; names of the broker and of its topics are left out."""
     found = {}
     with cluster.client(broker, user) as client:
         for name, (message, version) in requests_of(user, broker).items():
@@ -93,7 +93,7 @@ def test_our_broker_and_one_of_kafka_give_each_user_the_same_codes(kafka: KafkaI
 
 
 def kafka_python(cluster: AuthorizedBrokers, user: str, password: str) -> dict[str, Any]:
-    """What kafka-python takes to log in at our broker by SCRAM."""
+    """The options of kafka-python to log in at our broker by SCRAM."""
     return {
         "bootstrap_servers": f"127.0.0.1:{cluster.ports[OURS]}",
         "security_protocol": "SASL_PLAINTEXT",

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL, BrokerCluster, broker_cluster
-from kafka_tools import KafkaTools
-from mixed_quorum import Make
-from real_kafka import CLUSTER_TOOL, CONFIG_TOOL, QUORUM_TOOL, KafkaInstallation, eventually
 
 from kraft.config.keys import STANDARD_AUTHORIZER
+from support.interop.broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL, BrokerCluster, broker_cluster
+from support.interop.kafka_tools import KafkaTools
+from support.interop.mixed_quorum import Make
+from support.interop.real_kafka import CLUSTER_TOOL, CONFIG_TOOL, QUORUM_TOOL, KafkaInstallation, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 SETTINGS = (
@@ -195,7 +195,7 @@ STORY = (topics, configs, messages, partitions, security, cluster_and_quorum)
 
 @pytest.fixture(scope="module")
 def by_make(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> dict[Make, Printed]:
-    """What the tools print, step by step, with controllers of either make, one cluster after the other."""
+    """The output of the tools, step by step, with controllers of either make, one cluster after the other."""
     found: dict[Make, Printed] = {}
     for make in MAKES:
         root = tmp_path_factory.mktemp(make)

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from broker_cluster import TOPIC_TOOL
 from kafka import KafkaProducer, errors
 from kafka import admin as plain
-from kafka_tools import KafkaTools
-from our_brokers import OurBrokers, our_brokers
-from real_kafka import CLUSTER_TOOL, CONFIG_TOOL, QUORUM_TOOL, KafkaInstallation, eventually
+
+from support.interop.broker_cluster import TOPIC_TOOL
+from support.interop.kafka_tools import KafkaTools
+from support.interop.our_brokers import OurBrokers, our_brokers
+from support.interop.real_kafka import CLUSTER_TOOL, CONFIG_TOOL, QUORUM_TOOL, KafkaInstallation, eventually
 
 pytestmark = pytest.mark.kafka
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"

@@ -1,19 +1,33 @@
-"""A broker of each make without a plug-in for topologies answers StreamsGroupTopologyDescriptionUpdate alike."""
+"""A broker of each make without a plug-in for topologies answers StreamsGroupTopologyDescriptionUpdate alike.
+
+This file, run by itself with `PYTHONPATH=tests`, records what a broker of
+Kafka answers, for `tests/kraft/broker/groups/test_topology_answers.py`.
+"""
 
 from __future__ import annotations
 
-import sys
+import gzip
+import json
+import tempfile
 from pathlib import Path
 
 import pytest
-from our_nodes import told
-from real_kafka import KafkaInstallation, Process, free_ports
-from test_our_client_on_kafka import CLUSTER_ID, HEAP, STARTED, node_lines
-from wire import ask
 
 from kraft.config.keys import STANDARD_AUTHORIZER
-from transport.protocol import messages as m
-from transport.protocol.errors import Error
+from support.broker.topology_answers import OFF, ON, RECORDED, Exchange, recorded
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.one_node import one_node
+from support.interop.our_nodes import told
+from support.interop.real_kafka import KafkaInstallation
+from support.kafka_jars import NEWER_VERSION
+from support.wire import reaction, request_bytes
+from transport.protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    TopologyDescription,
+    TopologyDescriptionGlobalStore,
+    TopologyDescriptionNode,
+    TopologyDescriptionSubtopology,
+)
 
 pytestmark = pytest.mark.kafka
 
@@ -23,44 +37,48 @@ SECURED = (
 )
 HIDDEN = "hidden"
 """The group that a rule keeps from everybody."""
+SOURCE = TopologyDescriptionNode(name="in", node_type=0, source_topics=["orders"], successors=["sum"])
+SUM = TopologyDescriptionNode(name="sum", node_type=1, stores=["totals"], successors=["out"])
+SINK = TopologyDescriptionNode(name="out", node_type=2, sink_topic="totals")
+TOPOLOGY = TopologyDescription(
+    subtopologies=[TopologyDescriptionSubtopology(subtopology_id="0", nodes=[SOURCE, SUM, SINK])],
+    global_stores=[TopologyDescriptionGlobalStore(source=SOURCE, processor=SUM)],
+)
 
 
-def answers(kafka: KafkaInstallation, root: Path, make: str, *settings: str) -> list[tuple[int, str | None]]:
-    """What a node with both roles says about a group, about one that is hidden, and about one without a name."""
-    root.mkdir()
-    path = root / "node.properties"
-    controller, port = free_ports(2)
-    lines = (*node_lines(root, controller, port), *SECURED, *settings)
-    path.write_text("".join(f"{line}\n" for line in lines))
-    told("format", "-c", str(path), "--cluster-id", CLUSTER_ID, "--release-version", kafka.release)
-    command, started = kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP), STARTED
-    if make == "ours":
-        command, started = [sys.executable, "-m", "kraft", "serve", "-c", str(path)], "serving node="
-    process = Process(command, root / "node.log")
-    try:
-        process.wait_for(started)
+def exchanges(kafka: KafkaInstallation, root: Path, make: str, *settings: str) -> list[Exchange]:
+    """The answers of a node with both roles about a group, a hidden one, and one without a name."""
+    with one_node(kafka, root, make, *SECURED, *settings) as (controller, port):
         rule = ("--principal", "User:ANONYMOUS", "--operation", "read", "--deny", "--group", HIDDEN)
         told("acls", "add", *rule, "--bootstrap-controller", f"127.0.0.1:{controller}")
         found = []
-        for group in ("g", HIDDEN, ""):
-            request = m.StreamsGroupTopologyDescriptionUpdateRequest(group_id=group, member_id="m", topology_epoch=1)
-            answer = ask(port, request, 0, m.StreamsGroupTopologyDescriptionUpdateResponse)
-            found.append((answer.error_code, answer.error_message))
+        for group, topology in (("g", TOPOLOGY), (HIDDEN, TOPOLOGY), ("", TopologyDescription())):
+            request = StreamsGroupTopologyDescriptionUpdateRequest(group, "m", 1, topology)
+            sent = request_bytes(request, 0)
+            [answer], _ = reaction(port, sent)
+            found.append(Exchange(group, sent[4:].hex(), answer.hex()))
         return found
-    finally:
-        process.kill()
 
 
-@pytest.mark.parametrize(
-    ("settings", "codes"),
-    [
-        ((), (Error.UNSUPPORTED_VERSION, Error.GROUP_AUTHORIZATION_FAILED, Error.UNSUPPORTED_VERSION)),
-        (("group.coordinator.rebalance.protocols=classic,consumer",), (Error.UNSUPPORTED_VERSION,) * 3),
-    ],
-)
+@pytest.mark.parametrize(("name", "settings"), [(ON, ()), (OFF, (OFF,))])
 def test_a_topology_has_nowhere_to_go(
-    newer_kafka: KafkaInstallation, tmp_path: Path, settings: tuple[str, ...], codes: tuple[Error, ...]
+    newer_kafka: KafkaInstallation, tmp_path: Path, name: str, settings: tuple[str, ...]
 ) -> None:
-    theirs, ours = (answers(newer_kafka, tmp_path / make, make, *settings) for make in ("kafka", "ours"))
-    assert ours == theirs
-    assert tuple(code for code, _ in ours) == codes
+    theirs, ours = (exchanges(newer_kafka, tmp_path / make, make, *settings) for make in ("kafka", "ours"))
+    assert ours == theirs == recorded()[name]
+
+
+def record() -> None:
+    """Write what a broker of Kafka answers."""
+    with tempfile.TemporaryDirectory() as scratch:
+        kafka = found_or_skipped(NEWER_VERSION)
+        found = {
+            name: exchanges(kafka, Path(scratch) / str(len(settings)), "kafka", *settings)
+            for name, settings in ((ON, ()), (OFF, (OFF,)))
+        }
+    with gzip.GzipFile(RECORDED, "wb", mtime=0) as file:
+        file.write(json.dumps(found).encode())
+
+
+if __name__ == "__main__":
+    record()

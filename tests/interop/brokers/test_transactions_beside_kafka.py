@@ -8,11 +8,11 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from broker_cluster import SMALL_TOPICS, STARTED
 from kafka import admin as plain
-from our_brokers import OurBrokers, our_brokers
-from real_kafka import KafkaInstallation, eventually
-from test_our_broker_beside_kafkas import OURS, THEIRS, batches, kafkas_broker
+
+from support.interop.broker_cluster import SMALL_TOPICS, STARTED
+from support.interop.our_brokers import OURS, THEIRS, OurBrokers, batches, kafkas_broker, our_brokers
+from support.interop.real_kafka import KafkaInstallation, eventually
 
 pytestmark = pytest.mark.kafka
 SECONDS = 60
@@ -53,7 +53,7 @@ def by_confluent(cluster: OurBrokers) -> None:
 
 
 def committed(cluster: OurBrokers, topic: str) -> list[str]:
-    """What a reader of committed records gets up to the end of the partition."""
+    """The committed records up to the end of the partition, as a reader gets them."""
     settings = {
         "bootstrap.servers": cluster.bootstrap,
         "group.id": "none",
@@ -91,7 +91,7 @@ def test_transactions_end_as_their_producers_say_wherever_the_partition_is_led(
         process, port = kafkas_broker(kafka, cluster)
         try:
             process.wait_for(STARTED)
-            cluster.wait_until_known(OURS, THEIRS)
+            cluster.wait_until_known(OURS, THEIRS, beside=port)
             make_topics([cluster.bootstrap, f"127.0.0.1:{port}"])
             eventually(lambda: cluster.leader_of("__transaction_state") == THEIRS, "the coordinator leads", SECONDS)
             by_confluent(cluster)

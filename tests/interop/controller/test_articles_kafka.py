@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from article_scenarios import SCENARIOS, eligible_replicas
-from controller_cluster import Cluster
-from controller_sides import InProcess, by_batches
-from controller_stories import A, B, C, D, arrives, delete, unregister
-from one_controller import log_of, side_of, single
-from real_kafka import KafkaInstallation, eventually, kafka_controller, kafka_format, running
-from wire import active_controller
 
 from kraft.controller.decision.request_context import DecisionSettings
+from support.differential.article_scenarios import SCENARIOS, eligible_replicas
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_sides import InProcess, by_batches
+from support.differential.controller_stories import A, B, C, D, arrives, delete, unregister
+from support.interop.one_controller import log_of, side_of, single
+from support.interop.real_kafka import KafkaInstallation, eventually, kafka_controller, kafka_format, running
+from support.wire import active_controller
 
 pytestmark = pytest.mark.kafka
 

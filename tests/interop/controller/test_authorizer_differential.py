@@ -9,12 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from authorizer_stories import AUTHORIZER_STORIES, NAMED_LIKE_THE_WILDCARD, kafkas_answers, said, say
-from controller_sides import by_batches, plain
-from one_controller import both, log_of, side_of
-from real_kafka import KafkaInstallation
 
 from kraft.config.keys import STANDARD_AUTHORIZER
+from support.differential.authorizer_stories import (
+    AUTHORIZER_STORIES,
+    NAMED_LIKE_THE_WILDCARD,
+    kafkas_answers,
+    said,
+    say,
+)
+from support.differential.controller_sides import by_batches, plain
+from support.interop.one_controller import both, log_of, side_of
+from support.interop.real_kafka import KafkaInstallation
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka

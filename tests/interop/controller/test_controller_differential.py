@@ -12,9 +12,15 @@ from random import Random
 from typing import Final
 
 import pytest
-from controller_draws import DEFAULT_RUN, STEPS, Draw
-from controller_sides import InProcess, Side, by_batches, plain, recorded_answers, without_frame
-from controller_stories import (
+
+from kraft.config import Config
+from kraft.node.options import replica_options
+from metadata_log.releases import NEWEST_RELEASE
+from metadata_log.serde import schema_of
+from support.differential.controller_draws import DEFAULT_RUN, STEPS, Draw
+from support.differential.controller_releases import OTHERWISE, SAME_RECORDS, differing
+from support.differential.controller_sides import InProcess, Side, by_batches, plain, recorded_answers, without_frame
+from support.differential.controller_stories import (
     DIFFERENCES,
     GROUPS,
     GROUPS_OF_A_NODE,
@@ -26,13 +32,16 @@ from controller_stories import (
     told,
     unregister,
 )
-from one_controller import both, log_of, side_of, single
-from real_kafka import KafkaInstallation, QuorumLayout, eventually, kafka_controller, kafka_format, running
-from wire import active_controller
-
-from kraft.config import Config
-from kraft.node.options import replica_options
-from metadata_log.serde import schema_of
+from support.interop.one_controller import both, log_of, side_of, single
+from support.interop.real_kafka import (
+    KafkaInstallation,
+    QuorumLayout,
+    eventually,
+    kafka_controller,
+    kafka_format,
+    running,
+)
+from support.wire import active_controller
 from transport.interface import Endpoint
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
@@ -43,9 +52,16 @@ UNKNOWN_BROKER: Final = 99_999
 pytestmark = pytest.mark.kafka
 
 
-def test_answers_and_records_are_kafkas(newer_kafka: KafkaInstallation, tmp_path: Path) -> None:
-    with both(newer_kafka, tmp_path) as (theirs, ours):
+@pytest.mark.each_release
+def test_answers_and_records_are_kafkas(turn_kafka: KafkaInstallation, tmp_path: Path) -> None:
+    """Those of an older release, as far as it knows what is asked, if ours has its level."""
+    with both(turn_kafka, tmp_path) as (theirs, ours):
         one, other = side_of(theirs), side_of(ours)
+        if (release := turn_kafka.release) != NEWEST_RELEASE:
+            found = differing(release, one, other)
+            assert found.keys() == OTHERWISE[release].keys(), "\n".join(f"{at}: {both}" for at, both in found.items())
+            assert release not in SAME_RECORDS or by_batches(log_of(ours)) == by_batches(log_of(theirs))
+            return
         for name, story in STORIES.items():
             kafkas = told(one, story)
             assert told(other, story) == kafkas, name

@@ -12,10 +12,15 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 import pytest
-from controller_sides import CLUSTER_ID
-from controller_stories import arrives, told
-from our_nodes import our_controller, our_format
-from real_kafka import (
+from test_controller_differential import side_of
+
+from kraft.cli.main import main
+from kraft.config.keys import STANDARD_AUTHORIZER
+from metadata_log.types import Uuid
+from support.differential.controller_sides import CLUSTER_ID
+from support.differential.controller_stories import arrives, told
+from support.interop.our_nodes import our_controller, our_format
+from support.interop.real_kafka import (
     QUIET,
     KafkaInstallation,
     QuorumLayout,
@@ -24,12 +29,7 @@ from real_kafka import (
     kafka_controller,
     running,
 )
-from test_controller_differential import side_of
-from wire import active_controller, ask
-
-from kraft.cli.main import main
-from kraft.config.keys import STANDARD_AUTHORIZER
-from metadata_log.types import Uuid
+from support.wire import active_controller, ask
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 pytestmark = pytest.mark.kafka
@@ -130,7 +130,7 @@ topics list
 
 
 class Said(NamedTuple):
-    """What a command printed, and how it ended."""
+    """The output of a command, and how it ended."""
 
     command: str
     code: object
@@ -161,7 +161,7 @@ def both(newer_kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactor
 def said(
     layout: QuorumLayout, script: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Said]:
-    """What each command of a script says, without what must differ."""
+    """The output of each command of a script, without what must differ."""
     monkeypatch.setenv("KRAFT_BOOTSTRAP_CONTROLLER", layout.bootstrap)
     for command in script.strip().splitlines():
         monkeypatch.setattr(sys, "stdin", io.StringIO("wonderland\n"))
@@ -187,7 +187,7 @@ def test_administration_commands_print_the_same_with_controllers_of_either_make(
 def test_a_fetch_from_offset_0_at_kafkas_controller_is_redirected_to_its_snapshot(
     both: dict[str, QuorumLayout],
 ) -> None:
-    """So the images above were read from a snapshot and the log behind it."""
+    """So the images above were read from a snapshot and the log after it."""
     part = FetchPartition(partition=0, current_leader_epoch=1, fetch_offset=0, last_fetched_epoch=0)
     request = FetchRequest(topics=[FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[part])])
     answer = ask(both["theirs"].ports[1], request, 17, FetchResponse)

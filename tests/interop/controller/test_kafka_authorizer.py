@@ -6,12 +6,12 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
-from kafka_or_skip import oracle
 from msgspec import structs
-from random_rules import PRINCIPALS, answered, random_authorizer, random_question
-from real_kafka import KafkaInstallation
 
 from metadata_log.image.persistent_map import in_key_order
+from support.differential.random_rules import PRINCIPALS, answered, random_authorizer, random_question
+from support.interop.kafka_or_skip import oracle
+from support.interop.real_kafka import KafkaInstallation
 
 pytestmark = pytest.mark.kafka
 

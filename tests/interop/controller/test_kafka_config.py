@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from kafka_or_skip import oracle
-from kafka_tools import KafkaTools
-from our_nodes import kraft
-from real_kafka import STORAGE_TOOL, KafkaInstallation
 
 from kraft.config import Config, ConfigError
+from support.interop.kafka_or_skip import oracle
+from support.interop.kafka_tools import KafkaTools
+from support.interop.our_nodes import kraft
+from support.interop.real_kafka import STORAGE_TOOL, KafkaInstallation
 
 pytestmark = pytest.mark.kafka
 
@@ -148,7 +148,7 @@ def test_a_configuration_file_is_read_or_refused_as_by_kafka(
 
 
 def facts(config: Config) -> tuple[str, ...]:
-    """What the oracle prints of a configuration."""
+    """The facts of a configuration, as the oracle prints them."""
     protocols = ", ".join(f"{one.name}={one.protocol}" for one in sorted(config.listeners, key=lambda one: one.name))
     secret = "null" if config.token_secret is None else config.token_secret.value
     return str(config.node_id), ",".join(config.log_dirs), config.rack or "null", secret, f"{{{protocols}}}"

@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from controller_stories import LOGGER, SET, configure, told
-from kafka_tools import KafkaTools
-from one_controller import both, log_of, side_of
-from our_nodes import told as printed
-from real_kafka import CONFIG_TOOL, KafkaInstallation
 
 from metadata_log.records.metadata import ConfigRecord
+from support.differential.controller_stories import LOGGER, SET, configure, told
+from support.interop.kafka_tools import KafkaTools
+from support.interop.one_controller import both, log_of, side_of
+from support.interop.our_nodes import told as printed
+from support.interop.real_kafka import CONFIG_TOOL, KafkaInstallation
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka

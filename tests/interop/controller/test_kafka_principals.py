@@ -9,9 +9,10 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
-from kafka_or_skip import oracle
-from random_names import JAVA_ONLY, answer_of, random_name, random_rules
-from real_kafka import KafkaInstallation
+
+from support.differential.random_names import JAVA_ONLY, answer_of, random_name, random_rules
+from support.interop.kafka_or_skip import oracle
+from support.interop.real_kafka import KafkaInstallation
 
 pytestmark = pytest.mark.kafka
 
@@ -22,7 +23,7 @@ NAMES_PER_RULES = 4
 
 
 def kafkas_answers(kafka: KafkaInstallation, cases: list[tuple[str, str]]) -> list[str]:
-    """What Kafka's class says of these rules and names, in the words of `answer_of`."""
+    """The answers of Kafka's class for these rules and names, in the words of `answer_of`."""
     lines = ["\t".join(b64encode(text.encode()).decode() for text in case) for case in cases]
     words = [line.split() for line in oracle(kafka, ORACLE, lines).splitlines()]
     return [f"is {b64decode(''.join(rest)).decode()}" if kind == "is" else kind for kind, *rest in words]

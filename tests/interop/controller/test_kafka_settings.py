@@ -10,18 +10,18 @@ from random import Random
 from typing import Final
 
 import pytest
-from kafka_or_skip import oracle
-from one_controller import both
-from real_kafka import KafkaInstallation
-from settings_table import MODULE, ORACLE, QUESTION, module_of
 from test_kafka_config import BROKER, CONTROLLER
-from wire import ask
 
 from kraft.config import Config, ConfigError
 from kraft.config.checks import AT_MOST, BELOW
 from kraft.config.definitions import CLIENT_METRICS, GROUP, NODE, TOPIC, Definition
 from kraft.config.kafka_keys import REFUSED
 from kraft.config.keys import NARROWER, SEGMENT_BYTES_OVERRIDE
+from support.interop.kafka_or_skip import oracle
+from support.interop.one_controller import both
+from support.interop.real_kafka import KafkaInstallation
+from support.interop.settings_table import MODULE, ORACLE, QUESTION, module_of
+from support.wire import ask
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     DeleteTopicsRequest,

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from controller_sides import Side
-from kafka_jars import KAFKA_VERSION, NEWER_VERSION
-from kafka_or_skip import found_or_skipped
-from one_controller import log_of, side_of, single
-from our_nodes import our_controller, our_format
-from real_kafka import QuorumLayout, eventually, kafka_controller, running
 
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.releases import FEATURES, METADATA_VERSION, METADATA_VERSIONS, OLDEST_LEVEL, resolve_release
+from support.differential.controller_sides import Side
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.one_controller import log_of, side_of, single
+from support.interop.our_nodes import our_controller, our_format
+from support.interop.real_kafka import QuorumLayout, eventually, kafka_controller, running
+from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION
 from transport.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 pytestmark = pytest.mark.kafka
@@ -27,7 +27,7 @@ FIRST: Final = "3.3-IV3"
 
 
 def changed(side: Side, name: str, level: int, kind: int, *, only_check: bool = False) -> Outcome:
-    """What a controller answers to one update."""
+    """The answer of a controller to one update."""
     update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
     answer = side.ask(UpdateFeaturesRequest(feature_updates=[update], validate_only=only_check), 2)
     return answer["error_code"], answer["error_message"]

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from doctor_cluster import DoctorCluster, doctor_cluster
-from fault import Fault, carry_through
-from faults_brokers import BROKER_FAULTS, OLDER_FAULTS, prepare
-from faults_files import ADDRESS_FAULTS, FILE_FAULTS
-from faults_quorum import DOWN, EVEN, QUORUM_FAULTS
-from faults_settings import SETTINGS_FAULTS, STATIC_FAULTS
-from real_kafka import KafkaInstallation
+
+from support.doctor.doctor_cluster import DoctorCluster, doctor_cluster
+from support.doctor.fault import Fault, carry_through
+from support.doctor.faults_brokers import BROKER_FAULTS, OLDER_FAULTS, prepare
+from support.doctor.faults_files import ADDRESS_FAULTS, FILE_FAULTS
+from support.doctor.faults_quorum import DOWN, EVEN, QUORUM_FAULTS
+from support.doctor.faults_settings import SETTINGS_FAULTS, STATIC_FAULTS
+from support.interop.real_kafka import KafkaInstallation
 
 pytestmark = pytest.mark.kafka
 

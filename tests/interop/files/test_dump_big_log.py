@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dumps import read_by_kafka, read_by_us
-from real_data import unpack
-from real_kafka import KafkaInstallation
+
+from support.interop.dumps import read_by_kafka, read_by_us
+from support.interop.real_kafka import KafkaInstallation
+from support.real_data import unpack
 
 pytestmark = pytest.mark.kafka
 

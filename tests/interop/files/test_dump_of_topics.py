@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from real_kafka import DUMP_TOOL, KafkaInstallation
 
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
+from support.interop.real_kafka import DUMP_TOOL, KafkaInstallation
 
 pytestmark = pytest.mark.kafka
 VALUES = (

@@ -6,10 +6,10 @@ import socket
 from pathlib import Path
 
 import pytest
-from field_directories import ALL_OFFLINE, CASES, ENDS, TOPICS, Case, outcome, properties, unpacked
-from real_kafka import KafkaInstallation, Process, eventually, free_ports
 
 from metadata_log.serde import schema_of
+from support.field_directories import ALL_OFFLINE, CASES, ENDS, TOPICS, Case, outcome, properties, unpacked
+from support.interop.real_kafka import KafkaInstallation, Process, eventually, free_ports
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_response, encode_request
@@ -48,7 +48,7 @@ def ends_of(port: int) -> dict[str, int | None]:
 
 
 def outcome_of_kafka(kafka: KafkaInstallation, root: Path, expected: str) -> str:
-    """What becomes of Kafka's node on these directories; waits for what is expected."""
+    """The outcome of Kafka's node on these directories; waits for the expected one."""
     controller, port = free_ports(2)
     path = properties(root, controller, port)
     before = {one.name for one in (*(root / "data").iterdir(), *(root / "spare").iterdir())}

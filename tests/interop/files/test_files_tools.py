@@ -7,9 +7,6 @@ from itertools import chain, product
 from pathlib import Path
 
 import pytest
-from dumps import read_by_kafka, read_by_us
-from real_data import real_files, unpack
-from real_kafka import DUMP_TOOL, KafkaInstallation
 
 from metadata_log.compression import Compression
 from metadata_log.disk import OsDisk
@@ -20,6 +17,9 @@ from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import rebuild_batch, write_batch
 from metadata_log.records.record import Header, Record, records
+from support.interop.dumps import read_by_kafka, read_by_us
+from support.interop.real_kafka import DUMP_TOOL, KafkaInstallation
+from support.real_data import real_files, unpack
 
 pytestmark = pytest.mark.kafka
 

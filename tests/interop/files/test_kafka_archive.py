@@ -12,20 +12,6 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from dumps import read_by_kafka, read_by_us
-from our_nodes import told, told_json_lines
-from real_data import unpack
-from real_kafka import (
-    KafkaInstallation,
-    Nodes,
-    Process,
-    eventually,
-    kafka_controller,
-    kafka_format,
-    layout_in,
-    running,
-)
-from wire import active_controller, leader_of, set_client_metrics
 
 import metadata_log
 from metadata_log.archive import open_archive, open_source, verify_archive
@@ -36,6 +22,20 @@ from metadata_log.image.diff import differences
 from metadata_log.reading.reader import read_log
 from metadata_log.reading.timeline import read_timeline
 from metadata_log.records.batch import RecordBatch
+from support.interop.dumps import read_by_kafka, read_by_us
+from support.interop.our_nodes import told, told_json_lines
+from support.interop.real_kafka import (
+    KafkaInstallation,
+    Nodes,
+    Process,
+    eventually,
+    kafka_controller,
+    kafka_format,
+    layout_in,
+    running,
+)
+from support.real_data import unpack
+from support.wire import active_controller, leader_of, set_client_metrics
 from transport.protocol.errors import Error
 
 TOLD = ("leader_history", "broker_history", "config_history", "quorum_epochs")
@@ -166,7 +166,7 @@ def first_batch(partition: Path) -> bytes:
 
 
 def dumped(partition: Path) -> list[dict[str, object]]:
-    """What `kraft dump` says of the records of a log, but for their places."""
+    """The records of a log as `kraft dump` prints them, without their places."""
     found = told_json_lines("dump", "--records", "--json", "--noop", *map(str, sorted(partition.glob("*.log"))))
     return [{key: value for key, value in line.items() if key not in {"file", "position"}} for line in found]
 

@@ -6,16 +6,16 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
-from kafka_or_skip import oracle
 from msgspec.structs import replace
-from random_metadata import RandomCluster
-from real_kafka import KafkaInstallation
 
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.records import partition_version, records, register_broker_version
 from metadata_log.records import metadata
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
+from support.interop.kafka_or_skip import oracle
+from support.interop.real_kafka import KafkaInstallation
+from support.random_metadata import RandomCluster
 
 pytestmark = pytest.mark.kafka
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from interop_slice import releases_of
-from kafka_jars import (
+
+from metadata_log.releases import NEWEST_RELEASE, SUPPORTED_RELEASES
+from support.interop.interop_slice import releases_of
+from support.interop.real_kafka import KafkaInstallation, eventually
+from support.kafka_jars import (
     KAFKA_VERSION,
     VERSIONS,
     are_there,
@@ -15,9 +18,6 @@ from kafka_jars import (
     newer_than_supported,
     newest_published,
 )
-from real_kafka import KafkaInstallation, eventually
-
-from metadata_log.releases import NEWEST_RELEASE, SUPPORTED_RELEASES
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from kafka_or_skip import oracle
-from our_nodes import told
-from real_data import archive
-from real_kafka import SHELL, KafkaInstallation, Nodes, eventually
-from wire import leader_of, set_client_metrics
 
+from support.interop.kafka_or_skip import oracle
+from support.interop.our_nodes import told
+from support.interop.real_kafka import SHELL, KafkaInstallation, Nodes, eventually
+from support.real_data import archive
+from support.wire import leader_of, set_client_metrics
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka
@@ -49,7 +49,7 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def kafkas(kafka: KafkaInstallation, snapshots: dict[str, Path]) -> dict[tuple[str, tuple[str, ...]], str]:
-    """What Kafka's shell prints, by cluster and command, all in one process."""
+    """The output of Kafka's shell, by cluster and command, all in one process."""
     asked = [(cluster, words) for cluster in snapshots for words in COMMANDS]
     lines = ["\t".join([str(snapshots[cluster]), *words]) for cluster, words in asked]
     printed = oracle(kafka, ORACLE, lines).split(SEPARATOR)

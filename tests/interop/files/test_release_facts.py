@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from kafka_or_skip import found_or_skipped
-from release_facts import release_facts
 
 from metadata_log.releases import NEWEST_RELEASE, SUPPORTED_RELEASES
 from metadata_log.serde.declare import read_facts
 from metadata_log.serde.declare_tables import Facts
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.release_facts import release_facts
 
 pytestmark = pytest.mark.kafka
 

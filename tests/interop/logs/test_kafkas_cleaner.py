@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cleaned_logs import rounds_of
-from kafkas_cleaner import cleaned_by_kafka
-from real_kafka import KafkaInstallation
+
+from support.broker.cleaned_logs import rounds_of
+from support.interop.kafkas_cleaner import cleaned_by_kafka
+from support.interop.real_kafka import KafkaInstallation
 
 SEEDS = range(1000, 1030)
 

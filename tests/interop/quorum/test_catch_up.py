@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from loopback import free_ports
-from mixed_quorum import batches_in, end_of, values_in
-from our_nodes import our_controller, our_format
-from real_kafka import CLUSTER_ID, Nodes, QuorumLayout, eventually
-from tcp_proxy import Damage, Proxies
 from test_link_faults import Writer
-from wire import active_controller, leader_of
 
 from kraft.history_checker import check_history
 from metadata_log.disk import OsDisk
@@ -30,6 +24,12 @@ from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord
 from metadata_log.types import OffsetAndEpoch
+from support.interop.mixed_quorum import batches_in, end_of, values_in
+from support.interop.our_nodes import our_controller, our_format
+from support.interop.real_kafka import CLUSTER_ID, Nodes, QuorumLayout, eventually
+from support.interop.tcp_proxy import Damage, Proxies
+from support.loopback import free_ports
+from support.wire import active_controller, leader_of
 
 MIB: Final = 1 << 20
 SPEED: Final = 32 * MIB
@@ -63,7 +63,7 @@ def write_snapshot(partition: Path, size_bytes: int) -> None:
 
 
 def write_old_log(partition: Path) -> None:
-    """What the late node had when it was last heard of."""
+    """Write the log that the late node had when it was last heard of."""
     log = MetadataLog.open(OsDisk(), str(partition))
     log.append(build_batch(0, 1, 0, [encode_record(FeatureLevelRecord(name="metadata.version", feature_level=30), 0)]))
     log.append(build_batch(1, 1, 0, [config(0)]))
@@ -72,7 +72,7 @@ def write_old_log(partition: Path) -> None:
 
 
 def memory_mib(nodes: Nodes, node: int, what: str = "VmRSS") -> float:
-    """What a node takes now, or took at most ("VmHWM")."""
+    """The memory of a node now, or at most so far ("VmHWM")."""
     status = Path(f"/proc/{nodes.processes[node].popen.pid}/status").read_text()
     found = re.search(rf"{what}:\s+(\d+) kB", status)
     assert found
@@ -80,7 +80,7 @@ def memory_mib(nodes: Nodes, node: int, what: str = "VmRSS") -> float:
 
 
 class Download:
-    """What has arrived of the snapshot at the late node."""
+    """The part of the snapshot that has arrived at the late node."""
 
     def __init__(self, partition: Path) -> None:
         self.snapshot = partition / snapshot_name(SNAPSHOT)

@@ -9,12 +9,13 @@ from pathlib import Path
 from random import SystemRandom
 
 import pytest
-from broker_cluster import BrokerCluster, broker_cluster
-from chaos import SETTINGS, TARGETS, WAYS, Report, draw_faults, survive
 from kafka.admin import KafkaAdminClient
-from load import PARTITIONS, read_committed
-from mixed_quorum import Make
-from real_kafka import KafkaInstallation
+
+from support.interop.broker_cluster import BrokerCluster, broker_cluster
+from support.interop.chaos import SETTINGS, TARGETS, WAYS, Report, draw_faults, survive
+from support.interop.load import PARTITIONS, read_committed
+from support.interop.mixed_quorum import Make
+from support.interop.real_kafka import KafkaInstallation
 
 pytestmark = pytest.mark.kafka
 FAULTS = 170
@@ -78,7 +79,7 @@ def test_a_few_faults_on_our_controllers(kafka: KafkaInstallation, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def reports() -> dict[Make, Report]:
-    """What came of the faults, by the make of the controllers."""
+    """The results of the faults, by the make of the controllers."""
     return {}
 
 

@@ -7,10 +7,11 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL, BrokerCluster, broker_cluster
-from load import ANSWER_LOST, Load
-from mixed_quorum import TERMINATED
-from real_kafka import TOOL_SECONDS, KafkaInstallation, Process, eventually
+
+from support.interop.broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL, BrokerCluster, broker_cluster
+from support.interop.load import ANSWER_LOST, Load
+from support.interop.mixed_quorum import TERMINATED
+from support.interop.real_kafka import TOOL_SECONDS, KafkaInstallation, Process, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 KILLS = 3
@@ -97,7 +98,7 @@ CONSTANT = re.compile(r"\b[A-Z]+(?:_[A-Z]+)+\b")
 
 
 def errors_during(cluster: BrokerCluster, upset: Upset) -> Errors:
-    """What clients see while this happens; Kafka's performance producer is one, and its console consumer reads."""
+    """Errors of clients while this happens; Kafka's performance producer is one, and its console consumer reads."""
     name = upset.__name__.replace("_", "-")
     load = Load(cluster, name)
     kafka, topic = cluster.kafka, f"{name}-performance"
@@ -123,7 +124,7 @@ def errors_during(cluster: BrokerCluster, upset: Upset) -> Errors:
 
 @pytest.fixture(scope="module")
 def kafkas_errors(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Errors]:
-    """What clients see if the same happens to Kafka's controllers."""
+    """The errors that clients see if the same happens to Kafka's controllers."""
     with broker_cluster(kafka, tmp_path_factory.mktemp("kafka"), "kafka") as cluster:
         return {upset.__name__: errors_during(cluster, upset) for upset in UPSETS}
 

@@ -7,11 +7,10 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from loopback import free_ports
-from our_nodes import our_controller, our_format, told
-from real_kafka import CLUSTER_ID, QuorumLayout, running
-from wire import leader_of, set_client_metrics
-
+from support.interop.our_nodes import our_controller, our_format, told
+from support.interop.real_kafka import CLUSTER_ID, QuorumLayout, running
+from support.loopback import free_ports
+from support.wire import leader_of, set_client_metrics
 from transport.protocol.errors import Error
 
 FAILED = 1

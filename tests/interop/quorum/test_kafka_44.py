@@ -9,9 +9,17 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from kafka_jars import KAFKA_VERSION, NEWER_VERSION
-from our_nodes import kraft, our_controller, our_format, told
-from real_kafka import (
+from test_kafka_mixed import lead_in_turn
+
+from metadata_log import replay
+from metadata_log.disk import OsDisk
+from metadata_log.log.log_dir import read_bootstrap
+from metadata_log.records.batch import scan
+from metadata_log.records.frame import decode_record
+from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
+from metadata_log.records.record import records
+from support.interop.our_nodes import kraft, our_controller, our_format, told
+from support.interop.real_kafka import (
     CLUSTER_ID,
     QUIET,
     STORAGE_TOOL,
@@ -23,16 +31,8 @@ from real_kafka import (
     layout_in,
     running,
 )
-from test_kafka_mixed import lead_in_turn
-from wire import leader_of
-
-from metadata_log import replay
-from metadata_log.disk import OsDisk
-from metadata_log.log.log_dir import read_bootstrap
-from metadata_log.records.batch import scan
-from metadata_log.records.frame import decode_record
-from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
-from metadata_log.records.record import records
+from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION
+from support.wire import leader_of
 
 pytestmark = pytest.mark.kafka
 

@@ -9,22 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from kafka_jars import KAFKA_VERSION, NEWER_VERSION
-from kafka_or_skip import found_or_skipped
-from mixed_quorum import TOLD_THAT_IT_LEADS, Make, batches_in, controls_in, truncations
-from our_nodes import our_controller, told
-from real_kafka import (
-    CLUSTER_ID,
-    QUIET,
-    KafkaInstallation,
-    Nodes,
-    QuorumLayout,
-    eventually,
-    free_ports,
-    kafka_controller,
-)
-from scripted_voter import HOST, ScriptedVoter, listening_at, scripted_voter
-from wire import ask, request_bytes
 
 from kraft.quorum.values import ReplicaKey, VersionRange
 from kraft.quorum.voters import Voter, VoterSet
@@ -35,6 +19,22 @@ from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.mixed_quorum import TOLD_THAT_IT_LEADS, Make, batches_in, controls_in, truncations
+from support.interop.our_nodes import our_controller, told
+from support.interop.real_kafka import (
+    CLUSTER_ID,
+    QUIET,
+    KafkaInstallation,
+    Nodes,
+    QuorumLayout,
+    eventually,
+    free_ports,
+    kafka_controller,
+)
+from support.interop.scripted_voter import HOST, ScriptedVoter, listening_at, scripted_voter
+from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION
+from support.wire import ask, request_bytes
 from transport.protocol.errors import Error
 from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from transport.protocol.messages.update_raft_voter import (
@@ -255,7 +255,7 @@ def control(offset: int, epoch: int, record: Message) -> bytes:
 
 
 def leader_change(offset: int, epoch: int) -> bytes:
-    """What the script writes first in an epoch."""
+    """The record that the script writes first in an epoch."""
     ids = tuple(LeaderChangeMessageVoter(voter_id=key.id) for key in (REAL, SCRIPTED))
     return control(offset, epoch, LeaderChangeMessage(leader_id=SCRIPTED.id, voters=ids, granting_voters=ids))
 

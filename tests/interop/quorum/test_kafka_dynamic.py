@@ -13,11 +13,13 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
-from kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION, VERSIONS
-from kafka_or_skip import found_or_skipped
-from mixed_quorum import Make, MixedQuorum, admin_stream, values_in
-from our_nodes import kraft, told
-from real_kafka import (
+
+from kraft.admin.voters import missing_without
+from metadata_log.types import Uuid
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.mixed_quorum import Make, MixedQuorum, admin_stream, values_in
+from support.interop.our_nodes import kraft, told
+from support.interop.real_kafka import (
     CLUSTER_ID,
     QUIET,
     QUORUM_TOOL,
@@ -29,10 +31,8 @@ from real_kafka import (
     kafka_format,
     layout_in,
 )
-from wire import leader_of
-
-from kraft.admin.voters import missing_without
-from metadata_log.types import Uuid
+from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION, VERSIONS
+from support.wire import leader_of
 
 pytestmark = pytest.mark.kafka
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from metadata_faults import FAULTS, Fault
-from real_kafka import (
+
+from metadata_log.records import metadata as records
+from metadata_log.records.batch_builder import build_batch
+from metadata_log.records.frame import encode_record
+from metadata_log.serde import Message
+from support.interop.real_kafka import (
     CLUSTER_ID,
     QUIET,
     KafkaInstallation,
@@ -16,11 +20,7 @@ from real_kafka import (
     kafka_controller,
     kafka_format,
 )
-
-from metadata_log.records import metadata as records
-from metadata_log.records.batch_builder import build_batch
-from metadata_log.records.frame import encode_record
-from metadata_log.serde import Message
+from support.metadata_faults import FAULTS, Fault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 

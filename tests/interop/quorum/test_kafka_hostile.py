@@ -6,11 +6,11 @@ import struct
 from pathlib import Path
 
 import pytest
-from our_nodes import our_controller, our_format
-from real_kafka import Nodes, eventually, layout_in, running
-from wire import active_controller, ask, framed, leader_of, reaction, request_bytes, set_client_metrics
 
 from metadata_log.serde import Message
+from support.interop.our_nodes import our_controller, our_format
+from support.interop.real_kafka import Nodes, eventually, layout_in, running
+from support.wire import active_controller, ask, framed, leader_of, reaction, request_bytes, set_client_metrics
 from transport.protocol.errors import Error
 from transport.protocol.messages.api_versions import ApiVersionsRequest
 from transport.protocol.messages.begin_quorum_epoch import (

@@ -8,16 +8,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION
-from kafka_or_skip import found_or_skipped
-from mixed_quorum import AdminStream, Make, MixedQuorum, Way, admin_stream, values_in
-from our_nodes import kraft, our_format, told
-from real_kafka import QUORUM_TOOL, KafkaInstallation, QuorumLayout, eventually, layout_in
-from wire import active_controller, leader_of
+
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.mixed_quorum import AdminStream, Make, MixedQuorum, Way, admin_stream, values_in
+from support.interop.our_nodes import kraft, our_format, told
+from support.interop.real_kafka import QUORUM_TOOL, KafkaInstallation, QuorumLayout, eventually, layout_in
+from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION
+from support.wire import active_controller, leader_of
 
 pytestmark = pytest.mark.kafka
 
-TURN = int((Path(__file__).parents[2] / "soak" / "turn.txt").read_text())
 DEFAULTS = ()
 PATIENT = ("controller.quorum.fetch.timeout.ms=10000",)
 """A leader of ours stays while another node starts."""
@@ -46,7 +46,7 @@ def test_leadership_passes_to_each_node(
 @pytest.mark.parametrize(
     ("of_kafka", "turns", "ways"),
     [
-        pytest.param((3,), 1, (WAYS[TURN % 2],), id="two-of-ours"),
+        *(pytest.param((3,), 1, (way,), id=f"two-of-ours-{way}") for way in WAYS),
         pytest.param((3,), SOAK_TURNS, WAYS, id="two-of-ours-long", marks=pytest.mark.soak),
         pytest.param((2, 3), SOAK_TURNS, WAYS, id="two-of-kafkas-long", marks=pytest.mark.soak),
     ],
@@ -54,9 +54,7 @@ def test_leadership_passes_to_each_node(
 def test_leadership_passes_between_releases(
     older_kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...], turns: int, ways: tuple[Way, ...]
 ) -> None:
-    """With Kafka 3.9: our nodes use the versions that 3.9 knows, and request votes without pre-votes. A default run
-    ends the leaders in one way, and in the other way after the next submission.
-    """
+    """With Kafka 3.9: our nodes use the versions that 3.9 knows, and request votes without pre-votes."""
     layout = layout_in(tmp_path, DEFAULTS)
     our_format(layout, release=OLDER_VERSION)
     lead_in_turn(older_kafka, layout, of_kafka, turns, ways)
@@ -96,7 +94,7 @@ def lead_in_turn(
 
 
 def ask_both(kafka: KafkaInstallation, layout: QuorumLayout) -> tuple[str, str]:
-    """What our command and Kafka's tool say of the quorum."""
+    """The output of our command and of Kafka's tool about the quorum."""
     where = ("--bootstrap-controller", layout.bootstrap)
     return told("quorum", "status", *where), kafka.tool(QUORUM_TOOL, *where, "describe", "--status")
 
@@ -120,17 +118,15 @@ def move_to_each(nodes: MixedQuorum, stream: AdminStream, turns: int, ways: tupl
 
 
 def end_leader(nodes: MixedQuorum, stream: AdminStream, leader: int, way: Way, target: int | None) -> None:
-    """End the leader. Ours follow faster, so for a leader of Kafka's, ours stay down meanwhile and fall behind."""
-    quicker = next(
-        (node for node in nodes.layout.ports if node not in (leader, target) and nodes.makes[node] == "ours"), None
-    )
-    if target is None or quicker is None or nodes.makes[target] == "ours":
+    """End the leader; to let one follower lead, the other one stays down meanwhile and falls behind."""
+    if target is None:
         nodes.end(leader, way)
         return
-    nodes.end(quicker, "stop")
+    (other,) = nodes.layout.ports.keys() - {leader, target}
+    nodes.end(other, "stop")
     stream.wait_for_progress()
     nodes.end(leader, way)
-    nodes.start(quicker)
+    nodes.start(other)
     eventually(lambda: active_controller(nodes.layout.ports[target]) == target, f"{target} leads after {leader}")
 
 
@@ -180,7 +176,7 @@ def test_a_leader_of_ours_names_the_member_that_holds_a_level_back(tmp_path: Pat
     nodes.releases[2] = older
 
     def upgrade(level: int) -> str:
-        """What an upgrade under our leader is refused with, or nothing."""
+        """The error that refuses an upgrade under our leader, or nothing."""
         while (leader := active_controller(layout.ports[1])) != 1:
             if leader in nodes.processes:
                 nodes.end(leader, "stop")

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from certificates import Stores, leaf
-from mixed_quorum import MixedQuorum
-from our_nodes import kraft, our_controller, our_format, told
-from real_kafka import (
+
+from support.interop.certificates import Stores, leaf
+from support.interop.mixed_quorum import MixedQuorum
+from support.interop.our_nodes import kraft, our_controller, our_format, told
+from support.interop.real_kafka import (
     CLUSTER_ID,
     CONFIG_TOOL,
     QUORUM_TOOL,

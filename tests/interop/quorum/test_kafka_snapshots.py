@@ -6,22 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from dumps import read_by_kafka, read_by_us
-from kafka_jars import KAFKA_VERSION, OLDER_VERSION
-from kafka_or_skip import found_or_skipped
-from one_controller import single
-from our_nodes import our_controller, our_format
-from real_data import unpack
-from real_kafka import (
-    KafkaInstallation,
-    QuorumLayout,
-    eventually,
-    kafka_controller,
-    kafka_format,
-    layout_in,
-    running,
-)
-from wire import active_controller, leader_of, set_client_metrics
 
 from metadata_log import replay
 from metadata_log.disk import OsDisk
@@ -34,6 +18,22 @@ from metadata_log.reading.damage import DamagedFile
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
+from support.interop.dumps import read_by_kafka, read_by_us
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.one_controller import single
+from support.interop.our_nodes import our_controller, our_format
+from support.interop.real_kafka import (
+    KafkaInstallation,
+    QuorumLayout,
+    eventually,
+    kafka_controller,
+    kafka_format,
+    layout_in,
+    running,
+)
+from support.kafka_jars import KAFKA_VERSION, OLDER_VERSION
+from support.real_data import unpack
+from support.wire import active_controller, leader_of, set_client_metrics
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka
@@ -63,7 +63,7 @@ def snapshots_of(layout: QuorumLayout, node: int) -> list[Path]:
 def has_written(layout: QuorumLayout, node: int, number: int) -> bool:
     """Whether this config is in a node's directory.
 
-    A node that installs a snapshot has it for a moment before the log begins behind it: the log is damaged then.
+    A node that installs a snapshot has it for a moment before the log begins after it: the log is damaged then.
     """
     try:
         image = replay(str(layout.log_dir(node)))
@@ -118,7 +118,7 @@ def test_an_empty_node_fetches_the_snapshot_of_a_leader_of_the_other_make(
 
 
 def image_in(path: Path) -> MetadataImage:
-    """What a snapshot file holds."""
+    """The image in a snapshot file."""
     delta = MetadataDelta(MetadataImage(), is_snapshot=True)
     for batch in read_snapshot(OsDisk(), str(path)):
         if not batch.is_control:

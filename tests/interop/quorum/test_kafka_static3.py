@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dumps import logs_of, read_by_kafka, read_by_us
-from our_nodes import our_controller, told
-from real_data import archive, unpack
-from real_kafka import (
+
+from metadata_log.records.batch import scan
+from support.interop.dumps import logs_of, read_by_kafka, read_by_us
+from support.interop.our_nodes import our_controller, told
+from support.interop.real_kafka import (
     QUORUM_TOOL,
     KafkaInstallation,
     QuorumLayout,
@@ -17,9 +18,8 @@ from real_kafka import (
     kafka_controller,
     running,
 )
-from wire import leader_of, set_client_metrics
-
-from metadata_log.records.batch import scan
+from support.real_data import archive, unpack
+from support.wire import leader_of, set_client_metrics
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka

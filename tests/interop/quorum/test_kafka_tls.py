@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from certificates import PASSWORD, Stores, issue, leaf
 from cryptography.x509 import load_pem_x509_certificate
-from mixed_quorum import MixedQuorum
-from our_nodes import kraft, our_controller, our_format, told
-from real_kafka import (
+
+from support.interop.certificates import PASSWORD, Stores, issue, leaf
+from support.interop.mixed_quorum import MixedQuorum
+from support.interop.our_nodes import kraft, our_controller, our_format, told
+from support.interop.real_kafka import (
     CLUSTER_ID,
     CONFIG_TOOL,
     QUORUM_TOOL,
@@ -170,7 +171,7 @@ def test_our_command_names_what_a_controller_of_kafka_refuses(kafka: KafkaInstal
         commands.start()
         commands.wait_until_listening()
         eventually(
-            lambda: LEADS.search(kraft("quorum", "status", *where, "--command-config", secured.as_admin).stdout),
+            lambda: bool(LEADS.search(kraft("quorum", "status", *where, "--command-config", secured.as_admin).stdout)),
             "a node of Kafka leads",
         )
         bare = kraft("quorum", "status", *where, "--command-config", secured.config("without-certificate"))

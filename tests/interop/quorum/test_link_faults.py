@@ -16,12 +16,6 @@ from typing import Final
 
 import pytest
 import trio
-from loopback import free_ports
-from mixed_quorum import TOLD_THAT_IT_LEADS, Make, MixedQuorum, batches_in, truncations, values_in
-from our_nodes import our_format, told
-from real_kafka import CLUSTER_ID, KafkaInstallation, QuorumLayout, eventually
-from tcp_proxy import Proxies
-from wire import active_controller, leader_of, set_client_metrics
 
 from kraft.admin import AdminError, open_admin
 from kraft.admin.voters import remove_voter
@@ -30,6 +24,12 @@ from kraft.history_checker import Finding, History, check_history
 from metadata_log import replay
 from metadata_log.image import ResourceType
 from metadata_log.types import NO_NODE
+from support.interop.mixed_quorum import TOLD_THAT_IT_LEADS, Make, MixedQuorum, batches_in, truncations, values_in
+from support.interop.our_nodes import our_format, told
+from support.interop.real_kafka import CLUSTER_ID, KafkaInstallation, QuorumLayout, eventually
+from support.interop.tcp_proxy import Proxies
+from support.loopback import free_ports
+from support.wire import active_controller, leader_of, set_client_metrics
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka
@@ -100,7 +100,7 @@ class Writer:
 
 
 def name_of(number: int) -> str:
-    """What the change with this number changes."""
+    """The name that the change with this number changes."""
     return f"stream-{number % NAMES}"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dumps import wait_for_registrations
-from our_nodes import our_controller, our_format
-from real_kafka import layout_in, running
-from wire import leader_of
+from support.interop.dumps import wait_for_registrations
+from support.interop.our_nodes import our_controller, our_format
+from support.interop.real_kafka import layout_in, running
+from support.wire import leader_of
 
 
 def test_controller_registrations_do_not_depose_the_leader(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from release_table import CELLS, RELEASES, row
+
+from support.interop.release_table import CELLS, RELEASES, row
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from broker_cluster import BROKERS, BrokerCluster, broker_cluster
-from kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION, VERSIONS
-from kafka_or_skip import found_or_skipped
-from load import ANSWER_LOST, Load
-from mixed_quorum import TERMINATED, Make
-from our_nodes import kraft, told
-from real_kafka import eventually
+
+from support.interop.broker_cluster import BROKERS, BrokerCluster, broker_cluster
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.load import ANSWER_LOST, Load
+from support.interop.mixed_quorum import TERMINATED, Make
+from support.interop.our_nodes import kraft, told
+from support.interop.real_kafka import eventually
+from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION, VERSIONS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 MAKES: tuple[Make, ...] = ("ours", "kafka")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from one_controller import single
-from our_nodes import kraft as run_ours
-from our_nodes import our_format, told
-from real_kafka import KafkaInstallation, eventually, kafka_controller, running
-from wire import active_controller, ask
 
 from metadata_log.types import Uuid
+from support.interop.one_controller import single
+from support.interop.our_nodes import kraft as run_ours
+from support.interop.our_nodes import our_format, told
+from support.interop.real_kafka import KafkaInstallation, eventually, kafka_controller, running
+from support.wire import active_controller, ask
 from transport.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,

@@ -1,18 +1,18 @@
-"""What the page on ghost controllers quotes, as tools and controllers of stock 4.3.1 and 4.4.0 print it."""
+"""The quotes of the page on ghost controllers, as tools and controllers of stock 4.3.1 and 4.4.0 print it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from kafka_jars import KAFKA_VERSION, NEWER_VERSION
-from kafka_or_skip import found_or_skipped
-from one_controller import single
-from our_nodes import kraft, our_format, told
-from real_kafka import CLUSTER_TOOL, eventually, kafka_controller, running
-from wire import active_controller, ask
 
 from metadata_log.types import Uuid
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.one_controller import single
+from support.interop.our_nodes import kraft, our_format, told
+from support.interop.real_kafka import CLUSTER_TOOL, eventually, kafka_controller, running
+from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION
+from support.wire import active_controller, ask
 from transport.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,

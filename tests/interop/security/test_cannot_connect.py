@@ -12,11 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from certificates import another_authority, issue, server_context
 from msgspec import Struct
-from our_nodes import kraft_here, our_controller, told
-from real_kafka import CLUSTER_ID, KafkaInstallation, eventually, kafka_controller, running
-from security_rows import ADD_SCRAM, MODULES, ROWS, OneController
+
+from support.interop.certificates import another_authority, issue, server_context
+from support.interop.our_nodes import kraft_here, our_controller, told
+from support.interop.real_kafka import CLUSTER_ID, KafkaInstallation, eventually, kafka_controller, running
+from support.interop.security_rows import ADD_SCRAM, MODULES, ROWS, OneController
 
 GUEST = ("--add-scram", "SCRAM-SHA-256=[name=guest,password=g-secret]")
 PATIENCE = ("--timeout", "60")

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import admin as plain
-from mixed_quorum import Make, MixedQuorum
-from our_nodes import kraft, our_controller, our_format, told
-from real_kafka import (
+
+from support.interop.mixed_quorum import Make, MixedQuorum
+from support.interop.our_nodes import kraft, our_controller, our_format, told
+from support.interop.real_kafka import (
     CLUSTER_ID,
     CONFIG_TOOL,
     QUORUM_TOOL,
@@ -31,7 +32,7 @@ from real_kafka import (
     kafka_controller,
     running,
 )
-from security_rows import ADD_SCRAM, ROWS, OneController, Row, Secrets, quorum_layout
+from support.interop.security_rows import ADD_SCRAM, ROWS, OneController, Row, Secrets, quorum_layout
 
 pytestmark = pytest.mark.kafka
 
@@ -139,7 +140,7 @@ class Quorum:
         eventually(lambda: self.status() is not None, "there is a leader", START_SECONDS)
 
     def status(self) -> dict[str, Any] | None:
-        """What the leader says of the quorum; None without a leader."""
+        """The quorum as the leader describes it; None without a leader."""
         done = kraft("quorum", "status", "--json", "--timeout", "5", *self.where)
         found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
         return found or None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, led_by, new_agent, only, replay, started, without_data
 
 from kraft.broker import BrokerAgent, LifecycleState, NoLogDirectory, RegistrationFailed
 from kraft.broker.handling.reply_keys import Channel
@@ -17,6 +16,19 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
+from support.kraft.broker_agents import (
+    EPOCH,
+    ONE,
+    TOPIC,
+    TWO,
+    heartbeat,
+    led_by,
+    new_agent,
+    only,
+    replay,
+    started,
+    without_data,
+)
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import (
     AlterPartitionRequest,

@@ -40,7 +40,7 @@ def test_an_api_of_the_table_is_decoded_within_limits_advertised_and_attacked(ke
 
 
 def test_the_table_is_in_the_order_of_keys_and_has_all_that_is_forwarded() -> None:
-    assert list(REQUESTS.apis) == sorted(set(REQUESTS.apis))
+    assert list(REQUESTS.apis) == sorted(set(REQUESTS.apis)) == sorted(REQUESTS.table)
     assert set(REQUESTS.apis) >= FORWARDED
     assert LOGGED_IN <= FORWARDED
 

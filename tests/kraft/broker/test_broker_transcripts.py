@@ -1,4 +1,4 @@
-"""What brokers do, command by command, in files for a reviewer, who has the rules in the README beside them."""
+"""The deeds of brokers, command by command, in files for a reviewer; the README beside them has the rules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from transcript_broker import Transcript
-from transcript_format import followed
+
+from support.kraft.transcript_broker import Transcript
+from support.kraft.transcript_format import followed
 
 HERE = Path(__file__).parents[2] / "transcripts" / "broker"
 TRANSCRIPTS = sorted(HERE.glob("*.txt"))

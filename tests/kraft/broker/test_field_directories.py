@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from command_line import run
-from data_brokers import load
-from field_directories import CASES, ENDS, TOPICS, Case, outcome, page, properties, unpacked
 
 from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.cli.doctor.command import doctor_command
@@ -19,6 +16,9 @@ from kraft.operate.recover.inventory import read_partitions
 from metadata_log import replay
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
+from support.broker.data_brokers import load
+from support.field_directories import CASES, ENDS, TOPICS, Case, outcome, page, properties, unpacked
+from support.kraft.command_line import run
 
 NOW_MS = 1_795_703_000_000
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "damaged-directories.md"
@@ -26,7 +26,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
 def outcome_of_ours(root: Path) -> str:
-    """What becomes of a broker of ours on these directories."""
+    """The outcome of a broker of ours on these directories."""
     config, disk = Config.load(str(properties(root, 19093, 19092))), OsDisk()
     before = {path.name for path in (*(root / "data").iterdir(), *(root / "spare").iterdir())}
     try:

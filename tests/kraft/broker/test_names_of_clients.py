@@ -1,4 +1,4 @@
-"""What a broker remembers of the names that clients choose takes a bounded number of bytes."""
+"""The names that clients choose take a bounded number of bytes in a broker's memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 from msgspec import Struct
-from work_counted import lines_run
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.handling.coordinators import java_hash
@@ -18,6 +17,7 @@ from kraft.wire import WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
 from metadata_log.types import OffsetAndEpoch
+from support.work_counted import lines_run
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import encode_response
 from transport.protocol.inbound import Principal

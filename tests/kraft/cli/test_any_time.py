@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import Done, run
 
 from kraft.cli.cluster.record_lines import formatter, json_line, record_of_json
 from kraft.client import ConsumedRecord
@@ -14,6 +13,7 @@ from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
 from metadata_log.types import Uuid
+from support.kraft.command_line import Done, run
 
 TIMES = (-(2**63), -62_135_596_800_001, -1, 0, 1_795_387_491_636, 253_402_300_799_999, 253_402_300_800_000, 2**63 - 1)
 TOPIC = Uuid.parse("abcdefghijklmnopqrstug")

@@ -11,14 +11,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from command_line import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import archive as real_archive
-from real_data import unpack
 
 from metadata_log.archive import Archive, ArchiveError, open_archive, open_source, read_manifest, verify_archive
-from metadata_log.disk import OsDisk
+from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.log_dir import META_PROPERTIES, MetaProperties, format_meta_properties
@@ -30,6 +27,9 @@ from metadata_log.reading.verify_directory import verify_directory
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import OffsetAndEpoch
+from support.kraft.command_line import run
+from support.real_data import archive as real_archive
+from support.real_data import unpack
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 SEGMENT_BYTES = 600
@@ -93,6 +93,14 @@ class Writer:
 
     def batches(self) -> list[bytes]:
         return [item.data for item in read_log(self.disk, self.directory) if isinstance(item, RecordBatch)]
+
+
+def archive_end(disk: Disk) -> int:
+    """Where the archive ends by its manifest."""
+    manifest = read_manifest(disk, TO)
+    assert manifest is not None
+    assert manifest.end_offset is not None
+    return manifest.end_offset
 
 
 def archived(disk: MemoryDisk | OsDisk, directory: str = TO) -> list[bytes]:
@@ -160,7 +168,7 @@ DAMAGED_LOGS = ["bitflip-middle-batch", "bitflip-old-segment", "epoch-backwards"
 
 @pytest.mark.parametrize("case", DAMAGED_LOGS)
 def test_damage_in_a_source_ends_the_archive_before_it(case: str, tmp_path: Path) -> None:
-    """Everything before the damage is kept, nothing behind it, and a sound controller's log completes it later."""
+    """Everything before the damage is kept, nothing after it, and a sound controller's log completes it later."""
     damaged = unpack("static3", "nodes/c1", tmp_path / "c1")
     for path, content in real_archive("damaged").items():
         if path.startswith(f"cases/{case}/"):
@@ -230,7 +238,7 @@ def test_the_archive_drops_a_tail_that_a_later_leader_overwrote() -> None:
     lost = archived(disk)[12:]
     writer.new_leader(cut_to=24)
     assert add(disk).warnings[0].startswith("the source ends at offset 24, the archive at 50")
-    assert read_manifest(disk, TO).end_offset == 50
+    assert archive_end(disk) == 50
     writer.append(3)
     added = add(disk)
     assert added.superseded is not None
@@ -299,7 +307,7 @@ def test_a_gap_is_refused_and_filled_by_another_source() -> None:
     with pytest.raises(ArchiveError, match=r"offsets 10 to \d+ are lost") as refused:
         add(disk, "c1/log")
     assert "another controller" in (refused.value.hint or "")
-    assert read_manifest(disk, TO).end_offset == 10
+    assert archive_end(disk) == 10
     add(disk, "c2/log")
     add(disk, "c1/log")
     assert archived(disk) == second.batches()
@@ -535,7 +543,7 @@ def test_a_power_failure_at_any_operation_loses_no_archived_record(seed: int) ->
         crashed = False
         try:
             for _ in story(disk, writer, open_archive(disk, TO)):
-                done.append(read_manifest(disk, TO).end_offset)  # noqa: PERF401 (kept also where the power fails)
+                done.append(archive_end(disk))  # noqa: PERF401 (kept also where the power fails)
         except PowerFailure:
             crashed = True
         disk.on_operation = None
@@ -617,7 +625,7 @@ def test_verify_reports_a_missing_file(suffix: str) -> None:
 
 
 def test_a_damaged_last_segment_is_not_extended() -> None:
-    """The last segment of an archive is read before anything is written behind that segment."""
+    """The last segment of an archive is read before anything is written after that segment."""
     disk = sound_archive()
     name = next(name for name in reversed(disk.list(TO)) if name.endswith(".log"))
     content = disk.read(f"{TO}/{name}")

@@ -18,16 +18,16 @@ from typing import Any
 import click
 import pytest
 import trio
-from command_line import CLUSTER_ID, Done, run, write_config
-from controller_sides import Side
-from controller_stories import arrives, told
-from loopback import free_ports
 
 from kraft.admin import open_admin
 from kraft.cli.cluster.administration import parse_bootstrap
 from kraft.cli.main import kraft, main
 from kraft.config.keys import STANDARD_AUTHORIZER
 from metadata_log.serde import Message
+from support.differential.controller_sides import Side
+from support.differential.controller_stories import arrives, told
+from support.kraft.command_line import CLUSTER_ID, Done, run, write_config
+from support.loopback import free_ports
 from transport.protocol import messages
 
 BROKERS = (101, 102, 103)
@@ -60,7 +60,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def _answer(address: str, request: Message) -> Message:
-    """What the node answers, once it leads."""
+    """The answer of the node, once it leads."""
     answer: type[Message] = getattr(messages, type(request).__name__.replace("Request", "Response"))
     async with open_admin(parse_bootstrap(address), timeout_ms=PATIENCE_SECONDS * 1000) as admin:
         await admin.describe_quorum()
@@ -80,7 +80,7 @@ class Asked:
         return run(self._capsys, *words, "--bootstrap-controller", self.address)
 
     def lines(self, *words: str) -> list[str]:
-        """What a command prints that does what it should."""
+        """The output lines of a command that succeeds."""
         done = self(*words)
         assert (done.code, done.err) == (0, ""), done
         return done.out.splitlines()
@@ -90,7 +90,7 @@ class Asked:
         return json.loads("\n".join(self.lines(*words, "--json")))
 
     def refused(self, *words: str) -> str:
-        """What a command says that fails."""
+        """The error text of a command that fails."""
         done = self(*words)
         assert done.code == 1, done
         return done.err

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from click.testing import CliRunner
-from real_data import unpack
 
 from kraft.cli.files.check import check_command
 from kraft.cli.main import report
 from metadata_log.errors import MetadataLogError
+from support.real_data import unpack
 
 
 def test_a_real_quorum_is_reported_as_legal(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from kafka_json import with_sizes
-from real_data import json_lines
-from serde_golden import golden
 
 from kraft.cli.files.decode import answer, decode_command
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.errors import DecodeError, UnsupportedVersion
+from support.kafka_json import with_sizes
+from support.real_data import json_lines
+from support.serde_golden import FAMILIES, golden
 
 
 def ask(**question: Any) -> dict[str, Any]:
@@ -26,9 +26,9 @@ def decode(*words: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(decode_command, list(words), input=stdin)
 
 
-@pytest.mark.parametrize("family", ["messages", "records", "data"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_vector(family: str) -> None:
-    kind = "record" if family == "records" else "message"
+    kind = "record" if family.endswith("records") else "message"
     for line in golden(family):
         found = ask(kind=kind, name=line["name"], version=line["version"], hex=line["hex"])
         assert found == {"ok": True, "json": line["json"], "hex": line["hex"]}, (line["name"], line["version"])
@@ -52,7 +52,7 @@ def test_every_batch() -> None:
 
 
 def test_damaged_messages() -> None:
-    """What Kafka refuses is refused with a place; what it reads is read, and what it leaves is said to be left."""
+    """Bytes that Kafka refuses are refused with a place; those that it reads are read, and the rest is named."""
     for line in golden("invalid_messages"):
         found = ask(kind="message", name=line["name"], version=line["version"], hex=line["hex"])
         assert found["ok"] == line["ok"], line

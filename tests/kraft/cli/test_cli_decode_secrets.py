@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from command_line import run
 
 from kraft.cli.files.decode import CONFIG_MESSAGES, HIDDEN_FIELDS, answer, decode_command
 from metadata_log.errors import EncodeError
@@ -20,6 +19,7 @@ from metadata_log.records.metadata import ConfigRecord, TopicRecord, UserScramCr
 from metadata_log.records.redact import REDACTED
 from metadata_log.serde import Message, encode
 from metadata_log.serde.fields import ArrayOf, FieldType, Kind, layout_of, schema_of
+from support.kraft.command_line import run
 from transport.protocol import messages
 from transport.protocol.messages import (
     alter_configs,

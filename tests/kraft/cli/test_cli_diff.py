@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Done, run
-from damaged import damaged
-from real_data import unpack
 
 from kraft.cli.files.diff import KINDS
+from support.kraft.command_line import Done, run
+from support.kraft.damaged import damaged
+from support.real_data import unpack
 
 SNAPSHOT = "__cluster_metadata-0/00000000000000004271-0000000004.checkpoint"
 

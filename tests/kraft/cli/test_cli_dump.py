@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from real_data import archive, json_lines, unpack
 
 from kraft.cli.files.dump import dump_command
 from kraft.config import UsageError
+from support.real_data import archive, json_lines, unpack
 
 SEGMENT = "__cluster_metadata-0/00000000000000004847.log"
 
@@ -215,6 +216,16 @@ def test_wrong_path(tmp_path: Path) -> None:
     result = dump(tmp_path / "none")
     assert result.exit_code == 2
     assert "does not exist" in result.stderr
+
+
+def test_a_packed_file_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    packed = tmp_path / "00000000000000000000.log.gz"
+    packed.write_bytes(gzip.compress(b"anything"))
+    result = dump(packed)
+    assert result.exit_code == 1
+    assert "this is not a file of a metadata log" in result.stderr
+    assert "hint: " in result.stderr
+    assert "Only `kraft fleet` reads packed files: unpack them (gunzip, unzip)." in result.stderr
 
 
 @pytest.mark.parametrize("name", ["TopicRecord", "topicrecord", "2"])

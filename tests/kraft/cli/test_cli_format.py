@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CLUSTER_ID, run, write_config
-from real_data import archive
 
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import parse_meta_properties, read_bootstrap, read_meta_properties
@@ -18,6 +16,8 @@ from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.records.record import records
 from metadata_log.types import Uuid
+from support.kraft.command_line import CLUSTER_ID, run, write_config
+from support.real_data import archive
 
 ID = "pg3mKBxfeN4_YYsakj8Duw"
 RESERVED = "AAAAAAAAAAAAAAAAAAAABA"

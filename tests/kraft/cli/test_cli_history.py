@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Done, run
-from damaged import damaged
-from real_data import archive, unpack
 
 from kraft.cli.files.history_lines import Filter
 from kraft.cli.files.unavailable import intervals
 from metadata_log.history.views import VIEWS, View
+from support.kraft.command_line import Done, run
+from support.kraft.damaged import damaged
+from support.real_data import archive, unpack
 
 LAST = "__cluster_metadata-0/00000000000000004847.log"
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 import pytest
-from command_line import run
 
 from kraft.cli.main import kraft, report
 from kraft.config import ConfigError, UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.errors import DirectoryError
+from support.kraft.command_line import run
 
 
 def commands_below(group: click.Group, *path: str) -> Iterator[str]:
@@ -73,7 +73,8 @@ def test_wrong_usage_is_one_line_a_hint_and_exit_code_2(capsys: pytest.CaptureFi
         (
             ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql"),
             1,
-            "kraft: error: pyspark.sql is not installed\nhint: This needs an extra: pip install 'trio-kraft[spark]'.",
+            "kraft: error: pyspark.sql is not installed\nhint: This needs an extra: pip install 'trio-kraft[spark]', or"
+            " in a clone: uv pip install -e '.[spark]'.",
         ),
         (RuntimeError("odd"), 1, "kraft: error: RuntimeError: odd\nhint: Run `kraft --debug"),
     ],

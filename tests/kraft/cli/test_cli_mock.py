@@ -6,13 +6,16 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command_line import run
 from confluent_kafka import KafkaError, Producer
+
+from kraft.testing import Kafka
+from support.kraft.command_line import run
 
 
 @contextmanager
@@ -21,6 +24,27 @@ def ended_at_last(process: subprocess.Popen[str]) -> Iterator[None]:
         yield
     finally:
         process.kill()
+
+
+def test_a_registry_serves_beside_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kraft", "mock", "--port", "0", "--registry", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, ended_at_last(process):
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        with urllib.request.urlopen(f"{ready['REGISTRY']}/subjects", timeout=20) as answer:
+            assert json.load(answer) == []
+        # The same as a process of its own, at the same brokers.
+        command = [sys.executable, "-m", "kraft", "registry", "--bootstrap-server", ready["PLAINTEXT"], "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other, ended_at_last(other):
+            assert other.stdout is not None
+            told = json.loads(other.stdout.readline())
+            assert told["event"] == "ready"
+            with urllib.request.urlopen(f"{told['url']}/schemas/types", timeout=20) as answer:
+                assert "AVRO" in json.load(answer)
+            other.send_signal(signal.SIGINT)
+            assert other.wait(20) == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
 
 
 def test_it_says_when_it_serves_and_its_faults_happen(tmp_path: Path) -> None:
@@ -39,6 +63,37 @@ def test_it_says_when_it_serves_and_its_faults_happen(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     assert [None if one is None else one.code() for one in outcomes] == [KafkaError.INVALID_RECORD, None]
+
+
+def test_a_directory_is_kept_and_the_next_start_goes_on_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("mock", "--port", "0", "--dir", str(tmp_path / "kept"))
+    with (
+        subprocess.Popen([sys.executable, "-m", "kraft", *words], stdout=subprocess.PIPE, text=True) as process,
+        ended_at_last(process),
+    ):
+        assert process.stdout is not None
+        producer = Producer({"bootstrap.servers": json.loads(process.stdout.readline())["PLAINTEXT"]})
+        producer.produce("orders", "one")
+        assert producer.flush(20) == 0
+        other = run(capsys, *words)
+        assert (other.code, other.out) == (1, "")
+        assert "another process" in other.err
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    with Kafka(directory=tmp_path / "kept") as kafka:
+        kafka.produce("orders", ["two"])
+        kafka.create_topic("later")
+        kafka.kill(1)
+        kafka.restart(1)
+        assert [one.value for one in kafka.consume("orders")] == [b"one", b"two"]
+        assert set(kafka.image.topics.by_name) == {"orders", "later"}
+        assert "leads later-0" in kafka.picture()
+        with pytest.raises(ValueError, match="disk in memory"):
+            kafka.full_disk(1)
+        kafka.reset()
+        assert not kafka.image.topics.by_id
 
 
 @pytest.mark.parametrize(

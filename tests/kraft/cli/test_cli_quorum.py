@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from command_line import run
-from loopback import free_ports
 
 from kraft.admin import ClusterDescription, QuorumDescription, ReplicaDescription
 from kraft.cli.cluster.administration import parse_bootstrap
@@ -14,6 +12,8 @@ from kraft.cli.cluster.quorum import replication_json, replication_text, status_
 from kraft.config import UsageError
 from kraft.security.clients import ClientSecurity
 from metadata_log.types import Uuid
+from support.kraft.command_line import run
+from support.loopback import free_ports
 from transport.interface import Endpoint
 
 KAFKA_STATUS = """\

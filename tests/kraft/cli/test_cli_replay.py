@@ -11,13 +11,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from command_line import Done, run
-from damaged import damaged
-from real_data import archive, unpack
 
 import metadata_log
 from kraft.cli.files.image_at import image_at
 from metadata_log.reading.timeline import At
+from support.kraft.command_line import Done, run
+from support.kraft.damaged import damaged
+from support.real_data import archive, unpack
 
 LAST = "__cluster_metadata-0/00000000000000004847.log"
 SEGMENT = "__cluster_metadata-0/00000000000000001893.log"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from command_line import run
 from google_crc32c import value as crc32c
 from msgspec.structs import replace
 
@@ -25,6 +24,7 @@ from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord, User
 from metadata_log.records.record import records
 from metadata_log.records.redact import is_secret_config
 from metadata_log.serde import Message
+from support.kraft.command_line import run
 
 SALT = b"salt of alice"
 HIDDEN_KEYS = (
@@ -171,7 +171,7 @@ def test_compressed_bytes_are_hidden(capsys: pytest.CaptureFixture[str], tmp_pat
 
 @pytest.mark.parametrize("damage", ["crc", "field", "frame", "count"])
 def test_damaged_bytes_are_hidden(capsys: pytest.CaptureFixture[str], tmp_path: Path, damage: str) -> None:
-    """Damage makes no secret readable: neither in a batch that cannot be read, nor in a record, nor behind one."""
+    """Damage makes no secret readable: neither in a batch that cannot be read, nor in a record, nor after one."""
     whole = bytearray(content(together=damage != "crc"))
     [*batches] = scan(bytes(whole))
     if damage == "crc":
@@ -244,7 +244,7 @@ def test_columns_hide_undecodable_records(tmp_path: Path) -> None:
 
 
 def test_known_config_keys_are_those_of_kafka() -> None:
-    """What may be shown is what this software's own tables, taken from Kafka, know and hold for no password."""
+    """Only keys that this software's own tables, taken from Kafka, know and hold for no password may be shown."""
     assert {
         TOPIC: set(definitions.TOPIC),
         BROKER: {key for key, one in NODE.items() if one.type != "PASSWORD"},

@@ -16,11 +16,11 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
-from command_line import CLUSTER_ID, run, write_config
-from loopback import free_ports
 
 from kraft.config.keys import STANDARD_AUTHORIZER
 from metadata_log.disk import OsDisk
+from support.kraft.command_line import CLUSTER_ID, run, write_config
+from support.loopback import free_ports
 
 PATIENCE_SECONDS = 60
 """A node that says nothing for so long is ended, which fails its test."""

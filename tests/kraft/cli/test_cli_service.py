@@ -16,15 +16,15 @@ from pathlib import Path
 
 import click
 import pytest
-from command_line import CLUSTER_ID, run, settings_of_the_process, write_config
-from eventually import eventually
-from loopback import free_ports
 from test_cli_serve import formatted, serving
 
 from kraft.cli.main import kraft
 from kraft.cli.run.environment import settings_of
 from kraft.cli.run.log_output import LESS, MORE, shift_level
 from kraft.node.loggers import LEVELS
+from support.eventually import eventually
+from support.kraft.command_line import CLUSTER_ID, run, settings_of_the_process, write_config
+from support.loopback import free_ports
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"

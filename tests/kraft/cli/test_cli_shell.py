@@ -14,13 +14,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from command_line import Done, run
-from damaged import damaged
-from real_data import archive, unpack
 
 from kraft.cli.files.image_at import image_at
 from kraft.cli.files.shell import COMMANDS, Session, ShellError, completions, execute, split
 from metadata_log.image.tree import image_tree
+from support.kraft.command_line import Done, run
+from support.kraft.damaged import damaged
+from support.real_data import archive, unpack
 
 SNAPSHOT = "__cluster_metadata-0/00000000000000000516-0000000004.checkpoint"
 TREE = "4b9df725ee33725f.tree.txt"

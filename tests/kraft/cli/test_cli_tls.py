@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from certificates import Stores, leaf
-from command_line import CLUSTER_ID, run, write_config
-from loopback import free_ports
+
+from support.interop.certificates import Stores, leaf
+from support.kraft.command_line import CLUSTER_ID, run, write_config
+from support.loopback import free_ports
 
 SECRET = "geheim1"
 

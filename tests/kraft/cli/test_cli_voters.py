@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from command_line import CLUSTER_ID, run
-from loopback import free_ports
 from test_cli_serve import serving
+
+from support.kraft.command_line import CLUSTER_ID, run
+from support.loopback import free_ports
 
 
 def dynamic_config(directory: Path, node_id: int, port: int, first_port: int) -> Path:

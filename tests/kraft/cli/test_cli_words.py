@@ -12,14 +12,14 @@ from threading import Timer
 
 import click
 import pytest
-from command_line import Done, run
-from real_data import unpack
 from test_cli_main import COMMANDS
 from test_cli_serve import formatted, serving
 
 from kraft.cli.help import break_command, nearest
 from kraft.cli.kafka_tools import translate_command
 from kraft.cli.main import kraft
+from support.kraft.command_line import Done, run
+from support.real_data import unpack
 
 WIDTHS = (50, 64, 80, 110)
 PATIENCE_SECONDS = 60

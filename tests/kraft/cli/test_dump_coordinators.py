@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from real_data import archive, unpack
 
 from kraft.cli.files.coordinator_lines import kinds_of, shown_pair
 from kraft.cli.files.dump import dump_command
 from metadata_log.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from metadata_log.records.coordinator import CONSUMER_OFFSETS, encode_key, encode_value
 from metadata_log.records.record import Record
+from support.real_data import archive, unpack
 
 SEGMENT = "00000000000000000000.log"
 PARTITIONS = sorted({path.split("/")[1] for path in archive("coordinators") if path.startswith("logs/__")})

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from msgspec import Struct
-from real_data import archive, unpack
 
 from kraft.cli.files.dump import dump_command
+from support.real_data import archive, unpack
 
 CLUSTERS = {
     "static3": [("static3", "nodes"), ("brokers", "nodes")],
@@ -34,7 +34,7 @@ RECORDS = {
     "dynamic3 of 4.4": 8_124,
 }
 CUT_SHORT = "a86d3abe80843a80"
-"""The snapshot of which the recorded output ends behind its title."""
+"""The snapshot of which the recorded output ends after its title."""
 CONTROL_NAMES = {
     "LeaderChange": "LeaderChangeMessage",
     "SnapshotHeader": "SnapshotHeaderRecord",
@@ -73,7 +73,7 @@ OTHER = re.compile(r"Dumping |Log starting offset: |Snapshot end offset: |KRaft 
 
 
 class Shown(Struct, frozen=True):
-    """What a tool shows of one file."""
+    """The output of a tool for one file."""
 
     batches: list[dict[str, Any]]
     records: list[tuple[object, ...]]
@@ -104,7 +104,7 @@ def by_kafka(text: str) -> Shown:
 
 
 def by_us(directory: Path) -> dict[str, Shown]:
-    """What we show of all files below a directory, in two runs."""
+    """Our output for all files below a directory, in two runs."""
     shown: dict[str, Shown] = {}
     for facts in dumped(directory):
         if "base_offset" in facts:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import real_files
 
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
@@ -17,16 +18,18 @@ from metadata_log.records.metadata import ConfigRecord, NoOpRecord, PartitionCha
 from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
+from support.real_data import real_files
 
 
-def wanted(**more: object) -> RecordsWanted:
-    plain = {"types": frozenset(), "span": Range(), "as_json": True, "noop": False}
+def wanted(**more: Any) -> RecordsWanted:
+    plain: dict[str, Any] = {"types": frozenset(), "span": Range(), "as_json": True, "noop": False}
     return RecordsWanted(**(plain | {"show_secrets": False} | more))
 
 
 def slowly(lines: RecordLines, what: RecordsWanted, batch: RecordBatch) -> list[str]:
-    entries = list(read_entries(batch, "some/path"))
-    assert not any(isinstance(entry, Damage) for entry in entries)
+    read = list(read_entries(batch, "some/path"))
+    entries = [entry for entry in read if not isinstance(entry, Damage)]
+    assert entries == read
     return [lines.line(batch, entry, "some/path") for entry in what.of(batch, entries)]
 
 

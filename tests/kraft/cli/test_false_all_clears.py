@@ -9,9 +9,6 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from command_line import Done, run
-from damaged import damaged
-from real_data import unpack
 
 from metadata_log.arrow import Filters, Mode, read_records
 from metadata_log.disk import OsDisk
@@ -21,6 +18,9 @@ from metadata_log.reading.log_end import LogEnd, find_log_end
 from metadata_log.reading.missing import end_of, missing_parts
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import Uuid
+from support.kraft.command_line import Done, run
+from support.kraft.damaged import damaged
+from support.real_data import unpack
 
 PARTITION = "__cluster_metadata-0"
 TIB = 1 << 40

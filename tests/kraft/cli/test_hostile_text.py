@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import run
 
 from kraft.cli.run.log_output import log_to_stderr
 from kraft.node.logging import NodeLog
@@ -33,6 +32,7 @@ from metadata_log.records.metadata import (
 from metadata_log.serde import Message
 from metadata_log.serde.fields import schema_of
 from metadata_log.types import Uuid
+from support.kraft.command_line import run
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 FORGED = "x\nkraft: error: forged\r\u2028line"
@@ -48,8 +48,8 @@ RECORDS: tuple[Message, ...] = (
         incarnation_id=TOPIC_ID,
         rack=EVIL,
         fenced=False,
-        end_points=[BrokerEndpoint(name=f"L{EVIL}", host=EVIL, port=1, security_protocol=0)],
-        log_dirs=[TOPIC_ID],
+        end_points=(BrokerEndpoint(name=f"L{EVIL}", host=EVIL, port=1, security_protocol=0),),
+        log_dirs=(TOPIC_ID,),
     ),
     TopicRecord(name=f"t{EVIL}", topic_id=TOPIC_ID),
     PartitionRecord(
@@ -57,7 +57,7 @@ RECORDS: tuple[Message, ...] = (
     ),
     ConfigRecord(resource_type=2, resource_name=f"t{EVIL}", name="cleanup.policy", value=EVIL),
     ConfigRecord(resource_type=2, resource_name=f"t{EVIL}", name=f"key{EVIL}", value=EVIL),
-    ClientQuotaRecord(entity=[EntityData(entity_type="user", entity_name=EVIL)], key=f"quota{EVIL}", value=1.0),
+    ClientQuotaRecord(entity=(EntityData(entity_type="user", entity_name=EVIL),), key=f"quota{EVIL}", value=1.0),
     AccessControlEntryRecord(
         id=TOPIC_ID,
         resource_type=2,
@@ -71,7 +71,7 @@ RECORDS: tuple[Message, ...] = (
     UserScramCredentialRecord(
         name=EVIL, mechanism=1, salt=b"salt", stored_key=b"s" * 32, server_key=b"t" * 32, iterations=4096
     ),
-    DelegationTokenRecord(owner=f"User:{EVIL}", requester=f"User:{EVIL}", token_id=EVIL, renewers=[f"User:{EVIL}"]),
+    DelegationTokenRecord(owner=f"User:{EVIL}", requester=f"User:{EVIL}", token_id=EVIL, renewers=(f"User:{EVIL}",)),
 )
 LAST = len(RECORDS) - 1
 TEXTS = {

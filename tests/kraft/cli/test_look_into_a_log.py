@@ -7,8 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from command_line import run
-from real_data import unpack
+
+from support.kraft.command_line import run
+from support.real_data import unpack
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "look-into-a-log.md"
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from command_line import run
 
 from kraft.cli.moments import parse_moment
 from metadata_log.reading.timeline import At, moment_text
+from support.kraft.command_line import run
 
 NOW = datetime(2026, 11, 26, 16, 30, 15, tzinfo=UTC)
 

@@ -12,9 +12,10 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from command_line import CLUSTER_ID, run
-from namespaces import Machines, machines
 from test_cli_serve import Serving
+
+from support.kraft.command_line import CLUSTER_ID, run
+from support.kraft.namespaces import Machines, machines
 
 KRAFT = (sys.executable, "-m", "kraft")
 PORT = 9093
@@ -62,7 +63,7 @@ class Quorum:
                 process.kill()
 
     def ask(self, *words: str) -> dict[str, Any]:
-        """What a command of ours answers on a machine without a node."""
+        """The answer of a command of ours on a machine without a node."""
         where = ("--bootstrap-controller", EVERYWHERE, "--timeout", "40", "--json")
         command = self._there.command((*KRAFT, "quorum", *words, *where))
         done = subprocess.run(command, capture_output=True, text=True, check=False)

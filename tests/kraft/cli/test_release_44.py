@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import Done, run
-from real_data import unpack
+
+from support.kraft.command_line import Done, run
+from support.real_data import unpack
 
 C1 = "static3/nodes/c1"
 FIRST_RECORDS = f"{C1}/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"

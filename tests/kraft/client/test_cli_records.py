@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Done, run
-from data_cluster import DataCluster, data_cluster
 
 from kraft.cli.cluster.record_lines import BadLine, formatter, json_line, record_of_json, record_of_line
 from kraft.client import ConsumedRecord, Header
+from support.kraft.command_line import Done, run
+from support.kraft.data_cluster import DataCluster, data_cluster
 
 PATIENCE_SECONDS = 60
 

@@ -7,8 +7,6 @@ from functools import partial
 
 import pytest
 import trio
-from data_cluster import DataCluster, data_cluster
-from loopback import free_ports
 
 from kraft.client import (
     AtOffset,
@@ -24,6 +22,8 @@ from kraft.client import (
     ProducerSettings,
     open_client,
 )
+from support.kraft.data_cluster import DataCluster, data_cluster
+from support.loopback import free_ports
 from transport.interface import Endpoint
 from transport.protocol.errors import Error
 

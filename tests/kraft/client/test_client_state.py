@@ -1,4 +1,4 @@
-"""What a producer and a consumer decide, without a network: order, sequence numbers, repetition, positions."""
+"""The decisions of a producer and a consumer, without a network: order, sequence numbers, repetition, positions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from client_wires import TOPIC_ID, Wire, metadata
 
 from kraft.client import (
     AtOffset,
@@ -28,6 +27,7 @@ from metadata_log.records.batch import RecordBatch, read_batch
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record, records
 from metadata_log.serde import Message
+from support.kraft.client_wires import TOPIC_ID, Wire, metadata
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Cause
 from transport.protocol.messages.fetch import (

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import trio
-from data_cluster import DataCluster, data_cluster
 
 from kraft.admin import open_admin
 from kraft.client import ConsumerSettings, open_client
+from support.kraft.data_cluster import DataCluster, data_cluster
 from transport.interface import Endpoint
 
 FEW = 50

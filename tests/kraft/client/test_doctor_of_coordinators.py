@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import run
-from data_cluster import CONTROLLER, FIRST_BROKER, DataCluster, data_cluster
+
+from support.kraft.command_line import run
+from support.kraft.data_cluster import CONTROLLER, FIRST_BROKER, DataCluster, data_cluster
 
 SETTINGS: dict[str, Any] = {
     "offsets_topic_replication_factor": "1",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import trio
 import trio.lowlevel
-from data_cluster import data_cluster
 
 from kraft.client import ConsumerSettings, ProducerSettings, open_client
+from support.kraft.data_cluster import data_cluster
 
 RECORDS = 400
 KILL_AT = 100

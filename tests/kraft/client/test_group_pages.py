@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_cluster import DataCluster, data_cluster
-from documented_programs import HOWTO, program, run_program
+
+from support.documented_programs import HOWTO, program, run_program
+from support.kraft.data_cluster import DataCluster, data_cluster
 
 
 @pytest.fixture(scope="module")

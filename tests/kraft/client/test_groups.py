@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 import trio
-from command_line import run
-from data_cluster import DataCluster, data_cluster
 
 from kraft.client import AtTime, Beginning, ClientError, GroupConsumer, GroupProtocol, GroupSettings, open_client
 from kraft.client.state.assigning import (
+    COOPERATIVE,
     Subscriber,
     assignment_bytes,
     assignment_of,
@@ -26,6 +25,9 @@ from kraft.client.state.assigning import (
 )
 from kraft.client.state.grouping import GroupState, positions_of
 from kraft.client.state.positions import AtOffset
+from metadata_log.types import NEVER_MS
+from support.kraft.command_line import run
+from support.kraft.data_cluster import DataCluster, data_cluster
 from transport.protocol.messages.join_group import JoinGroupResponseMember
 
 RECORDS = 60
@@ -82,12 +84,18 @@ async def test_what_is_not_finished_comes_again(cluster: DataCluster):
                 assert [record.offset async for record in consumer] == [4, 5, 6, 7, 8, 9]
 
 
-@pytest.mark.parametrize("protocol", GroupProtocol)
-async def test_two_members_of_one_client_share_a_topic(cluster: DataCluster, protocol: GroupProtocol):
+@pytest.mark.parametrize(
+    ("protocol", "assignor"),
+    [*((one, None) for one in GroupProtocol), (GroupProtocol.CLASSIC, COOPERATIVE)],
+    ids=lambda one: getattr(one, "value", one),
+)
+async def test_two_members_of_one_client_share_a_topic(
+    cluster: DataCluster, protocol: GroupProtocol, assignor: str | None
+):
     """No request of a member waits behind one of the other, which may wait for the first one."""
-    topic = f"shared-{protocol.value}"
+    topic = f"shared-{protocol.value}-{assignor}"
     await trio.to_thread.run_sync(partial(cluster.create_topic, topic, 2, 1))
-    settings = GroupSettings(protocol=protocol, session_timeout_ms=6000, heartbeat_interval_ms=100)
+    settings = GroupSettings(protocol=protocol, assignor=assignor, session_timeout_ms=6000, heartbeat_interval_ms=100)
     with trio.fail_after(20):
         async with (
             open_client(cluster.endpoints) as client,
@@ -259,3 +267,9 @@ def test_an_assignor_that_there_is_not():
     with pytest.raises(ClientError, match="no assignor sticky"):
         GroupState("t", "g", (("h", 1),), GroupSettings(assignor="sticky"), rng=Random(1))
     GroupState("t", "g", (("h", 1),), GroupSettings(protocol=GroupProtocol.CONSUMER, assignor="own"), rng=Random(1))
+
+
+def test_a_member_that_waits_for_the_topic_is_not_asked_again_and_again() -> None:
+    state = GroupState("t", "g", (("h", 1),), GroupSettings(), rng=Random(1))
+    assert len(state.poll(5)) == 1
+    assert state.deadline_ms() == NEVER_MS

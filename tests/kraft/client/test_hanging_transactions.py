@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 import trio
-from command_line import run
-from data_cluster import DataCluster, data_cluster
-from eventually import eventually
 
 from kraft.client import open_client
 from kraft.client.state.identity import LAST_PRODUCE_OF_V1
@@ -18,6 +15,9 @@ from kraft.client.state.requests import Ask
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
+from support.eventually import eventually
+from support.kraft.command_line import run
+from support.kraft.data_cluster import DataCluster, data_cluster
 from transport.interface import Failed, Reply
 from transport.protocol.errors import Error
 from transport.protocol.messages.produce import (

@@ -7,9 +7,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from command_line import run
-from data_cluster import data_cluster
-from documented_programs import HOWTO, program, run_program
+
+from support.documented_programs import HOWTO, program, run_program
+from support.kraft.command_line import run
+from support.kraft.data_cluster import data_cluster
 
 PAGE = "write-and-read-records.md"
 ADDRESS = "127.0.0.1:19101"

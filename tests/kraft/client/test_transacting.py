@@ -1,4 +1,4 @@
-"""What a transactional producer decides, without a network: both versions of transactions, repetition, fencing."""
+"""The decisions of a transactional producer, without a network: both versions of transactions, repetition, fencing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from random import Random
 
 import pytest
-from client_wires import TOPIC_ID, Wire, metadata
 
 from kraft.client import ClientError, Delivered, TransactionSettings
 from kraft.client.state.batches import NewRecord
@@ -17,6 +16,7 @@ from kraft.client.state.transacting import Phase, TransactionState
 from metadata_log.records.batch import RecordBatch, read_batch
 from metadata_log.serde import Message
 from metadata_log.serde.fields import OPEN_END
+from support.kraft.client_wires import TOPIC_ID, Wire, metadata
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Cause
 from transport.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import trio
-from data_cluster import DataCluster, data_cluster
 
 from kraft.admin import open_admin
 from kraft.admin.features import UpgradeType, update_features
@@ -23,6 +22,7 @@ from kraft.client import (
     open_client,
 )
 from kraft.client.state.transacting import FEATURE
+from support.kraft.data_cluster import DataCluster, data_cluster
 from transport.protocol.errors import Error
 
 COMMITTED = ConsumerSettings(isolation=Isolation.READ_COMMITTED)

@@ -12,6 +12,8 @@ from kraft.config import Config, ConfigError, configuration_table
 from kraft.config.definitions import NODE
 from kraft.config.described import Secret
 from kraft.config.keys import NUMBERS, SEGMENT_BYTES_OVERRIDE, STANDARD_AUTHORIZER, TEXTS
+from kraft.config.listener_settings import TO_BROKERS, TO_CONTROLLERS
+from kraft.config.sasl_settings import LoginSettings
 from kraft.node.embed import tcp_transport
 from transport.serving import INT_MAX, MAX_CONNECTIONS
 
@@ -137,8 +139,9 @@ def test_a_listener_named_ssl_needs_a_certificate() -> None:
     config = Config.parse(named + "listener.name.ssl.ssl.keystore.location=/k.p12\nssl.client.auth=required\n")
     ((name, tls),) = config.tls.listeners
     assert (name, tls.client_auth, config.listeners[0].protocol) == ("SSL", "required", "SSL")
-    assert config.tls.outgoing is not None
-    assert config.tls.outgoing.keystore == tls.keystore
+    outgoing = config.tls.outgoing[TO_CONTROLLERS]
+    assert outgoing is not None
+    assert outgoing.keystore == tls.keystore
 
 
 def test_a_listener_named_like_a_protocol_with_login_needs_a_mechanism() -> None:
@@ -397,14 +400,61 @@ def test_brokers_reach_each_other_at_the_listener_of_the_setting(lines: tuple[st
     assert Config.parse(BROKER, overrides=[*TWO_LISTENERS, *lines]).inter_broker_listener == listener
 
 
-def test_brokers_and_controllers_have_one_security_protocol() -> None:
+CONTROLLER_LOGIN = (
+    "sasl.mechanism.controller.protocol=PLAIN",
+    "listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required"
+    ' username="a" password="b";',
+)
+
+
+BROKERS_LOGIN = (
+    "inter.broker.listener.name=BROKERS",
+    "sasl.enabled.mechanisms=SCRAM-SHA-256",
+    "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256",
+    "listener.name.brokers.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule"
+    ' required username="b" password="c";',
+)
+
+
+def test_brokers_and_controllers_each_have_a_security_protocol_of_their_own() -> None:
+    lines = (
+        "listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:SASL_SSL,CONTROLLER:PLAINTEXT",
+        "ssl.truststore.location=/all.pem",
+        "listener.name.brokers.ssl.keystore.location=/brokers.pem",
+        "listener.name.brokers.ssl.truststore.location=/of-brokers.pem",
+    )
+    config = Config.parse(BROKER, overrides=[*TWO_LISTENERS, *lines, *BROKERS_LOGIN])
+    assert config.tls.outgoing[TO_CONTROLLERS] is None
+    tls = config.tls.outgoing[TO_BROKERS]
+    assert tls is not None
+    assert [store.location for store in tls.stores] == ["/brokers.pem", "/of-brokers.pem"]
+    login = LoginSettings(mechanism="SCRAM-SHA-256", user="b", password="c")
+    assert config.sasl.outgoing == {TO_CONTROLLERS: None, TO_BROKERS: login}
+
+    other_way = ("listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",)
+    config = Config.parse(BROKER, overrides=[*TWO_LISTENERS, *other_way, *CONTROLLER_LOGIN])
+    login = LoginSettings(mechanism="PLAIN", user="a", password="b")
+    assert config.sasl.outgoing == {TO_CONTROLLERS: login, TO_BROKERS: None}
+
+
+@pytest.mark.parametrize(
+    ("without", "more", "why"),
+    [
+        ("sasl.mechanism", (), "BROKERS has a login, and sasl.mechanism.inter.broker.protocol is not set"),
+        ("sasl.mechanism", ("sasl.mechanism.inter.broker.protocol=GSSAPI",), "Kerberos"),
+        ("sasl.mechanism", ("sasl.mechanism.inter.broker.protocol=PLAIN",), "plain.sasl.jaas.config is not set"),
+        (
+            "inter.broker",
+            ("security.inter.broker.protocol=PLAINTEXT", "inter.broker.listener.name=BROKERS"),
+            "set, too",
+        ),
+    ],
+)
+def test_a_login_between_brokers_that_cannot_be_is_refused(without: str, more: tuple[str, ...], why: str) -> None:
     lines = ("listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",)
-    login = ("sasl.enabled.mechanisms=SCRAM-SHA-256", "inter.broker.listener.name=BROKERS")
-    with pytest.raises(ConfigError, match="listener BROKERS has SASL_PLAINTEXT, and the controllers have PLAINTEXT"):
-        Config.parse(BROKER, overrides=[*TWO_LISTENERS, *lines, *login])
-    both = ("inter.broker.listener.name=BROKERS", "security.inter.broker.protocol=PLAINTEXT")
-    with pytest.raises(ConfigError, match="is set, too"):
-        Config.parse(BROKER, overrides=[*TWO_LISTENERS, *both])
+    login = [line for line in BROKERS_LOGIN if not line.startswith(without)]
+    with pytest.raises(ConfigError, match=why):
+        Config.parse(BROKER, overrides=[*TWO_LISTENERS, *lines, *login, *more])
 
 
 @pytest.mark.parametrize(

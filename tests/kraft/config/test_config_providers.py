@@ -8,9 +8,9 @@ import traceback
 from pathlib import Path
 
 import pytest
-from command_line import CLUSTER_ID, run
 
 from kraft.config import Config, ConfigError, FormatConfig
+from support.kraft.command_line import CLUSTER_ID, run
 
 PACKAGE = "org.apache.kafka.common.config.provider"
 CLASSES = {"env": "EnvVarConfigProvider", "file": "FileConfigProvider", "dir": "DirectoryConfigProvider"}

@@ -9,7 +9,8 @@ from typing import Final
 import pytest
 
 from kraft.config import Config, ConfigError
-from kraft.config.definitions import NODE, TOPIC, checked
+from kraft.config.definitions import GROUP, NODE, TOPIC, checked
+from kraft.config.group_synonyms import group_bounds, group_synonym
 from kraft.config.kafka_keys import READ, REFUSED, WITHOUT_EFFECT
 from kraft.config.keys import NUMBERS, SEGMENT_BYTES_OVERRIDE
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS
@@ -76,7 +77,8 @@ def named_in_code() -> frozenset[str]:
                 case _:
                     pass
     of_topics = {one.name for key, synonyms in TOPIC_SYNONYMS.items() if key in texts for one in synonyms}
-    return frozenset(texts | of_topics | {key for key, number in NUMBERS.items() if number.field in fields})
+    of_groups = {one for key in GROUP for one in (group_synonym(key), *group_bounds(key)) if one is not None}
+    return frozenset(texts | of_topics | of_groups | {key for key, number in NUMBERS.items() if number.field in fields})
 
 
 def test_each_setting_is_in_one_list() -> None:

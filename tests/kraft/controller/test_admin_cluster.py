@@ -9,8 +9,6 @@ from collections import Counter
 
 import pytest
 import trio.testing
-from controller_cluster import Cluster as StubCluster
-from controller_stories import arrives, create, topic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +38,8 @@ from kraft.admin.plan import plan_moves
 from kraft.observer import read_image
 from kraft.testing import Cluster
 from metadata_log.image import MetadataImage
+from support.differential.controller_cluster import Cluster as StubCluster
+from support.differential.controller_stories import arrives, create, topic
 from transport.protocol.errors import Error
 
 TOPICS = 12

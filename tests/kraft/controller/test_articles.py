@@ -6,11 +6,30 @@ from collections import Counter
 from random import Random
 
 import pytest
-from article_scenarios import SCENARIOS, allow_unclean, dies, lose_all_but_the_outsider, returns, stops
-from controller_cluster import Cluster
-from controller_draws import Draw
-from controller_sides import CLUSTER_ID
-from controller_stories import (
+from msgspec import structs
+
+from kraft.controller import QuorumController
+from kraft.controller.decision.request_context import DecisionSettings
+from kraft.process.parts.controller_host import ControllerHost, host_controller
+from metadata_log.image import Partition
+from metadata_log.records.batch import scan
+from metadata_log.records.frame import decode_record
+from metadata_log.records.metadata import NoOpRecord, RegisterControllerRecord
+from metadata_log.records.record import records
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from support.differential.article_scenarios import (
+    SCENARIOS,
+    allow_unclean,
+    dies,
+    lose_all_but_the_outsider,
+    returns,
+    stops,
+)
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_draws import Draw
+from support.differential.controller_sides import CLUSTER_ID
+from support.differential.controller_stories import (
     PREFERRED,
     A,
     B,
@@ -27,19 +46,7 @@ from controller_stories import (
     reassignments,
     topic,
 )
-from msgspec import structs
-from replica_net import Net, formatted_disk
-
-from kraft.controller import QuorumController
-from kraft.controller.decision.request_context import DecisionSettings
-from kraft.process.parts.controller_host import ControllerHost, host_controller
-from metadata_log.image import Partition
-from metadata_log.records.batch import scan
-from metadata_log.records.frame import decode_record
-from metadata_log.records.metadata import NoOpRecord, RegisterControllerRecord
-from metadata_log.records.record import records
-from metadata_log.serde import Message
-from metadata_log.types import Uuid
+from support.kraft.replica_net import Net, formatted_disk
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     CreateTopicsResponse,

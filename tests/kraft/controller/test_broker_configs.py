@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from controller_cluster import Cluster
-from controller_stories import BROKER, DELETE, SET, TOPIC, A, configure
 
 from kraft.access.errors import ApiError
 from kraft.broker.metadata.config_changes import judged, validate
@@ -12,6 +10,8 @@ from kraft.broker.partitions.topic_settings import topic_settings
 from metadata_log.image import ConfigsImage, ResourceType
 from metadata_log.image.configs import replay_config
 from metadata_log.records.metadata import ConfigRecord
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_stories import BROKER, DELETE, SET, TOPIC, A, configure
 from transport.protocol.errors import Error
 from transport.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from transport.protocol.messages.incremental_alter_configs import (

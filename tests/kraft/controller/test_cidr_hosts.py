@@ -8,13 +8,13 @@ import re
 from typing import Any
 
 import pytest
-from admin_answers import SECURED
-from controller_sides import InProcess
-from real_data import DATA
 
 from kraft.access import cidr
 from kraft.access.cidr import is_in_range, parse_range
 from metadata_log.records.metadata import FeatureLevelRecord
+from support import DATA
+from support.differential.admin_answers import SECURED
+from support.differential.controller_sides import InProcess
 from transport.protocol.errors import Error
 from transport.protocol.messages import CreateAclsRequest, CreateAclsResponse
 from transport.protocol.messages.create_acls import AclCreation

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from admin_answers import RECORDED, SECURED, disagreements, kafkas_records, our_records, plain
-from controller_sides import InProcess
-from work_counted import lines_run
 
 from kraft.controller import ControllerResult
 from kraft.reads.acls import AclFilter
 from metadata_log.image import Acl
+from support.differential.admin_answers import RECORDED, SECURED, disagreements, kafkas_records, our_records, plain
+from support.differential.controller_sides import InProcess
+from support.work_counted import lines_run
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     CreateAclsRequest,
@@ -37,7 +37,13 @@ EVERYTHING = DeleteAclsFilter(
 
 
 def creation(name: str, **changes: Any) -> AclCreation:
-    defaults = {"resource_type": TOPIC, "principal": "User:p", "host": "*", "operation": READ, "permission_type": ALLOW}
+    defaults: dict[str, Any] = {
+        "resource_type": TOPIC,
+        "principal": "User:p",
+        "host": "*",
+        "operation": READ,
+        "permission_type": ALLOW,
+    }
     return AclCreation(resource_name=name, **(defaults | changes))
 
 

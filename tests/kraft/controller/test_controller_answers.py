@@ -6,19 +6,28 @@
 from __future__ import annotations
 
 import pytest
-from controller_sides import InProcess, Side, plain, recorded_answers, without_frame
-from controller_stories import DIFFERENCES, GROUPS, GROUPS_OF_A_NODE, OUR_ANSWERS, STORIES, newest, told
 from msgspec.structs import astuple
 
 from kraft.access.errors import ApiError
 from kraft.access.refusals import refusal
 from kraft.config.described import described_settings
-from kraft.controller.apis import APIS, Write
+from kraft.controller.apis import APIS, Write, at_once_of
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch
+from support.differential.controller_sides import InProcess, Side, plain, recorded_answers, without_frame
+from support.differential.controller_stories import (
+    DIFFERENCES,
+    GROUPS,
+    GROUPS_OF_A_NODE,
+    OUR_ANSWERS,
+    STORIES,
+    newest,
+    told,
+)
+from transport.protocol import messages
 from transport.protocol.apis import APIS as SERVED
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_response
@@ -63,7 +72,7 @@ def test_a_standby_refuses_every_write_and_keeps_its_state() -> None:
                 is_without_code = isinstance(request, ElectLeadersRequest) and version == 0
                 assert codes == ({Error.NOT_CONTROLLER, 0} if is_without_code else {Error.NOT_CONTROLLER}), where
             elif codes <= {0}:
-                is_write = isinstance(APIS.get(type(request)), Write)
+                is_write = isinstance(APIS.get(type(request).__name__), Write)
                 assert not (is_write and items_of(request)), where
                 assert not items_of(answer), where
             else:
@@ -73,14 +82,22 @@ def test_a_standby_refuses_every_write_and_keeps_its_state() -> None:
     assert controller.controller.history.latest is before
 
 
-@pytest.mark.parametrize("type_", [type_ for type_, api in APIS.items() if isinstance(api, Write)])
-def test_a_refusal_can_be_encoded_in_every_version(type_: type[Message]) -> None:
-    api = APIS[type_]
-    assert isinstance(api, Write)
+@pytest.mark.parametrize("name", [name for name, api in APIS.items() if isinstance(api, Write)])
+def test_a_refusal_can_be_encoded_in_every_version(name: str) -> None:
+    api, type_ = APIS[name], getattr(messages, name)
     for version in range(SERVED[api.key].versions.lowest, SERVED[api.key].versions.highest + 1):
         refused = finished(refusal(type_(), ApiError(Error.NOT_CONTROLLER, "Ask another.")))
         _, read = decode_response(api.key, version, encode_response(api.key, version, 1, refused))
         assert type(read) is type(refused)
+
+
+def test_each_api_names_a_request_and_a_function_that_decides() -> None:
+    """They are named as texts, which no type checker reads."""
+    for name, api in APIS.items():
+        asked = getattr(messages, name)
+        assert SERVED[api.key].request is asked
+        assert callable(api.decide)
+        assert (at_once_of(asked) is not None) == bool(isinstance(api, Write) and api.at_once)
 
 
 def replayed(batches: list[list[tuple[int, Message]]]) -> MetadataImage:

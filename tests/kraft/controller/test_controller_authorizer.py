@@ -6,13 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from authorizer_stories import AUTHORIZER_STORIES, kafkas_answers, principal_bytes, said
-from controller_sides import NEARBY, InProcess, Side, plain
-from controller_stories import A, create, envelope, heartbeat, reassignments, register, told, topic
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from random_rules import random_authorizer, random_question, random_rule
 
 from kraft.access.authorizer import (
     DENY,
@@ -43,6 +39,10 @@ from metadata_log.image import Acl, AclsImage
 from metadata_log.serde import Message, schema_of
 from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid, random_uuid
+from support.differential.authorizer_stories import AUTHORIZER_STORIES, kafkas_answers, principal_bytes, said
+from support.differential.controller_sides import NEARBY, InProcess, Side, plain
+from support.differential.controller_stories import A, create, envelope, heartbeat, reassignments, register, told, topic
+from support.differential.random_rules import random_authorizer, random_question, random_rule
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_response
@@ -143,7 +143,12 @@ def test_denied_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def rule(operation: AclOperation, name: str = "t", **changes: Any) -> Acl:
-    fields = {"pattern_type": LITERAL, "principal": "User:alice", "host": "*", "permission_type": ALLOW} | changes
+    fields: dict[str, Any] = {
+        "pattern_type": LITERAL,
+        "principal": "User:alice",
+        "host": "*",
+        "permission_type": ALLOW,
+    } | changes
     return Acl(resource_type=AclResource.TOPIC, resource_name=name, operation=operation, **fields)
 
 
@@ -265,7 +270,7 @@ def standby() -> QuorumController:
 
 
 def forwarded(controller: QuorumController, principal: str) -> Error:
-    """What a broker's envelope with a listing of reassignments is answered."""
+    """The answer to a broker's envelope with a listing of reassignments."""
     (build, _) = envelope(reassignments(), principal=principal_bytes(principal))
     answer = controller.handle(build(Side(InProcess().ask)), 0, 1, 0, Caller("User", "admin", host="10.0.0.9")).response
     return Error(getattr(answer, "error_code"))  # noqa: B009

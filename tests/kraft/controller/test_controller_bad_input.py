@@ -11,12 +11,20 @@ from random import Random
 from typing import Any
 
 import pytest
-from admin_answers import SECURED
-from controller_admin_steps import allow, credentials, disallow, quotas, replace
-from controller_cluster import Cluster
-from controller_coverage import error_codes
-from controller_sides import directory, incarnation
-from controller_stories import (
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from kraft.controller.apis import APIS, Write
+from metadata_log.errors import EncodeError
+from metadata_log.serde import Message, schema_of
+from metadata_log.types import Uuid
+from support.differential.admin_answers import SECURED
+from support.differential.controller_admin_steps import allow, credentials, disallow, quotas, replace
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_coverage import error_codes
+from support.differential.controller_sides import directory, incarnation
+from support.differential.controller_stories import (
     APPEND,
     BROKER,
     SET,
@@ -36,15 +44,7 @@ from controller_stories import (
     reassignments,
     topic,
 )
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from msgspec import structs
-from serde_values import values
-
-from kraft.controller.apis import APIS, Write
-from metadata_log.errors import EncodeError
-from metadata_log.serde import Message, schema_of
-from metadata_log.types import Uuid
+from support.serde_values import values
 from transport.protocol import messages as m
 from transport.protocol.apis import APIS as SERVED
 from transport.protocol.apis import ApiKey
@@ -57,7 +57,7 @@ from transport.protocol.messages.fetch_snapshot import (
     FetchSnapshotResponseTopicSnapshot,
 )
 
-WRITES = [type_ for type_, api in APIS.items() if isinstance(api, Write)]
+WRITES = [getattr(m, name) for name, api in APIS.items() if isinstance(api, Write)]
 TEXTS = ("t", "", "alice", "User:alice", "101", "retention.ms", "cleanup.policy", "user", "ip", "*", "9" * 5000)
 NUMBERS = (0, 1, 2, 3, 4, -1, -2, 16, 32, A, B, 2**31 - 1, -(2**31))
 
@@ -106,12 +106,12 @@ def test_random_requests_are_answered_and_their_records_replay(
     type_: type[Message], data: st.DataObject, seed: int
 ) -> None:
     """All written records can be replayed, and the next request is served. Larger frames are refused before that."""
-    versions = SERVED[APIS[type_].key].versions
+    versions = SERVED[APIS[type_.__name__].key].versions
     version = data.draw(st.integers(versions.lowest, versions.highest))
     on = cluster()
     drawn = data.draw(values(type_, version, flexible=version in schema_of(type_).flexible))
     request = plausible(drawn, Random(seed), on)
-    key = APIS[type_].key
+    key = APIS[type_.__name__].key
     try:
         frame = encode_request(key, version, 1, "", request)
     except EncodeError:
@@ -129,7 +129,7 @@ def many_topics(count: int, each: int) -> Step:
     return create(*(topic(f"many-{number}", count=each, factor=1) for number in range(count)))
 
 
-ENTRY = {f"key.{number}": "1" for number in range(10_001)}
+ENTRY: dict[str, Any] = {f"key.{number}": "1" for number in range(10_001)}
 TOO_MUCH: dict[str, tuple[Step, Error]] = {
     "partitions of a topic": (many_topics(1, 10_001), Error.POLICY_VIOLATION),
     "partitions of a request": (many_topics(3, 4_000), Error.POLICY_VIOLATION),

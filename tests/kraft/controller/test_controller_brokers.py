@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from controller_cluster import Cluster
-from controller_sides import directory, incarnation
-from controller_stories import A, B, C, create, heartbeat, isr, register, topic, unregister
 
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
@@ -16,6 +13,9 @@ from metadata_log.records.metadata import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_sides import InProcess, directory, incarnation
+from support.differential.controller_stories import A, B, C, create, heartbeat, isr, register, topic, unregister
 
 SESSION_MS = 9000
 
@@ -155,6 +155,7 @@ def test_a_new_incarnation_waits_for_the_session_of_the_old_one() -> None:
 def test_after_a_failover_sessions_of_unfenced_brokers_start_anew() -> None:
     cluster = Cluster(A, B)
     cluster.do(heartbeat(B, want_fence=True))
+    assert isinstance(cluster.controller, InProcess)
     inner = cluster.controller.controller
     cluster.controller.advance(SESSION_MS - 1000)
     inner.renounce()

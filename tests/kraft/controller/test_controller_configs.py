@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from controller_cluster import Cluster
-from controller_coverage import error_codes
-from controller_stories import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kraft.access.authorizer import AuthorizerSettings
+from kraft.controller.decision.request_context import AdminSettings
+from metadata_log.image.replaying import BatchReplay
+from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
+from metadata_log.types import OffsetAndEpoch
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_coverage import error_codes
+from support.differential.controller_stories import (
     APPEND,
     BROKER,
     DELETE,
@@ -20,14 +28,6 @@ from controller_stories import (
     create,
     topic,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from kraft.access.authorizer import AuthorizerSettings
-from kraft.controller.decision.request_context import AdminSettings
-from metadata_log.image.replaying import BatchReplay
-from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
-from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 from transport.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from admin_answers import RECORDED, SECURED, codes, disagreements, only, plain, settings_told
-from controller_cluster import Cluster
-from controller_sides import InProcess
-from controller_stories import SET, configure, create, topic
 
 from kraft.config import Config
+from kraft.config.definitions import NODE
 from kraft.config.described import described_settings
+from kraft.config.kafka_keys import READ
 from metadata_log.serde import Message
+from support.differential.admin_answers import RECORDED, SECURED, codes, disagreements, only, plain, settings_told
+from support.differential.controller_cluster import Cluster, Stage
+from support.differential.controller_sides import InProcess
+from support.differential.controller_stories import SET, configure, create, topic
 from transport.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from transport.protocol.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResourceResult
 
@@ -31,7 +33,7 @@ def side_with(file: dict[str, str]) -> InProcess:
     return InProcess(admin=SECURED, release=RECORDED, own_settings=tuple(described_settings(file)))
 
 
-def describe(side: InProcess, kind: int, name: str, *keys: str) -> dict[str, DescribeConfigsResourceResult]:
+def describe(side: Stage, kind: int, name: str, *keys: str) -> dict[str, DescribeConfigsResourceResult]:
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)
     answer = side.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4)
     assert isinstance(answer, DescribeConfigsResponse)
@@ -150,3 +152,17 @@ def test_an_internal_key_of_a_topic_is_described_only_where_the_topic_sets_it() 
     assert describe(side, TOPIC, "usual", "internal.segment.bytes", "segment.bytes").keys() == {"segment.bytes"}
     cluster.do(configure(TOPIC, "small", ("internal.segment.bytes", SET, "0")))
     assert describe(side, TOPIC, "small")["internal.segment.bytes"].value == "0"
+
+
+def test_each_setting_that_is_read_is_described_if_the_file_does_not_set_it() -> None:
+    """Kafka describes every setting that it has. Clients ask for one by its name, and take no answer for an error."""
+    side = side_with(FILE)
+    told = describe(side, BROKER, "1")
+    shown = {name for name in READ if name in NODE and not NODE[name].is_internal}
+    assert shown <= told.keys()
+    plain_ones = {name for name in shown - FILE.keys() if not told[name].is_sensitive}
+    differing = {name for name in plain_ones if (told[name].value or "") != (NODE[name].default or "")}
+    assert differing == {"listener.security.protocol.map"}, "Kafka shows the map of all names; ours begins without one"
+    assert describe(side, BROKER, "1", "log.cleaner.backoff.ms") == {
+        "log.cleaner.backoff.ms": told["log.cleaner.backoff.ms"]
+    }

@@ -8,14 +8,14 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from admin_answers import SECURED
-from controller_coverage import ERRORS, Coverage
-from controller_draws import DEFAULT_RUN, STEPS, Draw
-from controller_sides import InProcess, Side
-from controller_stories import told
 
 from kraft.controller.apis import APIS, Write
 from kraft.controller.decision.request_context import DecisionSettings
+from support.differential.admin_answers import SECURED
+from support.differential.controller_coverage import ERRORS, Coverage
+from support.differential.controller_draws import DEFAULT_RUN, STEPS, Draw
+from support.differential.controller_sides import InProcess, Side
+from support.differential.controller_stories import told
 from transport.protocol.apis import APIS as SERVED
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -23,7 +23,7 @@ from transport.protocol.errors import Error
 
 @pytest.fixture(scope="module")
 def reached() -> Coverage:
-    """What the sequences of the default run reach."""
+    """The coverage of the sequences of the default run."""
     seed, count = DEFAULT_RUN
     controller = InProcess(
         max_idle_interval_ms=0, decisions=DecisionSettings(broker_session_timeout_ms=600_000), admin=SECURED

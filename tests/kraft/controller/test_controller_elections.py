@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from controller_cluster import Cluster
-from controller_stories import (
+from typing import Any
+
+from msgspec import structs
+
+from kraft.controller.decision.request_context import DecisionSettings
+from kraft.limits import ELECTIONS_PER_RUN
+from metadata_log.records.metadata import PartitionChangeRecord
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_stories import (
     LAST_KNOWN_LEADER_IS_GONE,
     SET,
     TOPIC,
@@ -18,11 +25,6 @@ from controller_stories import (
     reassign,
     topic,
 )
-from msgspec import structs
-
-from kraft.controller.decision.request_context import DecisionSettings
-from kraft.limits import ELECTIONS_PER_RUN
-from metadata_log.records.metadata import PartitionChangeRecord
 
 MINUTES_MS = 60_000
 PATIENT = DecisionSettings(broker_session_timeout_ms=10**9)
@@ -100,7 +102,7 @@ def test_a_leaderless_partition_is_elected_uncleanly_when_its_topic_allows_that(
     assert not any(isinstance(record, PartitionChangeRecord) for record in cluster.records(allow))
     before = len(cluster.controller.batches)
     cluster.controller.advance(5 * MINUTES_MS)
-    gained = {"isr": (B,), "leader": B, "leader_recovery_state": 1}
+    gained: dict[str, Any] = {"isr": (B,), "leader": B, "leader_recovery_state": 1}
     assert cluster.since(before) == [cluster.moved("t", **gained, eligible_leader_replicas=(), last_known_elr=())]
 
 
@@ -117,7 +119,7 @@ def test_an_unclean_election_by_request_ignores_what_the_topic_allows() -> None:
     cluster = Cluster(A, B)
     cluster.do(create(topic("t", [A, B])), heartbeat(B, want_fence=True), heartbeat(A, want_fence=True), heartbeat(B))
     written = cluster.records(elections(1, ("t", [0])))
-    gained = {"isr": (B,), "leader": B, "leader_recovery_state": 1}
+    gained: dict[str, Any] = {"isr": (B,), "leader": B, "leader_recovery_state": 1}
     assert written == [cluster.moved("t", **gained, eligible_leader_replicas=(), last_known_elr=())]
 
 

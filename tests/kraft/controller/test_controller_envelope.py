@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from admin_answers import SECURED
-from controller_admin_steps import by, levels, token
-from controller_cluster import Cluster
-from controller_stories import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metadata_log.records.metadata import DelegationTokenRecord
+from support.differential.admin_answers import SECURED
+from support.differential.controller_admin_steps import by, levels, token
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_stories import (
     ANONYMOUS,
     SET,
     TOPIC,
@@ -20,10 +24,6 @@ from controller_stories import (
     heartbeat,
     topic,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from metadata_log.records.metadata import DelegationTokenRecord
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 

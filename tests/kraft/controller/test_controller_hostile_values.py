@@ -9,9 +9,17 @@ import time
 from collections.abc import Callable
 
 import pytest
-from controller_cluster import Cluster
-from controller_coverage import error_codes
-from controller_stories import (
+
+from kraft.access.errors import ApiError
+from kraft.config.definitions import whole_number
+from kraft.controller.configs import client_metrics
+from kraft.controller.configs import incremental_configs as configs
+from kraft.controller.configs.match_patterns import DEEPEST, is_legal
+from metadata_log.records.metadata import ConfigRecord
+from support import DATA
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_coverage import error_codes
+from support.differential.controller_stories import (
     APPEND,
     BROKER,
     GROUP,
@@ -27,14 +35,6 @@ from controller_stories import (
     latest,
     topic,
 )
-from real_data import DATA
-
-from kraft.access.errors import ApiError
-from kraft.config.definitions import whole_number
-from kraft.controller.configs import client_metrics
-from kraft.controller.configs import incremental_configs as configs
-from kraft.controller.configs.match_patterns import DEEPEST, is_legal
-from metadata_log.records.metadata import ConfigRecord
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_topics import DeleteTopicState
@@ -55,7 +55,7 @@ def codes(step: Step) -> list[int]:
     return list(error_codes(cluster().do(step)))
 
 
-def soon(action: Callable[[], object]) -> object:
+def soon(action: Callable[..., object]) -> object:
     began = time.process_time()
     result = action()
     assert time.process_time() - began < SECONDS

@@ -79,9 +79,9 @@ def context(now: MetadataImage, version: int = 3) -> RequestContext:
 
 
 def ask(
-    now: MetadataImage, isr: list[tuple[int, int]], *, caller: int = 1, topic: Uuid = TOPIC, **fields: int
+    now: MetadataImage, isr: list[tuple[int, int]], *, caller: int = 1, topic: Uuid = TOPIC, **fields: Any
 ) -> tuple[AlterPartitionResponsePartitionData, list[PartitionChangeRecord]]:
-    facts = {"leader_epoch": 7, "partition_epoch": 9} | fields
+    facts: dict[str, Any] = {"leader_epoch": 7, "partition_epoch": 9} | fields
     members = [BrokerState(broker_id=broker, broker_epoch=epoch) for broker, epoch in isr]
     change = AlterPartitionRequestPartitionData(new_isr_with_epochs=members, **facts)
     asked = AlterPartitionRequestTopicData(topic_id=topic, partitions=[change])

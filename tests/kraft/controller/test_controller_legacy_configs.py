@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from admin_answers import RECORDED, as_bytes, disagreements, exchanges, kafkas_records, only, our_records, settings_told
-from controller_sides import InProcess, Side
-
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
 from metadata_log.serde import Message
+from support.differential.admin_answers import (
+    RECORDED,
+    as_bytes,
+    disagreements,
+    exchanges,
+    kafkas_records,
+    only,
+    our_records,
+    settings_told,
+)
+from support.differential.controller_sides import InProcess, Side
 from transport.protocol.errors import Error
 from transport.protocol.messages import AlterConfigsRequest, AlterConfigsResponse, CreateTopicsResponse
 from transport.protocol.messages.alter_configs import AlterableConfig, AlterConfigsResource

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from math import isfinite
 
-from admin_answers import RECORDED, as_bytes, disagreements, kafkas_records, our_records
-from controller_sides import InProcess
-
 from metadata_log.records.metadata import ClientQuotaRecord
+from support.differential.admin_answers import RECORDED, as_bytes, disagreements, kafkas_records, our_records
+from support.differential.controller_sides import InProcess
 from transport.protocol.errors import Error
 from transport.protocol.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
 from transport.protocol.messages.alter_client_quotas import (

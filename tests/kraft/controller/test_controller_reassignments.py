@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from controller_cluster import Cluster
-from controller_coverage import error_codes
-from controller_stories import A, B, C, D, create, isr, reassign, reassignments, topic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_coverage import error_codes
+from support.differential.controller_stories import A, B, C, D, create, isr, reassign, reassignments, topic
 from transport.protocol.errors import Error
 
 BEGUN: dict[str, tuple[list[int], tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {

@@ -5,11 +5,10 @@ from __future__ import annotations
 from hashlib import pbkdf2_hmac
 from random import Random
 
-from admin_answers import RECORDED, SECURED, disagreements, kafkas_records, our_records
-from controller_sides import InProcess
-
 from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
 from metadata_log.records.scram import parse_credential
+from support.differential.admin_answers import RECORDED, SECURED, disagreements, kafkas_records, our_records
+from support.differential.controller_sides import InProcess
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AlterUserScramCredentialsRequest,

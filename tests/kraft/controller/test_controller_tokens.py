@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from admin_answers import SECURED, exchanges, kafkas_records, our_records, plain
-from controller_sides import InProcess
 from msgspec import structs
 
 from kraft.access.caller import Caller
@@ -16,6 +14,8 @@ from kraft.config.described import Secret
 from kraft.controller.security.tokens import token_hmac
 from metadata_log.records.metadata import DelegationTokenRecord, FeatureLevelRecord
 from metadata_log.serde import Message, encode, schema_of
+from support.differential.admin_answers import SECURED, exchanges, kafkas_records, our_records, plain
+from support.differential.controller_sides import InProcess
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, decode_response, encode_request

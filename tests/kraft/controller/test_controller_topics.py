@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from controller_cluster import Cluster
-from controller_sides import directory
-from controller_stories import (
+from kraft.controller.decision.request_context import DecisionSettings
+from metadata_log.records.metadata import (
+    ClearElrRecord,
+    ConfigRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from support.differential.controller_cluster import Cluster
+from support.differential.controller_sides import directory
+from support.differential.controller_stories import (
     BROKER,
     SET,
     TOPIC,
@@ -19,15 +27,6 @@ from controller_stories import (
     reassign,
     reassignments,
     topic,
-)
-
-from kraft.controller.decision.request_context import DecisionSettings
-from metadata_log.records.metadata import (
-    ClearElrRecord,
-    ConfigRecord,
-    PartitionRecord,
-    RemoveTopicRecord,
-    TopicRecord,
 )
 from transport.protocol.errors import Error
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from admin_answers import RECORDED, SECURED, as_bytes, disagreements, kafkas_records, our_records
-from controller_sides import InProcess, registration
 from msgspec import structs
 
 from kraft.controller.features import update_features as features
@@ -15,6 +13,8 @@ from metadata_log.image import METADATA_VERSION
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
+from support.differential.admin_answers import RECORDED, SECURED, as_bytes, disagreements, kafkas_records, our_records
+from support.differential.controller_sides import InProcess, registration
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     BrokerRegistrationRequest,

@@ -5,11 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from controller_sides import InProcess
-from controller_stories import ANONYMOUS, LOOPBACK, A, topic
 from hypothesis import given
 from hypothesis import strategies as st
-from work_counted import lines_run
 
 from kraft.access.authorizer import (
     DENY,
@@ -28,6 +25,9 @@ from kraft.wire import WireRequest
 from metadata_log.image import Acl, AclsImage
 from metadata_log.serde import Message
 from metadata_log.types import random_uuid
+from support.differential.controller_sides import InProcess
+from support.differential.controller_stories import ANONYMOUS, LOOPBACK, A, topic
+from support.work_counted import lines_run
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import encode_request

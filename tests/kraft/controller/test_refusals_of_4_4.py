@@ -1,13 +1,13 @@
-"""What a controller refuses from 4.4-IV0 on, with the texts of Kafka 4.4.0, and takes before as 4.3.1 does."""
+"""Requests that a controller refuses from 4.4-IV0 on, with the texts of Kafka 4.4.0, and takes before as 4.3.1 does."""
 
 from __future__ import annotations
 
 import pytest
-from controller_sides import InProcess, registration
 from msgspec import structs
 
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.types import Uuid
+from support.differential.controller_sides import InProcess, registration
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AlterClientQuotasRequest,

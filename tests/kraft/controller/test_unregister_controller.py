@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from controller_sides import InProcess
 
 from kraft.controller.features.controller_registration import Registrar
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
@@ -11,6 +10,7 @@ from metadata_log.image.controllers import ControllerRegistration
 from metadata_log.image.persistent_map import Map
 from metadata_log.records.metadata import FeatureLevelRecord, UnregisterControllerRecord
 from metadata_log.types import Uuid
+from support.differential.controller_sides import InProcess
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     ControllerRegistrationRequest,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import pytest
 from msgspec.structs import replace
-from real_data import archive
 
 from kraft.history_checker import History, check_history
 from metadata_log.log.log_dir import META_PROPERTIES
@@ -19,6 +18,7 @@ from metadata_log.records.frame import decode_control, decode_record, encode_con
 from metadata_log.records.metadata import PartitionChangeRecord, RegisterBrokerRecord
 from metadata_log.records.record import Record, records
 from metadata_log.types import PARTITION_DIRECTORY
+from support.real_data import archive
 
 Files = dict[str, bytes]
 

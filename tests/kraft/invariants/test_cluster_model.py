@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from real_data import unpack
 
 from kraft.invariants import InvariantViolated, PartitionLedger
 from kraft.invariants.cluster_model import ClusterModel
@@ -33,6 +32,7 @@ from metadata_log.records.metadata import (
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from planted_bugs import planted
+from support.real_data import unpack
 
 LOGS = [
     ("static3", "nodes/c1"),

@@ -1,11 +1,11 @@
-"""What the ledger of compacted partitions forgives, and what not: losses by power failures and unclean elections."""
+"""Losses that the ledger of compacted partitions forgives: by power failures and unclean elections; and others."""
 
 from __future__ import annotations
 
 import pytest
-from compaction_cases import FULL, KEY, TwoReplicas, content, replica
 
 from kraft.invariants.violation import InvariantViolated
+from support.invariants.compaction_cases import FULL, KEY, TwoReplicas, content, replica
 
 SHORT = content((b"a", b"1"), (b"b", b"2"))
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import belief_cases
-import compaction_cases
-import consensus_cases
-import coordinator_cases
-import partition_cases
 import pytest
-import record_cases
-import simulator_cases
-from check_sites import REACHED_BY_RUNS, Case, all_sites, played
 
 from planted_bugs import MUTANTS
+from support.invariants import (
+    belief_cases,
+    compaction_cases,
+    consensus_cases,
+    coordinator_cases,
+    partition_cases,
+    record_cases,
+    simulator_cases,
+)
+from support.invariants.check_sites import REACHED_BY_RUNS, Case, all_sites, played
 
 ROOT = Path(__file__).parents[3]
 CASES: list[Case] = [

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 
-import consensus_cases
 import pytest
-from check_sites import Case, played
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_node import VOTERS, uuid
 
 from kraft.invariants.majorities import has_voter, is_majority, is_voter, reached_by_majority
 from kraft.quorum import voters
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import majority
+from support.invariants import consensus_cases
+from support.invariants.check_sites import Case, played
+from support.invariants.scripted_node import VOTERS, uuid
 
 OF_A_MAJORITY = (
     "a_leader_has_one_vote_of_three",

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from msgspec import Struct
-from real_data import unpack
 
 from kraft.controller.brokers.broker_states import begin_controlled_shutdown, fence, restart, unfence, unregister
 from kraft.controller.decision.result import VersionedRecord
@@ -20,7 +19,7 @@ from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry
-from metadata_log.reading.timeline import TimelineBatch, read_timeline
+from metadata_log.reading.timeline import Base, TimelineBatch, read_timeline
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
@@ -29,6 +28,7 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
+from support.real_data import unpack
 
 DEFAULTS = TopicDefaults()
 HISTORIES = {
@@ -54,7 +54,8 @@ def moments(directory: Path) -> Iterator[Moment]:
     image = MetadataImage()
     for item in read_timeline(OsDisk(), str(directory), from_base="earliest"):
         assert not isinstance(item, Damage), item
-        entries = [entry for entry in item.entries() if isinstance(entry, Entry) and not entry.is_control]
+        read = item.entries if isinstance(item, Base) else item.entries()
+        entries = [entry for entry in read if isinstance(entry, Entry) and not entry.is_control]
         in_log = isinstance(item, TimelineBatch)
         for entry in entries:
             assert entry.record is not None

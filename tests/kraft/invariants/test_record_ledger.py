@@ -1,12 +1,12 @@
-"""What the ledger of records forgives, and what not: losses by power failures, unclean elections and deletions."""
+"""Losses that the ledger of records forgives: by power failures, unclean elections and deletions; and others."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from record_cases import FIRST, KEY, SECOND, ThreeReplicas, in_transaction, marker, sent, stored
 
 from kraft.invariants.violation import InvariantViolated
+from support.invariants.record_cases import FIRST, KEY, SECOND, ThreeReplicas, in_transaction, marker, sent, stored
 
 FIRST_OF_ALL = stored(4, b"outside of any transaction")
 

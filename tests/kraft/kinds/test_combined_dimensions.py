@@ -12,10 +12,7 @@ from itertools import combinations, product
 from random import Random
 
 import pytest
-from data_brokers import cluster, new_topic, part_of, started
 from msgspec import Struct, structs
-from plain_logs import Entry, committed, seen_by, stable, transactions, write
-from request_brokers import batch, produce, replayed, wire_request
 
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
 from kraft.access.caller import ANONYMOUS, Caller
@@ -39,6 +36,9 @@ from metadata_log.records import metadata as records
 from metadata_log.records.batch import scan
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.broker.data_brokers import cluster, new_topic, part_of, started
+from support.broker.request_brokers import batch, produce, replayed, wire_request
+from support.kraft.plain_logs import Entry, committed, seen_by, stable, transactions, write
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Principal
 from transport.protocol.messages.alter_client_quotas import (

@@ -1,4 +1,4 @@
-"""What differs in its last element only is not equal: for each comparison of a secret, an id or a name.
+"""Values that differ in their last element only are not equal: for each comparison of a secret, an id or a name.
 
 A comparison that stops early is right for each value that random numbers draw. So each value is tried with its last
 byte changed, without its last byte, with one more, cut to its half, empty and doubled.
@@ -18,11 +18,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from controller_sides import InProcess, registration
 from joserfc import jwt
 from joserfc.jwk import ECKey
 from msgspec import structs
-from request_brokers import Brokers, NewTopic, batch, fetch, produce, topic_id
 from test_combined_dimensions import OWNER, SECRET, a_token, token_context
 
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
@@ -44,6 +42,8 @@ from metadata_log.log.log_dir import check_formatted, format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
+from support.broker.request_brokers import Brokers, NewTopic, batch, fetch, produce, topic_id
+from support.differential.controller_sides import InProcess, registration
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Principal
 from transport.protocol.login import LoginRefused

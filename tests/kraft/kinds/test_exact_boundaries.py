@@ -11,25 +11,7 @@ from itertools import product
 from random import Random
 
 import pytest
-from controller_sides import InProcess, registration
 from msgspec import structs
-from plain_logs import (
-    NOW_MS,
-    OPTIONS,
-    Entry,
-    History,
-    aborted,
-    as_told,
-    bases,
-    check,
-    cut,
-    epochs,
-    new_log,
-    stable,
-    stored,
-    write,
-)
-from request_brokers import Brokers, NewTopic, epoch_of, topic_id
 
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Refused
@@ -48,6 +30,24 @@ from metadata_log.log.epochs import EpochHistory
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from support.broker.request_brokers import Brokers, NewTopic, epoch_of, topic_id
+from support.differential.controller_sides import InProcess, registration
+from support.kraft.plain_logs import (
+    NOW_MS,
+    OPTIONS,
+    Entry,
+    History,
+    aborted,
+    as_told,
+    bases,
+    check,
+    cut,
+    epochs,
+    new_log,
+    stable,
+    stored,
+    write,
+)
 from transport.protocol.errors import Error
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from transport.protocol.messages.broker_registration import BrokerRegistrationResponse
@@ -195,7 +195,7 @@ def test_a_truncation_to_each_offset(seed: int, flushed: int) -> None:
             assert log.recovery_point == min(recovery_point, offset), where
             assert bases(log) == [base for base in before if base <= offset], where
             if offset == end // 2:
-                # The log goes on behind the cut.
+                # The log goes on after the cut.
                 rest = cut(history, offset)
                 log.append_as_follower(structs.replace(whole[-1]).data, leader_epoch=whole[-1].epoch, now_ms=NOW_MS)
                 assert stored(log) == [*(entry.data for entry in rest), whole[-1].data]
@@ -387,8 +387,8 @@ def led(values: int, watermark: int, *, new_epoch_at: int | None = None) -> Brok
 
 
 def test_offsets_by_time_at_each_watermark_and_start_of_the_epoch() -> None:
-    """A consumer is told nothing behind the watermark. While the watermark is behind the start of the leader epoch, a
-    record behind the watermark may be committed.
+    """A consumer is told nothing after the watermark. While the watermark is behind the start of the leader epoch, a
+    record after the watermark may be committed.
     """
     count = 4
     for watermark, epoch_start in product(range(count + 1), range(count + 1)):

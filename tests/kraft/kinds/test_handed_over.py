@@ -11,40 +11,10 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from cleaned_logs import SEEDS as CLEANED_SEEDS
-from client_wires import Wire, metadata
-from data_brokers import (
-    KEY,
-    TOPIC,
-    append_to,
-    batch,
-    cluster,
-    directory_id,
-    new_topic,
-    part_of,
-    publish,
-    replayed,
-    started,
-)
-from dirty_logs import OPTIONS as DIRTY
-from dirty_logs import Producers
-from moving_brokers import SECOND, image_of, moved
-from moving_brokers import started as with_two_directories
 from msgspec import Struct, structs
-from plain_logs import (
-    NOW_MS,
-    OPTIONS,
-    Entry,
-    check,
-    cut,
-    new_log,
-    seen_by,
-    stored,
-    write,
-)
 
-from kraft.broker.log.cleaning.choice import cleanable
-from kraft.broker.log.cleaning.cleaner import CleanerSettings, cleaning
+from kraft.broker.log.cleaning.choice import CleanerSettings, cleanable
+from kraft.broker.log.cleaning.cleaner import cleaning
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import ReplicaManager
@@ -64,6 +34,36 @@ from metadata_log.records.record import records as records_of
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.broker.cleaned_logs import SEEDS as CLEANED_SEEDS
+from support.broker.data_brokers import (
+    KEY,
+    TOPIC,
+    append_to,
+    batch,
+    cluster,
+    directory_id,
+    new_topic,
+    part_of,
+    publish,
+    replayed,
+    started,
+)
+from support.broker.dirty_logs import OPTIONS as DIRTY
+from support.broker.dirty_logs import Producers
+from support.broker.moving_brokers import SECOND, image_of, moved
+from support.broker.moving_brokers import started as with_two_directories
+from support.kraft.client_wires import Wire, metadata
+from support.kraft.plain_logs import (
+    NOW_MS,
+    OPTIONS,
+    Entry,
+    check,
+    cut,
+    new_log,
+    seen_by,
+    stored,
+    write,
+)
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Cause
 from transport.protocol.messages.fetch import (
@@ -86,7 +86,7 @@ from transport.protocol.messages.produce import (
 
 
 class Facts(Struct):
-    """What a log is for its users, but for its files."""
+    """The facts of a log for its users, without its files."""
 
     start: int
     end: int
@@ -100,7 +100,7 @@ class Facts(Struct):
 
 
 def facts(log: PartitionLog) -> Facts:
-    """What there is at this moment."""
+    """The facts at this moment."""
     states = log.producers.states
     readable, offset = b"", log.start_offset
     while offset < log.end_offset:
@@ -126,8 +126,8 @@ def facts(log: PartitionLog) -> Facts:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_log_that_is_cut_and_goes_on_is_a_log_of_what_is_left(seed: int) -> None:
-    """Cut again and again, at offsets and watermarks of all kinds, with other records behind each cut. What was written
-    behind a cut is not on disk, whatever was flushed before.
+    """Cut again and again, at offsets and watermarks of all kinds, with other records after each cut. What was written
+    after a cut is not on disk, whatever was flushed before.
     """
     disk, rng, history = MemoryDisk(), Random(seed), list[Entry]()
     log = new_log(disk)
@@ -239,7 +239,7 @@ def test_a_log_that_is_cleaned_keeps_its_producers_and_transactions(seed: int) -
 
 
 def after_a_restart(disk: MemoryDisk, image: MetadataImage, manager: ReplicaManager | None) -> Facts:
-    """What a start finds; behind a clean stop of this manager, or behind a crash."""
+    """The facts that a start finds, after a clean stop of this manager, or after a crash."""
     if manager is not None:
         manager.close(broker_epoch=1001)
         return facts(part_of(with_two_directories(disk, image, is_clean=True)).log)

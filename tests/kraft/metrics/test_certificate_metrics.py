@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from ssl import PEM_cert_to_DER_cert
 
-from certificates import Stores, authority, issue
-from command_line import CLUSTER_ID, write_config
-from eventually import eventually
-from loopback import free_ports
-from scraped import Scrape, get
 from trustme import LeafCert
 
 from kraft.security.certificates import Certificate
+from support.eventually import eventually
+from support.interop.certificates import Stores, authority, issue
+from support.kraft.command_line import CLUSTER_ID, write_config
+from support.kraft.scraped import Scrape, get
+from support.loopback import free_ports
 
 END = "kraft_tls_certificate_not_after_timestamp_seconds"
 FAILED = "kafka_server_socket_server_metrics_failed_authentication_total"

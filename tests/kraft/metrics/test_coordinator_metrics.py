@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from coordinated_brokers import Coordinated
-from group_clients import GroupBrokers
-
 from kraft.broker.groups.classic_group import GroupState
 from kraft.broker.groups.consumer.group import GroupState as ConsumerState
 from kraft.broker.requests import Requests
@@ -17,6 +14,8 @@ from kraft.metrics.names import Mbean
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
+from support.broker.coordinated_brokers import Coordinated
+from support.broker.group_clients import GroupBrokers
 from transport.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from transport.protocol.messages.end_txn import EndTxnRequest

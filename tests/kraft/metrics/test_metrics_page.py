@@ -1,6 +1,6 @@
 """The pages of metrics are true: the reference is printed from the tables, and the how-to shows what a node answers.
 
-    PYTHONPATH=tests:tests/kraft python tests/kraft/metrics/test_metrics_page.py
+    PYTHONPATH=tests python tests/kraft/metrics/test_metrics_page.py
 
 prints the reference page.
 """
@@ -16,15 +16,15 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from command_line import CLUSTER_ID, run, write_config
-from eventually import eventually
-from loopback import free_ports
 
 from kraft.metrics.kafka import KAFKA_METRICS
 from kraft.metrics.names import Dialect, Kind, Mbean, Reading, series_of
 from kraft.metrics.own_names import OWN_METRICS
 from kraft.metrics.windows import Quantiles
 from kraft.node.metrics.meters import Meters
+from support.eventually import eventually
+from support.kraft.command_line import CLUSTER_ID, run, write_config
+from support.loopback import free_ports
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs/reference/metrics.md"

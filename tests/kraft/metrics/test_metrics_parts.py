@@ -8,8 +8,6 @@ from random import Random
 
 import pytest
 import trio
-from random_metadata import RandomCluster
-from scraped import Scrape
 from trio.testing import MockClock
 
 from kraft.metrics.exposition import MAX_SERIES, PER_PORTION, families_of, texts_of
@@ -21,6 +19,9 @@ from kraft.metrics.windows import RECENT, WINDOW_S, Quantiles, Recent, Sampled
 from kraft.node.metrics.meters import Meters
 from kraft.testing import Cluster
 from metadata_log.image import MetadataImage
+from metadata_log.types import BOOTSTRAP_SNAPSHOT
+from support.kraft.scraped import Scrape
+from support.random_metadata import RandomCluster
 
 
 def test_windows_forget_after_two_lengths_and_have_no_average_without_values() -> None:
@@ -132,7 +133,7 @@ def test_every_metric_has_one_name_and_a_text() -> None:
     own = [one.name for one in OWN_METRICS]
     for names in (kafka, own):
         assert len(set(names)) == len(names)
-    assert all(one.help.endswith(".") for one in (*KAFKA_METRICS, *OWN_METRICS))
+    assert all(one.help.endswith(".") for metrics in (KAFKA_METRICS, OWN_METRICS) for one in metrics)
     assert all(name.startswith("kraft_") for name in own)
 
 
@@ -228,3 +229,13 @@ async def test_the_time_since_the_last_contact_grows_without_jumps_back(autojump
             assert heard <= killed_ms + 1
             seen.append(heard)
         assert all(before <= after for before, after in pairwise(seen))
+
+
+async def test_the_snapshot_that_a_format_wrote_was_not_taken(autojump_clock: MockClock) -> None:
+    """`LatestSnapshotGeneratedBytes` of Kafka counts none of `format` either."""
+    async with Cluster(controllers=1, seed=5) as cluster:
+        node = cluster.node(await cluster.leader())
+        assert node._replica.core.log.snapshots == (BOOTSTRAP_SNAPSHOT,)
+        meters = Meters()
+        meters.look(node._replica, node._clock.now_ms())
+        assert meters.counted(node._transport).snapshot is None

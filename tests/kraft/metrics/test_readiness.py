@@ -14,9 +14,6 @@ from typing import NamedTuple, cast
 
 import pytest
 import trio
-from command_line import CLUSTER_ID, write_config
-from loopback import free_ports
-from scraped import Got, get
 from trio.testing import MockClock
 
 import kraft.metrics.readiness
@@ -34,6 +31,9 @@ from kraft.quorum.events import Resign
 from kraft.testing import Cluster
 from metadata_log.disk import DirectoryDisk, File, OsDisk
 from metadata_log.log.log_dir import format_directory
+from support.kraft.command_line import CLUSTER_ID, write_config
+from support.kraft.scraped import Got, get
+from support.loopback import free_ports
 from transport.tcp import TcpTransport
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from scraped import Scrape, lacking
+
+from support.kraft.scraped import Scrape, lacking
 
 ROOT = Path(__file__).parents[3]
 ALERTS = ROOT / "deploy/prometheus/kraft-alerts.yml"
@@ -27,6 +28,8 @@ def panels() -> list[dict[str, Any]]:
     return found
 
 
+PARTS = ["Who fires it", "What it means", "First command", "Second command", "Then"]
+"""What somebody who was woken looks for, in this order."""
 OF_OTHER_NODES = {
     "kraft_no_leader_reason_info",
     "kraft_tls_certificate_not_after_timestamp_seconds",
@@ -60,8 +63,9 @@ def test_an_alert_has_a_severity_a_summary_and_a_runbook_with_its_expression(rul
     page = (ROOT / rule["annotations"]["runbook"]).read_text()
     assert page.startswith(f"# {rule['alert']}\n")
     assert f"`{rule['expr']}`" in page
-    assert "## Look at" in page
-    assert "## Do" in page
+    assert re.findall(r"^(?:## |\*\*)([A-Z][a-z ]+)", page, re.MULTILINE) == PARTS
+    first, second = re.findall(r"^## \w+ command\n\n```\n(.+)\n```\n\n\S", page, re.MULTILINE)
+    assert first != second
 
 
 def test_every_runbook_belongs_to_an_alert() -> None:

@@ -10,11 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import trio
-from loopback import free_ports
 
+import kraft.asyncio
+import kraft.sync
 from kraft.config import Config
 from kraft.node.embed import open_node
 from kraft.node.errors import NodeStopped, NotLeader
@@ -22,6 +24,7 @@ from kraft.node.node import Node
 from metadata_log.disk import OsDisk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.log_dir import format_directory
+from support.loopback import free_ports
 from transport.tcp import TcpTransport
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -174,3 +177,13 @@ def test_no_node_runs_without_its_assertions() -> None:
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "NodeError: a node does not run under python -O" in done.stderr
+
+
+def test_a_directory_in_place_of_a_configuration_is_refused_with_the_remedy() -> None:
+    directory: Any = "folder"
+    remedy = r"not with 'folder': kraft.create\(directory\) .* Config.load\(path\)"
+    for module in (kraft, kraft.asyncio, kraft.sync):
+        with pytest.raises(TypeError, match=remedy):
+            module.open_node(directory)
+    with pytest.raises(TypeError, match=remedy), kraft.sync.open_store(directory):
+        raise AssertionError("a store was opened")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import trio
-from loopback import free_ports
 from test_embed import configs
 
 from kraft.config import Config
 from kraft.node.embed import open_node
 from metadata_log.disk import OsDisk, OsFile
+from support.loopback import free_ports
 
 FLUSH_THREAD = "kraft-flush"
 PATIENCE_SECONDS = 30

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from loopback import free_ports
-from own_time import OwnTime
 from test_embed import configs, leader_of, quorum
 
 from kraft.node.node import Node
 from metadata_log.records.batch import scan
 from metadata_log.types import Uuid
+from support.kraft.own_time import OwnTime
+from support.loopback import free_ports
 from transport import TcpTransport
 from transport.protocol.apis import ApiKey
 from transport.protocol.frames import FrameReader

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from admin_answers import SECURED, exchanges, plain
-from controller_sides import InProcess
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.handling.rights import Rights
@@ -18,6 +16,8 @@ from metadata_log.image import MetadataDelta, MetadataImage, ResourceType
 from metadata_log.records.metadata import AccessControlEntryRecord
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.differential.admin_answers import SECURED, exchanges, plain
+from support.differential.controller_sides import InProcess
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Principal, Request
 from transport.protocol.messages import (

@@ -290,13 +290,13 @@ async def test_a_state_machine_class_needs_its_command_and_result_types(autojump
 
 
 def register(state: int, asked: tuple[str, int]) -> tuple[int, int]:
-    """What the checker takes an account for."""
+    """The model of an account for the checker."""
     kind, amount = asked
     return (state + amount, state + amount) if kind == "add" else (state, state)
 
 
 async def history(seed: int, seconds: float) -> list[Operation]:
-    """What clients at all nodes see while the network is bad and nodes die."""
+    """The operations of clients at all nodes while the network is bad and nodes die."""
     operations: list[Operation] = []
     faults = Faults(drop=0.02, delay_ms=(1, 30), reorder=True)
     rng = Random(f"history {seed}")

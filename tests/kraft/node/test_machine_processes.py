@@ -13,10 +13,10 @@ from random import Random
 
 import pytest
 import trio
-from loopback import free_ports
 from test_embed import configs
 
 from kraft.config import Config
+from support.loopback import free_ports
 
 PROGRAM = """
 import json

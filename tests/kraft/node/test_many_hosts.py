@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import trio
-from command_line import run
-from loopback import free_ports
 from test_embed import configs
 from test_quorum_why import UNHURRIED, serve
 
 from kraft.node.node import Node
+from support.kraft.command_line import run
+from support.loopback import free_ports
 from transport.interface import Endpoint
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4", "::1")

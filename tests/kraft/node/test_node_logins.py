@@ -22,7 +22,7 @@ from kraft.node.users import NodeUsers
 from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.types import random_uuid
-from transport.interface import Endpoint, Failed
+from transport.interface import PEERS, Endpoint, Failed
 from transport.memory_sockets import MemoryStreams
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_delegation_token import (
@@ -91,7 +91,7 @@ async def quorum(network: MemoryStreams) -> AsyncIterator[dict[int, Node]]:
 
 @asynccontextmanager
 async def client(network: MemoryStreams, login: SaslLogin, *, timeout_ms: int = 5000) -> AsyncIterator[AdminClient]:
-    carrier = network.transport(sasl=Sasl(outgoing=login))
+    carrier = network.transport(sasl=Sasl(outgoing={PEERS: login}))
     async with open_admin(ADDRESSES.values(), transport=carrier, timeout_ms=timeout_ms) as admin:
         yield admin
 

@@ -11,7 +11,6 @@ from time import perf_counter
 
 import pytest
 import trio
-from replica_net import START_MS, formatted_disk, options, voter_set
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kraft.node.background import Flusher
@@ -24,6 +23,7 @@ from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, PeerFault, S
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica import host_raw_log
 from kraft.replica.interface.events import FlushDone, Input, StartFlush
+from support.kraft.replica_net import START_MS, formatted_disk, options, voter_set
 
 
 async def test_a_sleep_does_not_end_before_its_deadline(autojump_clock: MockClock) -> None:

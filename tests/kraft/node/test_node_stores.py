@@ -12,10 +12,6 @@ from ssl import PEM_cert_to_DER_cert
 
 import pytest
 import trio
-from certificates import Stores, another_authority, authority, issue
-from command_line import run
-from eventually import pause
-from loopback import free_ports
 from test_embed import configs
 
 from kraft.admin import AdminClient, QuorumDescription, open_admin
@@ -25,6 +21,10 @@ from kraft.node.embed import open_node
 from kraft.process.parts.controller_host import host_controller
 from kraft.security.certificates import Certificate
 from kraft.security.clients import ClientSecurity, load_client
+from support.eventually import pause
+from support.interop.certificates import Stores, another_authority, authority, issue
+from support.kraft.command_line import run
+from support.loopback import free_ports
 from transport.interface import Endpoint, Failed
 from transport.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -236,7 +236,7 @@ async def test_certificates_are_replaced_under_load_without_a_lost_request(
 
 
 async def status(quorum: Quorum, capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    """What `kraft quorum status --why` prints."""
+    """The output of `kraft quorum status --why`."""
     where = ("--bootstrap-controller", str(quorum.endpoints[0]), "--command-config", str(quorum.client))
     told = await trio.to_thread.run_sync(partial(run, capsys, "quorum", "status", "--why", *where, *options))
     assert told.code == 0, told.err

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from loopback import free_ports
-from one_core import OneCore, records_of_the_leader
 from test_embed import configs
 
 from kraft.config import Config
@@ -18,6 +16,8 @@ from kraft.quorum.events import Received, Resumed, Tick
 from kraft.quorum.messages import Fetch, FetchReply, VoteReply
 from kraft.quorum.values import ReplicaKey
 from metadata_log.types import NO_NODE
+from support.kraft.one_core import OneCore, records_of_the_leader
+from support.loopback import free_ports
 
 PAUSES = 6
 PAUSE_S = 1.3

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 import trio
-from command_line import run
-from loopback import free_ports
 from test_embed import configs
 
 from kraft.admin.conditions import Condition, EpochReport, Progress, once_each
@@ -26,6 +24,8 @@ from kraft.node.embed import open_node
 from kraft.node.node import Node
 from kraft.process.parts.controller_host import host_controller
 from metadata_log.types import NO_NODE, Uuid
+from support.kraft.command_line import run
+from support.loopback import free_ports
 from transport.interface import Endpoint
 
 UNHURRIED = {"controller.quorum.election.timeout.ms": "500", "controller.quorum.fetch.timeout.ms": "2000"}
@@ -34,8 +34,9 @@ HERE = Endpoint("127.0.0.1", 9093)
 NEW_DISK = Uuid(bytes(15) + b"\x07")
 
 
-def condition(report: EpochReport | str, **more: object) -> Condition:
-    return Condition(**{"id": 2, "endpoint": HERE, "report": report, **more})
+def condition(report: EpochReport | str, **more: Any) -> Condition:
+    usual: dict[str, Any] = {"id": 2, "endpoint": HERE, "report": report}
+    return Condition(**(usual | more))
 
 
 FOLLOWS = EpochReport(epoch=5, leader_id=1)
@@ -195,7 +196,16 @@ async def test_unreachable_voters_are_named(capsys: pytest.CaptureFixture[str], 
             assert [one["id"] for one in why if "epoch" in one] == [second]
             silent = ", ".join(f"controller {one} at 127.0.0.1:{ports[one - 1]}" for one in sorted((first, leader)))
             again = f"{everywhere},localhost:{ports[second - 1]}"
-            words = ("quorum", "status", "--why", "--json", "--timeout", "0.5", "--bootstrap-controller", again)
+            words: tuple[str, ...] = (
+                "quorum",
+                "status",
+                "--why",
+                "--json",
+                "--timeout",
+                "0.5",
+                "--bootstrap-controller",
+                again,
+            )
             done = await trio.to_thread.run_sync(partial(run, capsys, *words))
             assert sorted(one["id"] for one in json.loads(done.out)["why"]) == [1, 2, 3], "it answers at two addresses"
             lacks = f"1 of 3 answer; 2 make a majority: there is no leader until 1 more answers ({silent})."

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 import trio
-from certificates import Stores, issue
-from eventually import pause
-from loopback import free_ports
 
 from kraft.admin import AdminClient, QuorumDescription, open_admin
 from kraft.admin.client import ConfigChange, ResourceType
 from kraft.security.clients import ClientSecurity, load_client
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
+from support.eventually import pause
+from support.interop.certificates import Stores, issue
+from support.loopback import free_ports
 from transport.interface import Endpoint
 
 IDS = (1, 2, 3)

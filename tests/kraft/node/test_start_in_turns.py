@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import trio
-from loopback import free_ports
 from test_embed import CLUSTER_ID, configs
 from trio.testing import MockClock
 
@@ -41,6 +40,7 @@ from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.loopback import free_ports
 
 END = OffsetAndEpoch(epoch=1, offset=20_000)
 PARTITIONS = 6_000
@@ -52,7 +52,7 @@ Opened = tuple[Process, list[Output]]
 
 
 def fill(disk: Disk, directory: str) -> None:
-    """Put a snapshot into a formatted directory, and a log behind it: one large batch and many small ones."""
+    """Put a snapshot into a formatted directory, and a log after it: one large batch and many small ones."""
     partition = f"{directory}/__cluster_metadata-0"
     MetadataLog.open(disk, partition).close()
     writer = SnapshotWriter(disk, partition, END, timestamp_ms=0, last_contained_log_timestamp=0)
@@ -93,7 +93,7 @@ def fill(disk: Disk, directory: str) -> None:
 
 
 class Work:
-    """What the steps of a start have done, by kind."""
+    """The work of the steps of a start, by kind."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done: dict[str, int] = {"replayed": 0, "recovered": 0, "checked": 0}

@@ -17,8 +17,6 @@ from random import Random
 import msgspec
 import pytest
 import trio
-from command_line import CLUSTER_ID, run, write_config
-from loopback import free_ports
 from msgspec import Struct
 
 from kraft.admin import ConfigChange, ResourceType, open_admin
@@ -27,6 +25,8 @@ from kraft.cli.main import main
 from metadata_log.disk import OsDisk
 from metadata_log.reading.reader import read_log
 from metadata_log.records.batch import RecordBatch
+from support.kraft.command_line import CLUSTER_ID, run, write_config
+from support.loopback import free_ports
 
 FAST = {"controller.quorum.election.timeout.ms": "100", "metadata.max.idle.interval.ms": "20"}
 CLEAR = b"\x1b[2J\x1b[1;1H"

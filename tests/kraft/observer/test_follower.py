@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
-from scripted_leader import CLUSTER_ID, EPOCH, answer, following, piece, topics
 
 from kraft.admin import RequestRefused, open_admin
 from kraft.admin.errors import AdminError
@@ -16,6 +17,7 @@ from metadata_log.errors import CorruptBatch
 from metadata_log.reading.reader import read_log
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
+from support.kraft.scripted_leader import CLUSTER_ID, EPOCH, answer, following, piece, topics
 from transport.memory import MemoryTransport
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
@@ -25,7 +27,7 @@ PARTITION = "/kraft/__cluster_metadata-0"
 AT_TWO = OffsetAndEpoch(epoch=EPOCH, offset=2)
 
 
-def sent_to(asked: list[object], index: int) -> fetch.FetchPartition:
+def sent_to(asked: list[Any], index: int) -> fetch.FetchPartition:
     request = asked[index]
     assert isinstance(request, m.FetchRequest)
     return request.topics[0].partitions[0]
@@ -42,8 +44,9 @@ async def test_a_follower_yields_only_committed_batches(autojump_clock: trio.tes
         assert [batch.data for batch in _batches(await follower.take())] == [second]
         asked = sent_to(leader.asked, 1)
         assert (asked.fetch_offset, asked.last_fetched_epoch, asked.high_watermark) == (3, EPOCH, 2)
-        assert leader.asked[0].cluster_id == CLUSTER_ID
-        assert (leader.asked[0].replica_id, leader.asked[0].replica_state.replica_id) == (-1, -1)
+        begun: Any = leader.asked[0]
+        assert begun.cluster_id == CLUSTER_ID
+        assert (begun.replica_id, begun.replica_state.replica_id) == (-1, -1)
 
 
 async def test_uncommitted_batches_may_be_overwritten(autojump_clock: trio.testing.MockClock) -> None:

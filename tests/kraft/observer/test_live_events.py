@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from real_data import unpack
 
 from kraft.cli.files.image_at import image_at
 from kraft.observer.live_events import LiveEvent, LiveEvents
@@ -17,6 +16,7 @@ from metadata_log.image import MetadataImage
 from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import Base, TimelineBatch, read_timeline
 from metadata_log.types import OffsetAndEpoch
+from support.real_data import unpack
 
 
 def events_of(path: Path) -> tuple[list[LiveEvent], MetadataImage]:

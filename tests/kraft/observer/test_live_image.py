@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio.testing
-from scripted_leader import EPOCH, UNTIL, answer, following, piece, topics
 
 from kraft.admin import AdminError
 from kraft.observer import read_image
@@ -12,6 +11,7 @@ from metadata_log.errors import UnsupportedVersion
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import FeatureLevelRecord
+from support.kraft.scripted_leader import EPOCH, UNTIL, answer, following, piece, topics
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.messages import fetch

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import click
 import pytest
-from command_line import run
-from doctor_cases import CASES, configs_of
-from doctor_page import page
 
 from kraft.cli.main import kraft
 from kraft.config import Config, ConfigError
@@ -20,6 +17,9 @@ from kraft.config.properties import parse_properties
 from kraft.operate.doctor.checks.check import listed
 from kraft.operate.doctor.diagnose import CHECKS
 from kraft.operate.doctor.facts.catalog import CATALOG
+from support.kraft.command_line import run
+from support.kraft.doctor_cases import CASES, configs_of
+from support.kraft.doctor_page import page
 
 COMMAND = re.compile(r"kraft ([a-z][a-z -]*[a-z])")
 LATER = {"recover"}
@@ -206,14 +206,14 @@ def test_damaged_properties_are_reported_with_their_line(capsys: pytest.CaptureF
 
 
 def test_the_reference_page_is_printed_from_the_descriptions() -> None:
-    """`PYTHONPATH=tests/kraft python -m doctor_page > docs/reference/doctor-checks.md` writes the page anew."""
+    """`PYTHONPATH=tests python -m support.kraft.doctor_page > docs/reference/doctor-checks.md` writes the page anew."""
     assert (Path(__file__).parents[3] / "docs" / "reference" / "doctor-checks.md").read_text() == page()
 
 
 def test_a_file_is_judged_by_the_validator_of_serve_and_by_kafkas_rules(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """What Kafka refuses is fatal, a warning about Kafka, or a known difference."""
+    """A file that Kafka refuses is fatal, a warning about Kafka, or a known difference."""
     stored = json.loads(lzma.decompress((Path(__file__).parents[2] / "data/config_verdicts.json.xz").read_bytes()))
     unseen = []
     for name, case in stored.items():

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from doctor_cases import configs_of
-from real_data import unpack
 
 from kraft.cli.doctor.command import doctor_command
 from kraft.config import UsageError
 from metadata_log.errors import DirectoryError
 from metadata_log.types import random_uuid
+from support.kraft.doctor_cases import configs_of
+from support.real_data import unpack
 
 
 def before(*words: str) -> tuple[int, dict[str, Any]]:

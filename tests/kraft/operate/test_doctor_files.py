@@ -12,10 +12,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from damaged import CASES as DAMAGED
-from damaged import damaged
-from doctor_cases import configs_of
-from real_data import unpack
 
 from kraft.cli.doctor.command import doctor_command
 from kraft.config.errors import CommandFailed
@@ -24,6 +20,10 @@ from kraft.operate.doctor.facts.node import Facts, HostFacts
 from kraft.operate.doctor.gather import gather
 from kraft.operate.doctor.read_log import read_log
 from metadata_log.disk import OsDisk, OsFile
+from support.kraft.damaged import CASES as DAMAGED
+from support.kraft.damaged import damaged
+from support.kraft.doctor_cases import configs_of
+from support.real_data import unpack
 
 
 def examine(*words: str) -> dict[str, dict[str, Any]]:
@@ -107,7 +107,7 @@ def test_random_bytes_in_any_file_end_in_findings_and_not_in_an_error(seed: int,
 
 
 def test_a_batch_that_a_running_node_is_writing_is_no_torn_tail(tmp_path: Path) -> None:
-    """The file grows while the doctor reads: the reader looks at the size before and behind."""
+    """The file grows while the doctor reads: the reader looks at the size before and after."""
     data = Path(configs_of("log-torn-tail", tmp_path)[1]).parent / "data" / "__cluster_metadata-0"
 
     class Growing(OsDisk):

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 import trio
-from certificates import Stores, leaf
-from command_line import CLUSTER_ID, Done, run
-from loopback import free_ports
 
 from kraft.config import Config
 from kraft.node.embed import open_node
@@ -22,6 +19,9 @@ from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
 from metadata_log.records.control import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
 from metadata_log.types import random_uuid
+from support.interop.certificates import Stores, leaf
+from support.kraft.command_line import CLUSTER_ID, Done, run
+from support.loopback import free_ports
 
 PATIENCE_SECONDS = 90
 OTHER_CLUSTER = "bXJKq1A8SQG97oAf89FrDw"

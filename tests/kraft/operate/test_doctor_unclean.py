@@ -8,9 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
-from doctor_cases import configs_of
-from real_data import unpack
-from recovery_data import unpack_cluster
 
 from kraft.cli.doctor.command import doctor_command
 from kraft.operate.doctor.facts.node import ReplicaEnd
@@ -25,6 +22,9 @@ from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, ConfigRecord, PartitionChangeRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
+from support.kraft.doctor_cases import configs_of
+from support.kraft.recovery_data import unpack_cluster
+from support.real_data import unpack
 
 BOTH_DEAD, CRASHED = 1979, 2099
 """Offsets in the history of the cluster `failover`: brokers 101 and 102 are dead; the ELR is empty since a crash."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 import pytest
-from command_line import run
 
 from kraft.cli.main import kraft
 from kraft.cli.man_pages import escape, man_pages
+from support.kraft.command_line import run
 
 SECTIONS = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT STATUS", "SEE ALSO"]
 

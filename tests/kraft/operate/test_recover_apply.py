@@ -10,8 +10,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from command_line import run
-from recovery_data import paths, plan_of, unpack_cluster
 
 from kraft.operate.isolated_start import IsolatedNode, start_kafka
 from kraft.operate.recover.copies import read_copy
@@ -35,6 +33,8 @@ from metadata_log.records.metadata import (
     TopicRecord,
 )
 from metadata_log.types import Uuid
+from support.kraft.command_line import run
+from support.kraft.recovery_data import paths, plan_of, unpack_cluster
 
 NOW_MS = 1_800_000_000_000
 PARTITION = "__cluster_metadata-0"

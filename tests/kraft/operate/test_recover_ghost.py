@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 import trio
-from command_line import CLUSTER_ID, Done, run, write_config
-from eventually import eventually
-from loopback import free_ports
-from wire import ask
 
 from kraft.admin import AdminError, QuorumDescription, ReplicaDescription
 from kraft.config import Config
@@ -22,6 +18,10 @@ from metadata_log.image import MetadataImage
 from metadata_log.image.controllers import ControllerRegistration, ControllersImage
 from metadata_log.image.persistent_map import with_entry
 from metadata_log.types import Uuid
+from support.eventually import eventually
+from support.kraft.command_line import CLUSTER_ID, Done, run, write_config
+from support.loopback import free_ports
+from support.wire import ask
 from transport.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 import trio
-from command_line import Done, run
-from loopback import free_ports
 from msgspec import structs
-from recovery_data import paths, unpack_cluster
 
 from kraft.admin import open_admin
 from kraft.config import Config
 from kraft.node.embed import open_node
 from kraft.operate.recover.live.verify import StrayDirectory, check_live, read_live_quorum
 from kraft.process.parts.controller_host import host_controller
+from support.kraft.command_line import Done, run
+from support.kraft.recovery_data import paths, unpack_cluster
+from support.loopback import free_ports
 from transport.interface import Endpoint
 
 SECONDS = 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +12,6 @@ from struct import pack
 from typing import Any
 
 import pytest
-from command_line import run
-from recovery_data import CASES, paths, plan_of, unpack_cluster
 
 from kraft.cli.recover.command import repeat_option
 from kraft.operate.recover.copies import image_at, read_copy
@@ -30,6 +29,8 @@ from metadata_log.records.batch_builder import build_batch, with_checksum
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import AccessControlEntryRecord
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.kraft.command_line import run
+from support.kraft.recovery_data import CASES, paths, plan_of, unpack_cluster
 
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 STATE = "__cluster_metadata-0/quorum-state"
@@ -77,8 +78,8 @@ def test_the_text_leads_with_the_verdict_and_ends_with_the_steps(
     assert any(line.startswith("c2    controller  2     1           106  1") for line in lines)
     assert "The longest log, of c2, is not the best" in done.out
     assert "Dropped, only in c2: 47 records of epoch 1, offsets 59 to 105: 6 × NoOpRecord, 40 × Partition" in done.out
-    assert "    topic ghost" in lines
-    assert lines.index("Steps:") > lines.index("    topic ghost")
+    (ghost,) = (number for number, line in enumerate(lines) if re.fullmatch(r"    topic ghost, id [\w-]{22}", line))
+    assert lines.index("Steps:") > ghost
     assert "--voters ID=HOST:PORT" in done.out
 
 
@@ -365,7 +366,8 @@ def test_the_directories_of_brokers_prove_that_their_partitions_are_committed(tm
     of_loser = plan_of(folder, "c1", "b101 b102", PlanOptions(observers=False))
     assert of_loser.committed_end <= 59, "no broker has acted on the records that only the killed leader holds"
     assert of_loser.uncommitted is not None
-    assert of_loser.uncommitted.named == ("topic ghost",)
+    (ghost,) = of_loser.uncommitted.named
+    assert ghost == "topic ghost, id 8a6g8XyIRUuDrFXtHZ_qbw"
 
 
 def test_a_majority_proves_that_its_common_records_are_committed(tmp_path: Path) -> None:
@@ -405,7 +407,7 @@ def test_the_disk_of_the_plan_is_the_one_that_was_handed_in(tmp_path: Path) -> N
 
 
 def test_the_plan_lists_the_newest_changes_of_access(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Access that was revoked behind the end of the seed comes back, so the operator must know that end."""
+    """Access that was revoked after the end of the seed comes back, so the operator must know that end."""
     folder = unpack_cluster("dynamic", tmp_path)
     rule = AccessControlEntryRecord(
         id=Uuid(b"a" * 16),
@@ -447,7 +449,7 @@ def test_a_directory_of_the_plan_must_never_start_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_a_copy_with_a_record_of_a_later_release_is_no_seed(tmp_path: Path, is_damaged: bool) -> None:
-    """Nobody here knows what the record changes: also not where damage comes behind it, at which the copy ends."""
+    """Nobody here knows what the record changes: also not where damage comes after it, at which the copy ends."""
     partition = unpack_cluster("static", tmp_path) / "c1" / "__cluster_metadata-0"
     sound = read_copy(OsDisk(), str(partition))
     assert sound.unusable is None

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
-from one_core import OneCore, at, endpoints
 
 from kraft.quorum.core import CoreStart
 from kraft.quorum.effects import AppendBatch, CheckDownload, PersistElection, SendRequest
@@ -50,6 +50,7 @@ from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, Quoru
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.kraft.one_core import OneCore, at, endpoints
 from transport.protocol.errors import Error
 
 STEPS = 300
@@ -151,7 +152,12 @@ class Hostile:
 
     def reply(self, asked: Request) -> Reply:
         rng = self.rng
-        said = {"epoch": self.epoch(), "leader_id": self.node(), "endpoints": self.endpoints(), "error": self.error()}
+        said: dict[str, Any] = {
+            "epoch": self.epoch(),
+            "leader_id": self.node(),
+            "endpoints": self.endpoints(),
+            "error": self.error(),
+        }
         match asked:
             case Vote():
                 return VoteReply(**said, granted=rng.random() < 0.8)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from one_core import endpoints
-
 from kraft.quorum.joining import Joining
 from kraft.quorum.values import ReplicaKey, VersionRange
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.types import Uuid
+from support.kraft.one_core import endpoints
 
 
 def directory(number: int) -> ReplicaKey:

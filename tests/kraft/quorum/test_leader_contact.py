@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 
 from kraft.quorum.effects import SendRequest
 from kraft.quorum.events import FailureCause, Replied, RequestFailed, Tick
 from kraft.quorum.messages import BatchFacts, FetchReply, Vote, VoteReply
-from kraft.quorum.values import ListenerAddress, QuorumConfig, ReplicaKey
+from kraft.quorum.values import ElectionState, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.replica.storage.fetched import facts_of
 from metadata_log.records.batch_builder import build_batch
+from support.kraft.one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 from transport.protocol.errors import Error
 
 NOT_ME = FetchReply(epoch=5, leader_id=1, endpoints=endpoints(1), error=Error.NOT_LEADER_OR_FOLLOWER)
@@ -19,7 +19,7 @@ LONGER = Vote(epoch=5, candidate=ReplicaKey(3), voter=ReplicaKey(2), last=at(101
 
 def refused_once() -> OneCore:
     """A follower after one connection that its leader refused, between two good answers."""
-    one = OneCore()
+    one = OneCore(config=QuorumConfig(lost_leader_backoff_max_ms=400))
     one.answer(records_of_the_leader())
     one.fail(FailureCause.REFUSED)
     one.answer(NOT_ME, peer=3)
@@ -36,6 +36,19 @@ def test_a_leader_that_answers_again_counts_as_alive() -> None:
     assert not one.ask(LONGER).granted
     one.advance(500)
     assert one.core.state_name == "Follower"
+
+
+@pytest.mark.parametrize(("leader", "node", "turn"), [(1, 2, 0), (1, 3, 1), (2, 3, 0), (2, 1, 1), (3, 1, 0), (3, 2, 1)])
+def test_the_other_voters_take_turns_after_the_leaders_process_has_ended(leader: int, node: int, turn: int) -> None:
+    """In the order of their ids after the leader's, each in the first half of its share of the longest delay."""
+    one = OneCore(election=ElectionState(epoch=5, leader_id=leader), local=ReplicaKey(node), endpoints=endpoints(node))
+    one.answer(records_of_the_leader(leader_id=leader, endpoints=endpoints(leader)))
+    began_ms = one.now_ms
+    one.fail(FailureCause.REFUSED)
+    while one.core.state_name != "Prospective":
+        one.now_ms += 1
+        one.step(Tick())
+    assert 50 * turn < one.now_ms - began_ms <= 50 * turn + 25
 
 
 def test_a_second_refused_connection_in_an_epoch_counts_again() -> None:

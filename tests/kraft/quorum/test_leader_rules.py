@@ -1,11 +1,9 @@
-"""What a leader knows of its voters, at the beginning of its epoch and after a voter has lost records."""
+"""A leader's knowledge of its voters, at the beginning of its epoch and after a voter has lost records."""
 
 from __future__ import annotations
 
 import pytest
-from leading_core import fetch_all, key, leader_of, voter
 from msgspec.structs import replace
-from one_core import OneCore, endpoints, records_of_the_leader
 
 from kraft.quorum.effects import AppendBatch, AppendControl, ReadConfirmed, SendReply
 from kraft.quorum.events import ReadIndex, Received, Resign
@@ -24,6 +22,8 @@ from kraft.quorum.states.leader import NEVER_FETCHED, LeaderState, Progress
 from kraft.quorum.values import ElectionState, ReplicaKey, VersionRange
 from kraft.quorum.voters import Voter, VoterSet
 from metadata_log.types import NO_OFFSET
+from support.kraft.leading_core import fetch_all, key, leader_of, voter
+from support.kraft.one_core import OneCore, endpoints, records_of_the_leader
 from transport.protocol.errors import Error
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from one_core import OneCore, endpoints
 
 from kraft.quorum.messages import BeginQuorumEpoch
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
+from support.kraft.one_core import OneCore, endpoints
 
 CLEAR, SECURE = ListenerAddress("OLD", "n3", 9093), ListenerAddress("NEW", "n3", 9193)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 
 from kraft.quorum.effects import SendRequest
 from kraft.quorum.epoch_limit import highest_epoch
@@ -11,6 +10,7 @@ from kraft.quorum.events import FailureCause, Resumed
 from kraft.quorum.messages import Fetch, FetchReply, UpdateVoter, UpdateVoterReply, Vote, VoteReply
 from kraft.quorum.values import ElectionState, QuorumConfig, ReplicaKey
 from metadata_log.types import Uuid
+from support.kraft.one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 from transport.protocol.errors import Error
 
 DEFAULTS = QuorumConfig()

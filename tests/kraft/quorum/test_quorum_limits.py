@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 
 from kraft.limits import OBSERVERS
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, BatchAccumulator
@@ -52,6 +51,7 @@ from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaK
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
+from support.kraft.one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 from transport.protocol.errors import Error
 
 DEFAULTS = QuorumConfig()

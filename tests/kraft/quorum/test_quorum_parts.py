@@ -7,7 +7,6 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from one_core import START_MS, VOTERS, OneCore
 
 from kraft.limits import OBSERVER_ANSWER_BYTES, OBSERVERS
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, BatchAccumulator
@@ -26,6 +25,7 @@ from kraft.sim.state.forking import forked
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
+from support.kraft.one_core import START_MS, VOTERS, OneCore
 
 DIRECTORY = Uuid(bytes(range(16)))
 OTHER_DIRECTORY = Uuid(bytes(range(1, 17)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from one_core import START_MS, VOTERS, OneCore, at, endpoints, records_of_the_leader
 
 from kraft.quorum.core import CoreStart
 from kraft.quorum.effects import (
@@ -31,6 +30,7 @@ from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records.control import VotersRecord
 from metadata_log.types import Uuid
+from support.kraft.one_core import START_MS, VOTERS, OneCore, at, endpoints, records_of_the_leader
 from transport.protocol.errors import Error
 
 DEFAULTS = QuorumConfig()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from leading_core import fetch_all, key, leader_of, voter
 from msgspec.structs import replace
-from one_core import START_MS, VOTERS, OneCore, at, endpoints, records_of_the_leader
 
 from kraft.quorum.effects import (
     AppendFetched,
@@ -46,6 +44,8 @@ from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import NEVER_MS
+from support.kraft.leading_core import fetch_all, key, leader_of, voter
+from support.kraft.one_core import START_MS, VOTERS, OneCore, at, endpoints, records_of_the_leader
 from transport.protocol.errors import Error
 
 DEFAULTS = QuorumConfig()

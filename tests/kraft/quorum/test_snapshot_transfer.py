@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from one_core import OneCore, at, records_of_the_leader
 
 from kraft.quorum.core import CoreStart
 from kraft.quorum.effects import AbandonDownload, AppendDownload, BeginDownload, SendReply, SendRequest, SendSnapshot
@@ -12,6 +11,7 @@ from kraft.quorum.messages import Fetch, FetchSnapshot, FetchSnapshotReply
 from kraft.quorum.values import ElectionState, ReplicaKey
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import OffsetAndEpoch
+from support.kraft.one_core import OneCore, at, records_of_the_leader
 from transport.protocol.errors import Error
 
 SNAPSHOT = at(200, 5)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from transcript import Transcript
-from transcript_format import followed
 
 from kraft.quorum.quorum_state import TO_HIGHER_EPOCH, WITHIN_EPOCH
+from support.kraft.transcript import Transcript
+from support.kraft.transcript_format import followed
 
 TRANSCRIPTS = sorted((Path(__file__).parents[2] / "transcripts").glob("*.txt"))
 

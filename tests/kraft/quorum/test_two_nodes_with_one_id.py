@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from transcript_voters import DynamicMember, key_of, name_of, voter_of
 
 from kraft.quorum.effects import AppendControl, PeerFault
 from kraft.quorum.joining import Joining
@@ -15,6 +14,7 @@ from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
 from kraft.sim.world.member_interface import Answer, Flush, Output, SimulatedRequest
 from metadata_log.records.control import VotersRecord
+from support.kraft.transcript_voters import DynamicMember, key_of, name_of, voter_of
 
 CONFIG = QuorumConfig(append_linger_ms=0, auto_join=True)
 START_MS = 1_800_000_000_000

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from controller_sides import InProcess, registration
 from test_turns import Quorum
 
 from kraft.access.authorizer import Authorizer, AuthorizerSettings
@@ -27,6 +26,7 @@ from kraft.replica.interface.events import Input, Output, Tick
 from kraft.wire import Answer
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message, encode
+from support.differential.controller_sides import InProcess, registration
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error

@@ -4,11 +4,12 @@ none, and bounds its memory. One caller's records never harm another caller.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replica_net import Net
 from test_controller_sessions import Quorum
 from trio.testing import wait_all_tasks_blocked
 
@@ -18,6 +19,7 @@ from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
 from kraft.replica import Input, Submit, SubmitDone
 from metadata_log.records.batch import scan
+from support.kraft.replica_net import Net
 from transport.protocol.errors import Error
 from transport.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from transport.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
@@ -27,7 +29,7 @@ MOST = LIMIT - BATCH_OVERHEAD - RECORD_OVERHEAD
 """The largest value that a batch can hold."""
 
 
-def small_batches(**more: int) -> QuorumConfig:
+def small_batches(**more: Any) -> QuorumConfig:
     return QuorumConfig(**{"append_linger_ms": 0, "max_batch_bytes": LIMIT, **more})
 
 
@@ -177,15 +179,21 @@ def test_a_deposed_leader_releases_its_uncommitted_backlog() -> None:
 # Callers
 
 
+def appended(limit: int) -> tuple[Appends, Inbox[Input]]:
+    inbox: Inbox[Input] = Inbox()
+    return Appends(inbox, limit=limit, batch_bytes=0), inbox
+
+
 def finish_next(appends: Appends, inbox: Inbox[Input]) -> None:
     submit = inbox.events.popleft()
     assert isinstance(submit, Submit)
-    appends.finish(submit.submit_id, SubmitDone(submit_id=submit.submit_id, leader=LeaderAndEpoch(1, 1)))
+    appends.finish(SubmitDone(submit_id=submit.submit_id, leader=LeaderAndEpoch(1, 1)))
 
 
 async def started(nursery: trio.Nursery, appends: Appends, sizes: list[int], done: list[int]) -> None:
     async def append(number: int, size: int) -> None:
-        await appends.append([bytes(size)])
+        await appends.room.wait()
+        await appends.append_soon([bytes(size)])
         done.append(number)
 
     for number, size in enumerate(sizes):
@@ -199,12 +207,11 @@ async def started(nursery: trio.Nursery, appends: Appends, sizes: list[int], don
     ids=["small", "one that is too large goes alone", "a large one behind a small one"],
 )
 async def test_callers_wait_for_room_in_bytes(sizes: list[int], at_once: int) -> None:
-    inbox: Inbox[Input] = Inbox()
-    appends = Appends(inbox, limit=11_000)
+    appends, inbox = appended(11_000)
     done: list[int] = []
     async with trio.open_nursery() as nursery:
         await started(nursery, appends, sizes, done)
-        assert len(appends.waiting) == at_once
+        assert appends.outstanding == at_once
         while len(done) < len(sizes):
             finish_next(appends, inbox)
             await wait_all_tasks_blocked()
@@ -212,12 +219,11 @@ async def test_callers_wait_for_room_in_bytes(sizes: list[int], at_once: int) ->
 
 
 async def test_a_completed_large_append_makes_room_for_many() -> None:
-    inbox: Inbox[Input] = Inbox()
-    appends = Appends(inbox, limit=11_000)
+    appends, inbox = appended(11_000)
     async with trio.open_nursery() as nursery:
         await started(nursery, appends, [20_000, *[100] * 8], [])
-        assert len(appends.waiting) == 1
+        assert appends.outstanding == 1
         finish_next(appends, inbox)
         await wait_all_tasks_blocked()
-        assert len(appends.waiting) == 8
+        assert appends.outstanding == 8
         nursery.cancel_scope.cancel()

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
 from kraft.access.caller import Caller
 from kraft.controller import QuorumController
@@ -19,6 +19,7 @@ from metadata_log.records.frame import decode_record
 from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
+from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     ApiVersionsRequest,
@@ -83,7 +84,7 @@ def codes(response: Message) -> list[int]:
     return [one.error_code for one in response.responses]
 
 
-def active(count: int = 3, **changes: object) -> tuple[Net, int]:
+def active(count: int = 3, **changes: Any) -> tuple[Net, int]:
     net = Net(count, application=host_controller, **changes)
     leader = net.elect()
     net.until(lambda: controller_of(net, leader).history.committed.features.metadata_version is not None)
@@ -110,7 +111,7 @@ def test_a_request_after_a_response_sees_the_acknowledged_change() -> None:
 
 
 def test_the_first_active_controller_writes_what_kafka_writes() -> None:
-    """The log of a fresh 4.3-IV0 cluster: one batch 1-9 behind the LeaderChange record at 0, then NoOps."""
+    """The log of a fresh 4.3-IV0 cluster: one batch 1-9 after the LeaderChange record at 0, then NoOps."""
     net, leader = active()
     first = [type(record).__name__ for _, record in log_records(net, leader)][:9]
     assert first == [
@@ -351,7 +352,7 @@ def test_describe_cluster_has_the_addresses_of_the_listener_of_the_request() -> 
         voters=((1, "n1", 9193), (2, "n2", 9193)),
     )
     controller = QuorumController(settings)
-    both = [metadata.ControllerEndpoint("NEW", "n2", 9193), metadata.ControllerEndpoint("OLD", "n2", 9093)]
+    both = (metadata.ControllerEndpoint("NEW", "n2", 9193), metadata.ControllerEndpoint("OLD", "n2", 9093))
     known: list[Message] = [
         metadata.FeatureLevelRecord(name="metadata.version", feature_level=30),
         metadata.RegisterControllerRecord(controller_id=2, end_points=both),

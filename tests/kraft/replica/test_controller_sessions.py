@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from controller_sides import registration
-from replica_net import CLUSTER_ID, Net
 
 from kraft.controller import QuorumController
 from kraft.process.parts.controller_host import ControllerHost, host_controller
 from metadata_log.image import Broker
+from support.differential.controller_sides import registration
+from support.kraft.replica_net import CLUSTER_ID, Net
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     BrokerHeartbeatRequest,
@@ -29,7 +31,7 @@ FAR = 10**6
 class Quorum:
     """Three controllers, and stub brokers."""
 
-    def __init__(self, **changes: object) -> None:
+    def __init__(self, **changes: Any) -> None:
         self.net = Net(3, application=host_controller, **changes)
         self.leader = self.net.elect()
         self.epochs: dict[int, int] = {}
@@ -63,7 +65,7 @@ class Quorum:
         return answer
 
     def fenced(self, broker: int) -> set[bool]:
-        """What the nodes say of a broker."""
+        """Whether a broker is fenced, by each node."""
         return {self.broker(broker, node).fenced for node in self.net.replicas}
 
     def fail_over(self) -> None:
@@ -112,7 +114,7 @@ def test_a_broker_keeps_its_epoch_under_a_new_leader() -> None:
 
 
 def test_a_heartbeat_at_a_standby_does_not_extend_the_session() -> None:
-    """What a standby hears is no contact: the broker is fenced although it beats."""
+    """A heartbeat at a standby is no contact: the broker is fenced although it beats."""
     quorum = Quorum()
     quorum.arrive(101)
     standby = next(node for node in quorum.net.replicas if node != quorum.leader)

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from msgspec import Struct
-from real_data import archive, unpack
-from replica_net import DIRECTORY, Net
 from test_replica_real_data import PARTITION, loaded_disk
 
 from kraft.cli.files.dump import dump_command
@@ -25,6 +23,8 @@ from metadata_log.reading.damage import Damage
 from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
 from metadata_log.reading.verify import verify_file
 from metadata_log.reading.verify_directory import verify_directory
+from support.kraft.replica_net import DIRECTORY, Net
+from support.real_data import archive, unpack
 
 CASES = {case["case"]: case for case in json.loads(archive("damaged")["cases.json"])}
 LAST = "00000000000000004847.log"
@@ -127,8 +127,8 @@ def damages(result: Result) -> list[dict[str, Any]]:
 
 
 def findings(case: str, directory: Path) -> list[Damage]:
-    """What `--verify` finds in a directory, apart from logs and snapshots that the case has not touched."""
-    disk, found = OsDisk(), []
+    """The damage that `--verify` finds in a directory, apart from logs and snapshots that the case has not touched."""
+    disk, found = OsDisk(), list[Any]()
     touched = {str(directory / name) for name in CASES[case]["changed_files"]}
     for path in files_in(disk, str(directory)):
         kind = kind_of(disk, path)

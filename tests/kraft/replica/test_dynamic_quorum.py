@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 from random import Random
+from typing import Any
 
-from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net
 from test_replica_real_data import PARTITION, batches_of, controller, loaded_disk
 
 from kraft.process.parts.controller_host import host_controller
@@ -19,6 +19,7 @@ from metadata_log.log.retention import Retention
 from metadata_log.log.snapshot import list_snapshots, read_snapshot_start, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.types import Uuid
+from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net
 from transport.protocol.errors import Error
 from transport.protocol.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from transport.protocol.messages.describe_quorum import (
@@ -54,7 +55,7 @@ def dynamic_disk(node: int, voters: VoterSet | None, seed: int = 1) -> MemoryDis
     return disk
 
 
-def dynamic_net(voting: int = 3, joining: int = 0, **changes: object) -> Net:
+def dynamic_net(voting: int = 3, joining: int = 0, **changes: Any) -> Net:
     """Voters from 1 on, then nodes that were formatted to join."""
     initial = VoterSet.of(map(voter, range(1, voting + 1)))
     disks = {node: dynamic_disk(node, initial if node <= voting else None) for node in range(1, voting + joining + 1)}
@@ -150,7 +151,7 @@ def dynamic3() -> dict[int, MemoryDisk]:
     return {node: loaded_disk("clusters", f"dynamic3/nodes/c{node}") for node in (1, 2, 3, 4)}
 
 
-def real_dynamic_net(**changes: object) -> Net:
+def real_dynamic_net(**changes: Any) -> Net:
     disks = {node: disk.fork() for node, disk in dynamic3().items()}
     return Net(4, application=host_controller, disks=disks, cluster_id=None, voters=NO_VOTERS, **changes)
 

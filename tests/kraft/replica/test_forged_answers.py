@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from one_core import OneCore
-from replica_net import CLUSTER_ID, Net
 
 from kraft.quorum.effects import PeerFault, SendRequest
 from kraft.quorum.events import Replied, Tick
 from kraft.quorum.messages import Vote, VoteReply
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC
+from support.kraft.one_core import OneCore
+from support.kraft.replica_net import CLUSTER_ID, Net
 from transport.protocol.errors import Error
 from transport.protocol.messages import BeginQuorumEpochRequest, FetchResponse
 from transport.protocol.messages.begin_quorum_epoch import (

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from replica_net import START_MS, formatted_disk
 from test_replica_crash import Node, granted, leader_change, vote
 from test_turns import Counted, Quorum
 
@@ -30,6 +29,7 @@ from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import NoOpRecord
 from metadata_log.records.quorum_batch import RECORDS_PER_PORTION
 from metadata_log.serde import Message
+from support.kraft.replica_net import START_MS, formatted_disk
 from transport.protocol.messages import FetchRequest, FetchResponse
 
 NOTHING = encode_record(NoOpRecord(), 0)

@@ -6,12 +6,10 @@ peer can say that ends a Kafka process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
-from metadata_faults import FAULTS
 from msgspec import structs
-from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
 from test_controller_quorum import alter, codes, controller_of, log_records
 from test_dynamic_quorum import describe, directory_id, dynamic_net
 from test_replica_snapshots import SCARCE, are_equal, follower_of, pieces_seen, quorum, replace_disk, snapshots, write
@@ -38,6 +36,8 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC
+from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
+from support.metadata_faults import FAULTS
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     BeginQuorumEpochRequest,
@@ -71,7 +71,7 @@ def causes(net: Net, node: int) -> list[str]:
 
 
 def reports(net: Net, node: int) -> list[str]:
-    """What a node has found strange of others."""
+    """The reports of a node about strange behaviour of others."""
     return [effect.what for at, effect in net.traces if at == node and isinstance(effect, PeerFault)]
 
 
@@ -135,7 +135,8 @@ def test_check_quorum_does_not_depose_the_only_voter() -> None:
     assert epochs(net) == before
     grown = dynamic_net(2)
     leader = grown.elect()
-    assert error_of(grown, remove(*others(grown, leader))) == Error.NONE
+    [other] = others(grown, leader)
+    assert error_of(grown, remove(other)) == Error.NONE
     before = epochs(grown)
     grown.kill(*others(grown, leader))
     grown.advance(60_000)
@@ -377,7 +378,7 @@ def test_records_without_a_snapshot_are_not_removed_by_retention() -> None:
     net.until(lambda: are_equal(net))
 
 
-def disk_with(*batches: list[Message]) -> MemoryDisk:
+def disk_with(*batches: Sequence[Message]) -> MemoryDisk:
     """The disk of the only voter, with these records in its log."""
     disk = formatted_disk(1)
     disk.mkdir(PARTITION)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec import Struct
 from msgspec.msgpack import decode, encode
-from replica_net import Net
 
 from kraft.limits import SESSION_WINDOW
 from kraft.process.parts import state_machine_host
@@ -43,6 +42,7 @@ from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from kraft.state_machine import Position, Refused, StateMachine
 from metadata_log.log.retention import Retention
+from support.kraft.replica_net import Net
 
 TTL_MS = 60_000
 

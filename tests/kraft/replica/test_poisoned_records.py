@@ -8,17 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from replica_net import START_MS, Net, formatted_disk, options, voter_set
 from test_replica_crash import Node, leader_change
 from test_replica_snapshots import PARTITION, SMALL_PIECES, quorum, replace_disk, snapshots, write
 
 from kraft.limits import BATCH_BYTES
 from kraft.process.parts.controller_host import host_controller
 from kraft.process.process import Process
-from kraft.replica.interface.application import host_raw_log
+from kraft.replica.interface.application import RawLog, host_raw_log
 from metadata_log.compression import Compression
 from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.log.segment import scan_file
@@ -39,6 +39,7 @@ from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord
 from metadata_log.records.record import Record, records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.kraft.replica_net import START_MS, Net, formatted_disk, options, voter_set
 from transport.protocol.messages import FetchResponse, FetchSnapshotRequest
 from transport.protocol.messages.fetch import SnapshotId
 
@@ -249,7 +250,7 @@ def test_an_unreadable_snapshot_is_not_installed(change: Callable[[bytes], bytes
 
 def forged_batches(disk: MemoryDisk, path: str, change: Callable[[bytes], bytes]) -> list[bytes]:
     """A snapshot with another value in the middle of its first batch of data."""
-    forged = []
+    forged: list[Any] = []
     for batch in read_snapshot(disk, path):
         if batch.is_control or len(forged) != 1:
             forged.append(batch.data)
@@ -260,18 +261,19 @@ def forged_batches(disk: MemoryDisk, path: str, change: Callable[[bytes], bytes]
     return forged
 
 
-def test_a_raw_log_fetches_no_snapshot() -> None:
-    """The leader of a raw log has no snapshot; a node with one would end, and not start again."""
+def test_a_raw_log_fetches_no_snapshot_of_something_else() -> None:
+    """A node with one would end, and not start again."""
     net = Net(3, application=host_raw_log)
     leader = net.elect()
     node = next(one for one in net.replicas if one != leader)
-    files = net.replicas[node]._storage.snapshots
-    files.begin(OffsetAndEpoch(epoch=1, offset=50), net.replicas[node].application.check)
+    files, application = net.replicas[node]._storage.snapshots, net.replicas[node].application
+    assert isinstance(application, RawLog)
+    files.begin(OffsetAndEpoch(epoch=1, offset=50), application.check)
     header = control(SnapshotHeaderRecord(), offset=0)
     footer = control(SnapshotFooterRecord(), offset=1)
     assert files.append(header + footer) is None
-    checked = files.check(net.replicas[node].application.check_snapshot)
-    assert checked.problem == "a raw log has no snapshots"
+    checked = files.check(application.check_snapshot)
+    assert checked.problem == "this is no snapshot of a raw log"
 
 
 def test_a_snapshot_of_a_later_epoch_than_the_leaders_is_not_fetched() -> None:
@@ -291,7 +293,7 @@ def test_a_snapshot_of_a_later_epoch_than_the_leaders_is_not_fetched() -> None:
 
 
 def poisoned_disk(bad: bytes) -> MemoryDisk:
-    """What an earlier release has appended, with good records before and behind it."""
+    """A disk with a bad record of an earlier release, and good records before and after it."""
     node = Node(formatted_disk(1))
     node.follow(2, 1)
     good = [leader_change(0, 1, 2), build_batch(1, 1, START_MS, [NOTHING] * 3)]

@@ -11,9 +11,7 @@ import os
 from collections.abc import Callable
 
 import pytest
-from command_line import CLUSTER_ID as FORMATTED_CLUSTER_ID
 from msgspec import structs
-from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
 from test_controller_quorum import alter, controller_of
 from test_dynamic_quorum import directory_id, dynamic_net, voter
 from test_known_bugs import PARTITION, goes_on, others, reports
@@ -29,6 +27,8 @@ from metadata_log.records.batch_builder import build_control_batch
 from metadata_log.records.frame import encode_control
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch, Uuid
+from support.kraft.command_line import CLUSTER_ID as FORMATTED_CLUSTER_ID
+from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
 from transport.protocol.errors import Error
 from transport.protocol.messages import FetchRequest, FetchResponse, VoteRequest, VoteResponse
 from transport.protocol.messages.fetch import FetchPartition, FetchTopic, ReplicaState

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from controller_sides import InProcess
 from test_answers_in_turns import ALICE, NAMES, STRICT, PerStep, allocation, waiting_for_followers, with_topics
 from test_turns import Counted, Quorum
 
@@ -21,6 +20,7 @@ from kraft.reads import scram as described
 from metadata_log.image import Partition
 from metadata_log.serde import Message, encode
 from metadata_log.types import Uuid
+from support.differential.controller_sides import InProcess
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -217,9 +217,8 @@ def test_a_list_of_reassignments_looks_at_a_few_partitions_at_a_step(monkeypatch
     side = with_topics()
     asked = [ListPartitionReassignmentsTopics(name=NAMES[0], partition_indexes=[0, 1] * ITEMS)]
     counter = PerStep()
-    is_reassigning = Partition.is_reassigning.fget
-    assert is_reassigning is not None
-    monkeypatch.setattr(Partition, "is_reassigning", property(counter.counting(is_reassigning)))
+    is_reassigning: Any = vars(Partition)["is_reassigning"]
+    monkeypatch.setattr(Partition, "is_reassigning", property(counter.counting(is_reassigning.fget)))
     counter.run(side.controller.steps(m.ListPartitionReassignmentsRequest(topics=asked), 0, 1, 0))
     assert counter.total == 2 * ITEMS
     assert counter.most <= ITEMS_PER_STEP

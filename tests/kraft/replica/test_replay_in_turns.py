@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
-from random_metadata import RandomCluster
 
 from kraft.controller import leftovers
 from kraft.controller.decision.broker_sessions import BrokerSessions
@@ -18,6 +18,7 @@ from metadata_log.image.topics_delta import TopicsDelta
 from metadata_log.records.metadata import ClearElrRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.random_metadata import RandomCluster
 
 SEEDS = range(20)
 TOPIC = Uuid(b"t" * 16)
@@ -52,7 +53,7 @@ def test_a_batch_replayed_in_portions_gives_the_same_image(seed: int, monkeypatc
 
 
 def test_the_eligible_leaders_of_all_topics_are_cleared_topic_by_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One record is about every partition of the cluster; the record behind it waits for its end."""
+    """One record is about every partition of the cluster; the record after it waits for its end."""
     monkeypatch.setattr(replaying, "RECORDS_PER_IMAGE", 100)
     made: list[Message] = []
     for number in range(40):
@@ -84,7 +85,12 @@ def test_the_eligible_leaders_of_all_topics_are_cleared_topic_by_topic(monkeypat
     source = iter(batch)
     cleared: list[int] = []
     clear = TopicsDelta._clear_elr
-    monkeypatch.setattr(TopicsDelta, "_clear_elr", lambda *one: (cleared.append(1), clear(*one))[1])
+
+    def counted(*one: Any) -> Any:
+        cleared.append(1)
+        return clear(*one)
+
+    monkeypatch.setattr(TopicsDelta, "_clear_elr", counted)
     turns, most = 0, 0
     while replay.go_on(source, 20) <= 0:
         turns, most = turns + 1, max(most, len(cleared))

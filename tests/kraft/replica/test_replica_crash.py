@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from replica_net import DIRECTORY, START_MS, formatted_disk, options, voter_set
 
+from kraft.committed import Noted
 from kraft.process.process import Process
 from kraft.quorum.effects import AppendBatch, FlushLog, PeerFault
 from kraft.quorum.events import LogFlushed
@@ -25,10 +25,14 @@ from kraft.replica import (
     Trace,
     host_raw_log,
 )
+from kraft.replica.interface.application import host_silent_raw_log
+from kraft.replica.interface.events import LogState, MakeSnapshot, SnapshotMade
+from kraft.replica.interface.raw_snapshot import raw_snapshot_values, state_of
 from kraft.replica.storage.storage import Storage
-from kraft.wire import WireReply, WireRequest, WireSend
+from kraft.wire import Answer, WireReply, WireRequest, WireSend
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.quorum_state_file import read_quorum_state
+from metadata_log.log.snapshot import values_of_snapshot
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch, build_control_batch
@@ -37,6 +41,7 @@ from metadata_log.records.frame import encode_control
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import METADATA_TOPIC, NO_NODE, Uuid
+from support.kraft.replica_net import DIRECTORY, START_MS, formatted_disk, options, voter_set
 from transport.protocol.messages import (
     BeginQuorumEpochRequest,
     FetchRequest,
@@ -75,6 +80,7 @@ class Node:
         self.sent: list[WireSend] = []
         self.answers: dict[int, Message] = {}
         self.done: dict[int, SubmitDone] = {}
+        self.made: list[SnapshotMade] = []
         self.flushes: list[StartFlush] = []
         self.reports: list[str] = []
         """What it says of its peers."""
@@ -96,9 +102,11 @@ class Node:
                     self.flushes.append(output)
                 case SubmitDone():
                     self.done[output.submit_id] = output
+                case Noted(SnapshotMade() as made):
+                    self.made.append(made)
                 case Trace(effect=PeerFault(what=what)):
                     self.reports.append(what)
-                case _ if hasattr(output, "message"):
+                case Answer():
                     self.answers[output.request_id] = output.message
 
     def step(self, event: Input) -> None:
@@ -382,7 +390,7 @@ def test_records_acknowledged_by_a_leader_survive_a_power_failure() -> None:
 
     def act(node: Node) -> None:
         for number in range(3):
-            node.step(Submit(number, (b"%d" % number,)))
+            node.step(Submit(number, [b"%d" % number]))
             node.work()
 
     def check(before: Node, disk: MemoryDisk) -> None:
@@ -396,6 +404,37 @@ def test_records_acknowledged_by_a_leader_survive_a_power_failure() -> None:
         assert max(batch.epoch for batch in scan(recovered)) > epoch, "a restarted leader leads in a higher epoch"
 
     assert crash_everywhere(prepare, act, check) >= 6
+
+
+def test_the_snapshot_of_a_raw_log_survives_a_power_failure() -> None:
+    """Whenever the power fails: what was acknowledged is there, and a snapshot is whole or not there."""
+
+    def prepare() -> Node:
+        node = Node(formatted_disk(1), voters=1, application=host_silent_raw_log)
+        node.work()
+        for number in range(2):
+            node.step(Submit(number, [b"%d" % number]))
+            node.work()
+        return node
+
+    def act(node: Node) -> None:
+        ends = [done.last_offset + 1 for done in node.done.values()]
+        for call_id, end in enumerate(ends):
+            node.step(MakeSnapshot(call_id, LogState(end, raw_snapshot_values(b"%d" % end))))
+        while len(node.made) < len(ends):
+            node.now_ms += 1
+            node.work()
+
+    def check(before: Node, disk: MemoryDisk) -> None:
+        again = Node(disk, voters=1, application=host_silent_raw_log)
+        newest = again.replica.newest_snapshot
+        assert newest.offset >= max((made.snapshot.offset for made in before.made if made.snapshot), default=0)
+        if newest.offset:
+            assert state_of(values_of_snapshot(again.replica.open_snapshot(newest))) == b"%d" % newest.offset
+        for done in before.done.values():
+            assert done.last_offset < again.replica.core.log.end_offset
+
+    assert crash_everywhere(prepare, act, check) >= 8
 
 
 def test_a_completed_fsync_acknowledges_only_the_records_that_it_covered() -> None:

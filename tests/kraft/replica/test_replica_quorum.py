@@ -5,8 +5,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hash_seeds import outputs_of
-from replica_net import START_MS, Net, formatted_disk, options, voter_set
 
 from kraft.process.parts.controller_host import host_controller
 from kraft.process.process import Process
@@ -22,6 +20,9 @@ from kraft.replica.proposals import FINISH_MS, Proposals
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.image import ResourceType
+from support import ROOT, TESTS
+from support.kraft.hash_seeds import outputs_of
+from support.kraft.replica_net import START_MS, Net, formatted_disk, options, voter_set
 from transport.protocol.errors import Error
 from transport.protocol.messages import IncrementalAlterConfigsRequest
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
@@ -264,7 +265,7 @@ def test_a_fork_completes_its_own_pending_flush() -> None:
 
 
 HISTORY = """
-from replica_net import Net
+from support.kraft.replica_net import Net
 from kraft.process.parts.controller_host import host_controller
 from kraft.sim.state.fingerprints import fingerprint
 from test_controller_quorum import alter
@@ -284,8 +285,7 @@ print(net.traces)
 
 
 def test_a_seed_gives_one_trace_under_any_hash_seed() -> None:
-    here = Path(__file__).parent.parent
-    path = os.pathsep.join(map(str, (here / "replica", here, here.parent, here.parent.parent)))
+    path = os.pathsep.join(map(str, (Path(__file__).parent, TESTS, ROOT)))
     (life,) = outputs_of(HISTORY, PYTHONPATH=path)
     assert "Leader" in life
 

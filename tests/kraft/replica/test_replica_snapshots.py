@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options
 from test_controller_quorum import alter, controller_of
 
 from kraft.process.parts.controller_host import host_controller
@@ -26,6 +25,7 @@ from metadata_log.records.frame import encode_record
 from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch
+from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -42,7 +42,7 @@ SCARCE = SnapshotOptions(max_bytes=1500, retention=Retention(max_bytes=1000, max
 SMALL_PIECES = QuorumConfig(append_linger_ms=0, fetch_snapshot_max_bytes=700)
 
 
-def quorum(snapshots: SnapshotOptions = OFTEN, **changes: object) -> Net:
+def quorum(snapshots: SnapshotOptions = OFTEN, **changes: Any) -> Net:
     net = Net(3, application=host_controller, snapshots=snapshots, quorum=SMALL_PIECES, **changes)
     net.elect()
     return net
@@ -281,7 +281,7 @@ def test_a_snapshot_damaged_in_transit_is_not_adopted(way: str) -> None:
     write(net, 60)
     node = follower_of(net)
     replace_disk(net, node)
-    tampered = []
+    tampered: list[Any] = []
 
     def tamper(sender: int, answer: Message) -> Message:
         if not isinstance(answer, FetchSnapshotResponse):
@@ -292,7 +292,7 @@ def test_a_snapshot_damaged_in_transit_is_not_adopted(way: str) -> None:
         if tampered or (way == "without a footer") != is_last:
             return answer
         assert not any(name.endswith(".checkpoint") for name in net.disks[node].list(PARTITION))
-        changes = {
+        changes: dict[str, dict[str, Any]] = {
             "flipped": {"unaligned_records": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]},
             "cut": {"unaligned_records": b""},
             "of another snapshot": {"snapshot_id": structs.replace(part.snapshot_id, end_offset=1)},
@@ -403,7 +403,7 @@ def test_fetch_snapshot_returns_a_piece_or_kafkas_error() -> None:
     assert (first.error_code, first.size, first.position) == (Error.NONE, len(content), 0)
     assert first.unaligned_records == content[:100]
     assert ask(net, leader, position=len(content) - 5).unaligned_records == content[-5:]
-    refusals = {
+    refusals: dict[Error, dict[str, Any]] = {
         Error.FENCED_LEADER_EPOCH: {"current_leader_epoch": epoch - 1},
         Error.UNKNOWN_LEADER_EPOCH: {"current_leader_epoch": epoch + 1},
         Error.SNAPSHOT_NOT_FOUND: {"snapshot_id": FetchSnapshotRequestSnapshotId(end_offset=3, epoch=1)},

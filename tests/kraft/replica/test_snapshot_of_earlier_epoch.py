@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import pytest
-from replica_net import Net
 from test_controller_quorum import alter
 from test_known_bugs import PARTITION
 from test_replica_snapshots import SMALL_PIECES, are_equal, snapshots, write
@@ -18,6 +17,7 @@ from kraft.replica import SnapshotOptions
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.retention import Retention
 from metadata_log.types import OffsetAndEpoch
+from support.kraft.replica_net import Net
 
 RARE = SnapshotOptions(max_bytes=1500, max_interval_ms=0, retention=Retention(max_bytes=1000, max_ms=-1))
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from controller_sides import InProcess, registration
-from replica_net import CLUSTER_ID, Net
 
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
@@ -27,6 +25,8 @@ from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from metadata_log.records.record import records
 from metadata_log.serde import Message
+from support.differential.controller_sides import InProcess, registration
+from support.kraft.replica_net import CLUSTER_ID, Net
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
@@ -39,6 +39,8 @@ GONE, LEADING, OTHER = 101, 102, 103
 PARTITIONS = 6_000
 MEMBERSHIPS = 2 * PARTITIONS
 """More than one batch holds, so that a fence is written in several."""
+CHANGES_PER_TURN = DECISION_STEPS_PER_TURN * replaying.CHANGES_PER_RECORD
+"""Changes of partitions that are alike take a step together."""
 REPLAYED_AHEAD = 1
 """The records of one turn are replayed when it ends, and at most those of one more when a batch is complete."""
 
@@ -94,11 +96,12 @@ class CountedNet(Net):
 
 @pytest.fixture
 def changes(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    """Decisions on partitions."""
+    """Decisions on partitions, and changes that are made like one that was decided on."""
     counter = Counted()
-    counted = counter.counting(partition_updates.partition_change)
+    counted, alike = counter.counting(partition_updates.partition_change), partition_updates.alike
     for module in (partition_updates, elect_leaders, isr):
         monkeypatch.setattr(module, "partition_change", counted)
+    monkeypatch.setattr(partition_updates, "alike", lambda *change: counter.counting(alike(*change)))
     return counter
 
 
@@ -125,7 +128,7 @@ class Quorum:
             self.net.ask(self.leader, self.heartbeat(broker))
 
     def host(self, node: int = 0) -> ControllerHost:
-        """What hosts the controller of a node, by default of the leader."""
+        """The host of a node's controller, by default the leader's."""
         hosted = self.net.replicas[node or self.leader].application
         assert isinstance(hosted, ControllerHost)
         return hosted
@@ -135,7 +138,7 @@ class Quorum:
         return self.host(node).controller
 
     def heartbeat(self, broker: int, **changes: Any) -> m.BrokerHeartbeatRequest:
-        """What a broker sends."""
+        """The heartbeat of a broker."""
         return m.BrokerHeartbeatRequest(
             broker_id=broker,
             broker_epoch=self.epochs[broker],
@@ -216,9 +219,9 @@ def test_a_fence_is_decided_in_turns_and_written_in_kafkas_batches(changes: Coun
     records = written(quorum, since)
     assert [type(record) for record in records[:-1]] == [PartitionChangeRecord] * MEMBERSHIPS
     assert records[-1] == BrokerRegistrationChangeRecord(broker_id=GONE, broker_epoch=quorum.epochs[GONE], fenced=1)
-    assert changes.total == MEMBERSHIPS
-    assert changes.most <= DECISION_STEPS_PER_TURN
-    assert replays.most <= (1 + REPLAYED_AHEAD) * DECISION_STEPS_PER_TURN
+    assert changes.total == MEMBERSHIPS + 1, "one decision for all that are alike"
+    assert changes.most <= CHANGES_PER_TURN + 1
+    assert replays.most <= (1 + REPLAYED_AHEAD) * CHANGES_PER_TURN
     quorum.net.advance(1000)
     assert [quorum.members(GONE, node) for node in quorum.net.replicas] == [0, 0, 0]
 
@@ -250,7 +253,7 @@ def test_while_a_broker_is_fenced_others_are_answered(changes: Counted) -> None:
         assert fence not in net.answers
         assert waiting not in net.answers
         net.advance(1)
-    assert turns >= MEMBERSHIPS // DECISION_STEPS_PER_TURN
+    assert turns >= MEMBERSHIPS // CHANGES_PER_TURN
     net.advance(10)
     assert {fence, waiting} <= net.answers.keys()
     assert net.replicas[quorum.leader].core.epoch == epoch
@@ -273,7 +276,9 @@ def test_a_heartbeat_that_waits_for_a_decision_keeps_its_session() -> None:
     assert quorum.controller()._sessions.is_valid(LEADING, quorum.epochs[LEADING], now_ms + 9000)
 
 
-def test_the_next_leader_completes_an_interrupted_fence() -> None:
+def test_the_next_leader_completes_an_interrupted_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The first batch is committed while the second one takes its turns.
+    monkeypatch.setattr(decisions, "CHANGES_PER_RECORD", 1)
     quorum = Quorum()
     quorum.create("one", "two")
     net = quorum.net

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from replica_net import CLUSTER_ID, Net
 from test_dynamic_quorum import describe, directory_id, dynamic_disk, dynamic_net, voter
 
 from kraft.process.parts.controller_host import host_controller
@@ -16,6 +15,7 @@ from kraft.quorum.voter_history import STATIC
 from kraft.quorum.voters import Voter
 from metadata_log.serde import Message, encode, schema_of
 from metadata_log.types import Uuid
+from support.kraft.replica_net import CLUSTER_ID, Net
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request

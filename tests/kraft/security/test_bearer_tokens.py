@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import authority as tls_authority
-from certificates import leaf, server_context
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
@@ -24,6 +22,8 @@ from kraft.config.oauth_settings import BearerLogin, TokenRules
 from kraft.config.properties import Setting
 from kraft.security.bearer_tokens import bearer_of, context_of, judge_of, read_keys, unsecured_token
 from kraft.security.remote import MOST_BYTES, Remote, RemoteError, read_url
+from support.interop.certificates import authority as tls_authority
+from support.interop.certificates import leaf, server_context
 from transport.protocol.inbound import Principal
 from transport.protocol.login import LoginRefused
 from transport.protocol.sasl.credentials import Login, TokenRefused

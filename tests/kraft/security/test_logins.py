@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sasl_corpus import recorded
 
 from kraft.config import Config, ConfigError
 from kraft.config.jaas import parse_jaas
+from kraft.config.listener_settings import TO_CONTROLLERS
 from kraft.config.sasl_settings import LoginSettings
 from kraft.security.clients import load_client
+from support.interop.sasl_corpus import recorded
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -43,7 +44,7 @@ listener.name.ctl.scram-sha-256.sasl.jaas.config={SCRAM} required username=b pas
 
 
 def options_in(parsed: str) -> str:
-    """What Java prints of an entry."""
+    """The options of an entry, as Java prints them."""
     return parsed.split("{", 1)[1].rsplit("}", 1)[0]
 
 
@@ -65,7 +66,7 @@ def test_the_logins_of_a_controller() -> None:
     config = Config.parse(NODE + ENABLED + OUTGOING + USERS + STORED)
     found = config.sasl.listeners["CTL"]
     assert (found.mechanisms, found.passwords) == (("PLAIN", "SCRAM-SHA-256"), {"n": "hush", "a": "b"})
-    assert config.sasl.outgoing == LoginSettings(mechanism="PLAIN", user="n", password="hush")
+    assert config.sasl.outgoing[TO_CONTROLLERS] == LoginSettings(mechanism="PLAIN", user="n", password="hush")
     assert found.max_reauth_ms == {"PLAIN": 0, "SCRAM-SHA-256": 0}
     assert "hush" not in repr(config)
 
@@ -91,7 +92,7 @@ def test_the_mechanisms_of_a_listener_have_precedence() -> None:
 def test_a_broker_logs_in_at_controllers_by_scram() -> None:
     config = Config.parse(BROKER)
     assert config.sasl.listeners == {}
-    assert config.sasl.outgoing == LoginSettings(mechanism="SCRAM-SHA-256", user="b", password="hush")
+    assert config.sasl.outgoing[TO_CONTROLLERS] == LoginSettings(mechanism="SCRAM-SHA-256", user="b", password="hush")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ def test_controllers_log_in_at_each_other_by_token() -> None:
         f"{ANY_TOKEN}"
     )
     config = Config.parse(NODE + text)
-    login = config.sasl.outgoing
+    login = config.sasl.outgoing[TO_CONTROLLERS]
     assert login is not None
     assert login.bearer is not None
     assert (login.bearer.url, login.bearer.client_id) == ("https://idp/token", "n")

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import CLUSTER_ID, Done, run, settings_of_the_process
-from eventually import eventually
 from joserfc import jwt
 from joserfc.jwk import RSAKey
-from loopback import free_ports
 
 from kraft.cli.main import main
+from support.eventually import eventually
+from support.kraft.command_line import CLUSTER_ID, Done, run, settings_of_the_process
+from support.loopback import free_ports
 
 MODULES = "org.apache.kafka.common.security"
 PLAIN = f"{MODULES}.plain.PlainLoginModule"

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import leaf
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_pem_x509_certificate
 from hypothesis import given
 from hypothesis import strategies as st
-from random_names import JAVA_ONLY, answer_of
 
 from kraft.config.principal_rules import MOST_NAME_CHARACTERS, NoPrincipal, PrincipalRules
 from kraft.security.subjects import name_text, subject_of
+from support.differential.random_names import JAVA_ONLY, answer_of
+from support.interop.certificates import leaf
 
 DATA = Path(__file__).parents[2] / "data"
 

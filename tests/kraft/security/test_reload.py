@@ -8,14 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from certificates import Stores as Files
-from certificates import another_authority, authority, issue
 
 from kraft.config import Config
+from kraft.config.listener_settings import TO_BROKERS, TO_CONTROLLERS
 from kraft.config.tls_settings import is_reloadable
 from kraft.security.certificates import validity_warning
 from kraft.security.contexts import load_tls
 from kraft.security.reload import Kept, Replaced, Stores
+from support.interop.certificates import Stores as Files
+from support.interop.certificates import another_authority, authority, issue
 
 LOCATION = "listener.name.ctl.ssl.keystore.location"
 
@@ -72,6 +73,51 @@ def test_a_renewed_certificate_replaces_that_in_use(node: Node) -> None:
     assert outcome.files == (str(node.files.pem), str(node.files.trust_pem))
     assert node.stores.loaded.own[0].certificate.ends - before.ends >= timedelta(days=29)
     assert not node.stores.look({})
+
+
+@pytest.mark.parametrize("listener", ["controller", "brokers"])
+def test_a_broker_replaces_the_stores_for_controllers_and_those_for_brokers(tmp_path: Path, listener: str) -> None:
+    """And keeps both where one of them is not sound."""
+    files = {name: Files(tmp_path, issue("b"), name) for name in ("controller", "brokers")}
+    stores = [
+        f"listener.name.{name}.ssl.{key}={value}"
+        for name, one in files.items()
+        for key, value in (
+            ("keystore.type", "PEM"),
+            ("keystore.location", one.pem),
+            ("truststore.type", "PEM"),
+            ("truststore.location", one.trust_pem),
+        )
+    ]
+    lines = (
+        "process.roles=broker",
+        "node.id=101",
+        "listeners=BROKERS://127.0.0.1:9092",
+        "controller.listener.names=CONTROLLER",
+        "listener.security.protocol.map=CONTROLLER:SSL,BROKERS:SSL",
+        "controller.quorum.voters=1@127.0.0.1:9093",
+        "inter.broker.listener.name=BROKERS",
+        *stores,
+    )
+    node = Node.__new__(Node)
+    node.config = Config.parse("\n".join(lines))
+    node.stores = Stores(node.config.tls, load_tls(node.config))
+    before = node.stores.loaded.tls
+    outcome = node.after(lambda: Files(tmp_path, issue("b", days=90), listener))
+    assert isinstance(outcome, Replaced)
+    assert len(outcome.files) == 4
+    kind = TO_BROKERS if listener == "brokers" else TO_CONTROLLERS
+    ends = {one: own.certificate.ends for one, own in outcome.loaded.outgoing.items()}
+    assert max(ends, key=ends.__getitem__) == kind
+    assert before is not None
+    assert outcome.loaded.tls is not None
+    assert outcome.loaded.tls.outgoing[kind] is not before.outgoing[kind]
+    kept = node.after(lambda: files[listener].trust_pem.write_bytes(another_authority().cert_pem.bytes()))
+    if listener == "brokers":
+        assert isinstance(kept, Kept)
+        assert "listener BROKERS: this node could not connect to itself any more" in kept.why
+    else:
+        assert isinstance(kept, Replaced), "a broker has no listener of controllers to try"
 
 
 def test_files_at_rest_are_not_read(node: Node) -> None:

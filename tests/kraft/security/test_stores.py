@@ -6,11 +6,12 @@ import ssl
 from pathlib import Path
 
 import pytest
-from certificates import PASSWORD, Stores, another_authority, leaf
 
 from kraft.config import Config, ConfigError
 from kraft.security.clients import load_client
 from kraft.security.contexts import UNCHECKED_HOST, load_tls
+from support.interop.certificates import PASSWORD, Stores, another_authority, leaf
+from transport.interface import PEERS
 from transport.tls import Tls, TlsSession
 
 NODE = """
@@ -45,8 +46,9 @@ def loaded(*lines: str) -> Tls:
 
 def shakes_hands(tls: Tls) -> TlsSession:
     """The server's end after a handshake of the listener with the outgoing context of the same node."""
-    assert tls.outgoing is not None
-    client, server = TlsSession(tls.outgoing, "127.0.0.1"), TlsSession(tls.listeners["CTL"].context)
+    context = tls.outgoing[PEERS]
+    assert context is not None
+    client, server = TlsSession(context, "127.0.0.1"), TlsSession(tls.listeners["CTL"].context)
     while not (client.is_secured and server.is_secured):
         for one, other in ((client, server), (server, client)):
             if not one.is_secured:
@@ -207,7 +209,7 @@ def test_the_file_of_a_client_is_the_one_of_kafkas_tools(stores: Stores, tmp_pat
     security = load_client(str(path))
     assert (security.protocol, security.warnings) == ("SSL", ())
     assert security.tls is not None
-    assert security.tls.outgoing is not None
+    assert security.tls.outgoing[PEERS] is not None
     path.write_text("ssl.truststore.location=/nowhere\n")
     assert "has no effect without security.protocol=SSL" in load_client(str(path)).warnings[0]
     path.write_text("security.protocol=TLS\n")

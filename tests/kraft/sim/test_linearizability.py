@@ -199,13 +199,14 @@ def longer_histories(draw: st.DrawFn) -> list[Operation]:
 def true_histories(draw: st.DrawFn) -> list[Operation]:
     """A history with the outputs of an actual order; some responses are lost, and one output may be wrong."""
     asked = draw(st.lists(st.tuples(st.sampled_from(("write", "add", "read")), st.integers(0, 2)), max_size=12))
-    state, made = 0, []
+    state, made = 0, list[Operation]()
     for moment, one in enumerate(asked):
         state, output = register(state, one)
         invoked = 10 * moment - draw(st.integers(0, 25))
         returned = None if draw(st.integers(0, 3)) == 0 else 10 * moment + draw(st.integers(0, 25))
         made.append(op(moment, invoked, returned, one, output))
-    if made and draw(st.booleans()):
+    is_wrong: bool = draw(st.booleans()) if made else False
+    if is_wrong:
         place = draw(st.integers(0, len(made) - 1))
         made[place] = replace(made[place], output=draw(st.integers(0, 5)))
     return made

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from inspect import signature
 from itertools import takewhile
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 from msgspec.structs import replace
@@ -22,6 +24,11 @@ SCHEDULES = sorted((DOCS / "schedules").glob("*.json"))
 FOUND = [name for name, mutant in MUTANTS.items() if mutant.budget]
 """Those that a seed finds."""
 SLOW = {
+    "classic-members-wait-for-no-former-owner",
+    "downgraded-groups-begin-their-generations-anew",
+    "replicas-that-nobody-may-lead-are-given-up",
+    "upgraded-groups-begin-their-epochs-anew",
+    "upgraded-groups-forget-what-members-own",
     "directories-are-not-compared",
     "former-epochs-outlive-a-snapshot",
     "fetches-confirm-the-leader",
@@ -43,73 +50,11 @@ SLOW = {
     "backoff-leaves-the-fetch-session",
     "checkpointed-watermark-above-the-log-end",
     "truncated-logs-keep-their-epochs",
+    "any-end-is-acknowledged",
+    "coordinators-survive-their-leadership",
+    "ends-of-any-epoch-count",
 }
 """Runs with these take long, as no node makes progress in them, or take many seeds."""
-LONG = (
-    "snapshots-lose-controlled-shutdowns",
-    "updated-voter-is-not-written",
-    "new-controllers-open-no-sessions",
-    "decisions-in-one-turn",
-    "reads-without-a-majority",
-    "refusal-is-remembered",
-    "reads-unconfirmed-while-voters-change",
-    "flush-done-for-the-newest-wish",
-    "one-flush-for-all-of-a-replica",
-    "leader-counts-itself-twice-for-check-quorum",
-    "only-the-first-voters-are-asked",
-    "reassignment-without-catching-up",
-    "one-flush-for-all",
-    "sessions-without-registration",
-    "unclean-election-without-a-mark",
-    "an-old-session-fences-the-new-incarnation",
-    "fenced-broker-leads-on",
-    "voters-survive-a-truncation",
-    "removed-leader-leads-on",
-    "truncation-to-the-leaders-offset-alone",
-    "last-voters-before-the-start-are-pruned",
-    "removed-voter-never-stands",
-    "second-directory-of-a-voter-id-is-added",
-    "unregistered-brokers-stay-in-their-isrs",
-    "divergence-not-cut",
-    "snapshot-before-the-log-is-flushed",
-    "divergence-by-the-end-offset-alone",
-    "torn-tail-stays-in-the-file",
-    "snapshot-published-without-fsync",
-    "recovery-trusts-every-batch",
-    "acknowledged-by-the-leader-alone",
-    "consumers-read-above-the-watermark",
-    "duplicates-are-appended",
-    "duplicates-get-a-new-offset",
-    "followers-believe-any-watermark",
-    "isr-expanded-before-catching-up",
-    "min-isr-is-not-checked",
-    "nothing-is-recovered-after-a-crash",
-    "recovery-believes-every-checksum",
-    "truncation-to-the-watermark",
-    "one-follower-is-enough-for-the-watermark",
-    "watermark-of-the-leader-alone",
-    "aborted-transactions-are-not-named",
-    "flush-messages-is-forgotten",
-    "followers-do-not-learn-producers",
-    "markers-count-when-they-are-appended",
-    "readers-of-committed-records-read-all",
-    "unclean-leaders-truncate-no-follower",
-    "compaction-removes-the-last-value",
-    "moved-logs-lose-their-tail",
-    "retention-above-the-watermark",
-    "failed-directories-leave-producers-waiting",
-    "isr-changes-leave-the-watermark",
-    "watermark-waits-for-ever",
-    "older-metadata-replaces-the-answer-of-the-controller",
-    "removals-count-before-the-controller-agrees",
-    "follower-offsets-outlive-a-leadership",
-    "fetches-of-former-incarnations-count",
-    "older-answers-of-the-controller-are-taken",
-    "former-directories-are-addressed",
-)
-"""Two seconds of CPU each, or more. A default run takes a part of them, another one with each submission."""
-LONG_TURNS = 5
-TURN = int((Path(__file__).parents[2] / "soak" / "turn.txt").read_text())
 UNMEASURED = {
     "any-directory-of-a-voter-id-votes",
     "downloads-go-on-with-another-leader",
@@ -122,6 +67,9 @@ UNMEASURED = {
     "removals-count-before-the-controller-agrees",
     "reports-of-former-directories-are-taken",
     "update-of-a-former-directory",
+    "another-setting-empties-the-elr",
+    "last-known-leaders-are-not-noted",
+    "replicas-that-nobody-may-lead-are-given-up",
     "aborted-transactions-are-not-named",
     "acknowledged-by-the-leader-alone",
     "backoff-leaves-the-fetch-session",
@@ -161,9 +109,10 @@ UNMEASURED = {
     "unregistered-brokers-stay-in-their-isrs",
     "watermark-of-the-leader-alone",
     "watermark-waits-for-ever",
+    *(name for name in FOUND if MUTANTS[name].scope is Scope.COORDINATOR_CLUSTER),
 }
 """Seeds from 0 on find these. The searches from the other first seeds have not been made yet."""
-CLUSTERS = {Scope.CLUSTER, Scope.DYNAMIC_CLUSTER, Scope.DATA_CLUSTER, Scope.LOADED}
+CLUSTERS = {Scope.CLUSTER, Scope.DYNAMIC_CLUSTER, Scope.DATA_CLUSTER, Scope.COORDINATOR_CLUSTER, Scope.LOADED}
 """The schedules of these runs take too long to shrink."""
 UNSHRUNK = {
     name
@@ -185,6 +134,8 @@ UNSHRUNK = {
 """Those with schedules that were not shrunk."""
 RANGES = range(0, 50_000, 10_000)
 """Where the soak begins to look for each."""
+SURVIVOR_PARTS = 5
+"""Into so many cases the tests of survivors are divided."""
 
 
 SOUGHT = [mutant for mutant in MUTANTS.values() if mutant.survival is None]
@@ -204,7 +155,7 @@ def _cells() -> dict[str, list[str]]:
 
 
 def _hunt(mutant: Mutant, first: int = 0) -> tuple[Schedule | None, int]:
-    """What was found within the mutant's budget of seeds, and after how many."""
+    """The schedule found within the mutant's budget of seeds, and after how many."""
     search = search_for(mutant)
     print(f"{mutant.name}: {mutant.scope}, seeds from {first}")
     for count in range(1, mutant.budget + 1):
@@ -215,13 +166,8 @@ def _hunt(mutant: Mutant, first: int = 0) -> tuple[Schedule | None, int]:
     return None, mutant.budget
 
 
-def _is_soak(name: str) -> bool:
-    """Whether the default run of this submission omits a mutant. Each `LONG` one runs once in `LONG_TURNS` turns."""
-    return name in SLOW or (name in LONG and (LONG.index(name) - TURN) % LONG_TURNS != 0)
-
-
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.soak] if _is_soak(name) else []) for name in FOUND]
+    "name", [pytest.param(name, marks=[pytest.mark.soak] if name in SLOW else []) for name in FOUND]
 )
 def test_a_mutant_is_found(name: str) -> None:
     """A simulation that does not find these would be worth nothing, nor one that finds something without them."""
@@ -258,16 +204,11 @@ def test_each_mutant_without_a_seed_has_a_schedule_or_is_a_survivor() -> None:
     assert all(mutant.budget == 0 for mutant in SURVIVORS)
 
 
-@pytest.mark.parametrize(
-    "part",
-    [pytest.param(part, marks=[pytest.mark.soak] if (part - TURN) % LONG_TURNS else []) for part in range(LONG_TURNS)],
-)
+@pytest.mark.parametrize("part", range(SURVIVOR_PARTS))
 def test_each_survivor_is_killed_by_the_test_that_the_registry_names(part: int) -> None:
-    """Each named test runs with the bug planted, in a process of its own, and must fail there. The default runs of
-    `LONG_TURNS` turns take all of them.
-    """
+    """Each named test runs with the bug planted, in a process of its own, and must fail there."""
     killed = [one.name for one in SURVIVORS if one.survival is not None and one.survival.killed_by is not None]
-    named = killed[part::LONG_TURNS]
+    named = killed[part::SURVIVOR_PARTS]
     command = [sys.executable, str(DOCS.parent / "bench" / "mutants.py"), *named, "--tests"]
     done = subprocess.run(command, cwd=DOCS.parent, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -292,6 +233,19 @@ def test_a_mutant_is_removed_after_its_block(name: str) -> None:
         replaced = patches.replaced
         assert all(vars(owner)[attribute] is not sound for owner, attribute, sound in replaced)
     assert all(vars(owner)[attribute] is sound for owner, attribute, sound in replaced)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_takes_what_the_sound_function_takes(name: str) -> None:
+    """Else it is found by the error of a call, and nobody learns whether a check would find it."""
+    with planted(name) as patches:
+        for owner, attribute, sound in patches.replaced:
+            broken = vars(owner)[attribute]
+            if isinstance(sound, FunctionType) and isinstance(broken, FunctionType):
+                given = signature(sound).parameters.values()
+                by_place = [one.name for one in given if one.kind <= one.POSITIONAL_OR_KEYWORD]
+                by_name = {one.name: one.name for one in given if one.kind is one.KEYWORD_ONLY}
+                signature(broken).bind(*by_place, **by_name)
 
 
 def test_a_mutant_is_removed_after_an_exception() -> None:

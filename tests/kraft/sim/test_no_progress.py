@@ -13,7 +13,7 @@ FAR = 10**6
 
 
 def failure_of(world: World, target: int) -> list[str]:
-    """What a conclusion says of a quorum that has not come to this offset."""
+    """The lines of the failure of a quorum that has not come to this offset."""
     with pytest.raises(NoProgress) as raised:
         world.perform(Conclude(world.now_ms, WORLD, target))
     head, _, waits = str(raised.value).partition(" ms: ")

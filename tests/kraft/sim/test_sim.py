@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hash_seeds import outputs_of
 
 from kraft.process.process import Process
 from kraft.quorum.quorum_state import QuorumState
@@ -23,6 +22,7 @@ from kraft.sim import (
 )
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
+from support.kraft.hash_seeds import outputs_of
 from transport.faults import NO_FAULTS
 
 SLICE = 25

@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hash_seeds import outputs_of
 
 from kraft.sim import Result, run_cluster
 from kraft.sim.nodes import node_disk
@@ -14,6 +13,7 @@ from metadata_log.log.log_dir import read_bootstrap
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.releases import LATEST_LEVEL, LATEST_RELEASE
+from support.kraft.hash_seeds import outputs_of
 
 
 def _results(first: int, count: int, nodes: int, brokers: int, kind: str) -> list[tuple[Result, int]]:

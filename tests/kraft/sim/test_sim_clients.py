@@ -1,4 +1,4 @@
-"""What clients are told in simulated runs: reads, results of commands in sessions, and acknowledgements."""
+"""The answers that clients get in simulated runs: reads, results of commands in sessions, and acknowledgements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kraft.invariants.commits import CommitLedger
 from kraft.invariants.observation import LogBatch, View
 from kraft.invariants.quorum import Invariants
 from kraft.invariants.violation import InvariantViolated
-from kraft.process.parts.state_machine_log import Command, OpenSession, Result, SessionState, encode
+from kraft.process.parts.state_machine_log import Command, OpenSession, Refusal, Result, SessionState, encode
 from kraft.quorum.values import LeaderAndEpoch, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.sim.nodes.addresses import endpoints_of
@@ -102,7 +102,10 @@ def test_a_schedule_with_reads_replays_with_the_same_digest() -> None:
 # Sessions
 
 
-def _taken(*entries: tuple[int, OpenSession | Command]) -> SessionModel:
+Entry = tuple[int, OpenSession | Command]
+
+
+def _taken(*entries: Entry) -> SessionModel:
     """A model of these entries, each with its time; the first one has the offset 10."""
     model = SessionModel()
     for at, (now_ms, entry) in enumerate(entries, 10):
@@ -111,11 +114,11 @@ def _taken(*entries: tuple[int, OpenSession | Command]) -> SessionModel:
 
 
 def _state(touched_ms: int, acknowledged: int = 0, *numbers: int) -> SessionState:
-    kept = {number: Result(b"") for number in numbers}
+    kept: dict[int, Result | Refusal] = {number: Result(b"") for number in numbers}
     return SessionState(10, "a", 1000, touched_ms, acknowledged, max(numbers, default=0), kept)
 
 
-OPENED = (0, OpenSession("a", "1", 1000))
+OPENED: Entry = (0, OpenSession("a", "1", 1000))
 
 
 def _command(number: int, acknowledged: int) -> Command:
@@ -123,7 +126,7 @@ def _command(number: int, acknowledged: int) -> Command:
 
 
 def test_a_session_in_use_lives_on() -> None:
-    used = [OPENED, (900, _command(1, 1)), (1800, _command(2, 1))]
+    used: list[Entry] = [OPENED, (900, _command(1, 1)), (1800, _command(2, 1))]
     assert _taken(*used).problem_of([_state(1800, 1, 1, 2)]) is None
     problem = _taken(*used).problem_of([_state(0, 1, 1, 2)])
     assert problem is not None

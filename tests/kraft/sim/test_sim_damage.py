@@ -1,4 +1,4 @@
-"""What damage of a disk excuses in the simulation, and for how long."""
+"""Faults that damage of a disk excuses in the simulation, and for how long."""
 
 from __future__ import annotations
 

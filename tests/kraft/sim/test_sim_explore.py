@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import run
 
 from kraft.sim.search.explore import Explored, Scope, explore
 from kraft.sim.search.schedule import check_of, replay
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.state.forking import forked
 from kraft.sim.world.trace import Trace
+from support.kraft.command_line import run
 
 SHORTEST = {
     "vote-in-memory-only": 3,

@@ -15,10 +15,12 @@ from kraft.invariants.wire import check_leader_can_be_found
 from kraft.quorum.values import ElectionState, LeaderAndEpoch, QuorumConfig, ReplicaKey
 from kraft.sim import InvariantViolated, Scenario, Simulator, core_member, replica_member, run
 from kraft.sim.faults.nemesis import FAULTS, MESSAGE_FAULTS, STRIKES, draw_faults
+from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.actions import Crash, DamageDisk, FailDisk, LimitDisk, SetClock, Start
 from kraft.sim.world.disk_damage import Damage, damage_file
 from kraft.sim.world.host import START_MS
 from kraft.sim.world.trace import Trace
+from kraft.sim.world.world import World
 from metadata_log.disk import File, make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch
@@ -142,16 +144,23 @@ def test_a_node_with_a_damaged_old_segment_refuses_to_start() -> None:
 
 
 def test_a_start_that_ignores_a_damaged_old_segment_violates_an_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Kafka's would, and ours did: the segments behind the damage are gone then."""
+    """As Kafka's would, and ours did: the segments after the damage are gone then."""
     simulator, victim, _ = quorum_with_rot()
 
     def cut(file: File, damage: object, end: object, later: list[int], snapshots: object) -> None:
         for base in later:
-            simulator.world.hosts[victim].member.disk.files.remove(f"{file.path.rpartition('/')[0]}/{base:020d}.log")
+            files_of(simulator.world, victim).remove(f"{file.path.rpartition('/')[0]}/{base:020d}.log")
 
     monkeypatch.setattr("metadata_log.log.recovery.refuse_damage", cut)
     with pytest.raises(InvariantViolated, match=f"node {victim} has started, though its disk is damaged"):
         simulator.world.perform(Start(simulator.now_ms, victim, 1))
+
+
+def files_of(world: World, node_id: int) -> MemoryDisk:
+    """The files of a replica."""
+    member = world.hosts[node_id].member
+    assert isinstance(member, ReplicaMember)
+    return member.disk.files
 
 
 def quorum_with_rot() -> tuple[Simulator, int, int]:
@@ -161,11 +170,11 @@ def quorum_with_rot() -> tuple[Simulator, int, int]:
     followers = [node_id for node_id in world.node_ids if node_id not in simulator.leaders()]
 
     def segments(node_id: int) -> list[str]:
-        return [path for path in world.hosts[node_id].member.disk.files.files() if path.endswith(".log")]
+        return [path for path in files_of(world, node_id).files() if path.endswith(".log")]
 
     victim = next(node_id for node_id in followers if len(segments(node_id)) > 1)
     assert world.perform(Crash(simulator.now_ms, victim, 1))
-    disk, path = world.hosts[victim].member.disk.files, segments(victim)[0]
+    disk, path = files_of(world, victim), segments(victim)[0]
     # The damage is drawn: of all seeds one that hits the place.
     seed = next(seed for seed in range(1000) if damage_file(disk.fork(), Damage.ROT, Random(seed)).startswith(path))
     assert world.perform(DamageDisk(simulator.now_ms, victim, Damage.ROT, seed))
@@ -246,7 +255,7 @@ class Drawn(Random):
         super().__init__(0)
         self._numbers = list(numbers)
 
-    def randrange(self, *_bounds: int) -> int:
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return self._numbers.pop(0)
 
     def randint(self, *_bounds: int) -> int:

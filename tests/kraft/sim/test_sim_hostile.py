@@ -24,6 +24,7 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.records.batch import HEADER_BYTES, read_batch
 from metadata_log.records.record import records
 from metadata_log.serde import decode, encode
+from metadata_log.types import Uuid
 from planted_bugs import planted
 from planted_bugs.registry import CLASSIC_FAULTS
 from transport.protocol.apis import APIS
@@ -80,16 +81,16 @@ def test_absurd_requests_get_no_vote_and_acknowledge_no_record() -> None:
             assert part.pre_vote or not is_sound or message.topics[0].topic_name == "__cluster_metadatax", message
             votes += 1
         if isinstance(message, fetch.FetchRequest) and message.replica_state.replica_id in FOLLOWER.voter_ids:
-            part = message.topics[0].partitions[0] if message.topics and message.topics[0].partitions else None
-            is_whole = part is not None and len(message.topics) == 1 == len(message.topics[0].partitions)
-            if part is not None and is_whole and message.cluster_id != "AAAAAAAAAAAAAAAAAAAkrZ":
+            asked = message.topics[0].partitions[0] if message.topics and message.topics[0].partitions else None
+            is_whole = asked is not None and len(message.topics) == 1 == len(message.topics[0].partitions)
+            if asked is not None and is_whole and message.cluster_id != "AAAAAAAAAAAAAAAAAAAkrZ":
                 assert (
-                    not 0 <= part.fetch_offset <= FOLLOWER.view.log_end_offset
-                    or not 0 <= part.last_fetched_epoch <= FOLLOWER.view.epoch
-                    or part.current_leader_epoch != FOLLOWER.view.epoch
+                    not 0 <= asked.fetch_offset <= FOLLOWER.view.log_end_offset
+                    or not 0 <= asked.last_fetched_epoch <= FOLLOWER.view.epoch
+                    or asked.current_leader_epoch != FOLLOWER.view.epoch
                     or message.max_wait_ms < 0
-                    or part.partition != 0
-                    or message.topics[0].topic_id.int != 1
+                    or asked.partition != 0
+                    or message.topics[0].topic_id != Uuid(bytes(15) + b"\x01")
                 ), message
             fetches += 1
     assert votes > DRAWS

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from enabled_actions import enabled
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -22,6 +21,7 @@ from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Action, Crash, Deliver, Fail, Flushed, Resign, Return, Start, Submit, Tick
 from kraft.sim.world.trace import Trace
 from planted_bugs import planted
+from support.kraft.enabled_actions import enabled
 
 MUTANTS = ("vote-in-memory-only", "minority-commits", "fetch-before-flush", "former-epochs-commit")
 """Bugs that a few dozen events show, chosen at random or by Hypothesis."""
@@ -135,7 +135,7 @@ def _run(machine: type[QuorumMachine], *, examples: int, steps: int, file: Path 
         **more,
     )
     try:
-        run_state_machine_as_test(machine, settings=wanted)  # type: ignore[no-untyped-call]  # Hypothesis gives no types
+        run_state_machine_as_test(machine, settings=wanted)
     except AssertionError as failure:
         failure.add_note(f"replay with: kraft sim replay {machine.file}")
         raise

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from browser import PHONE_WIDTH, WIDTH, look
 
-from kraft.sim.pictures.diagram import Box, Segment, layout_of, render_diagram
+from kraft.sim.pictures.diagram import Box, Segment, drawing_of, layout_of, render_diagram
 from kraft.sim.pictures.execution import Execution, execution_of
 from kraft.sim.pictures.records import Records
 from kraft.sim.pictures.wording import change_text, readable
@@ -20,6 +19,7 @@ from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import encode
 from metadata_log.types import Uuid
+from support.metadata_log.browser import PHONE_WIDTH, WIDTH, look
 from transport.protocol.apis import ApiKey
 from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -96,7 +96,7 @@ def test_no_arrow_touches_a_text(members: str, seed: int) -> None:
     actions: list[Action] = []
     search.run(seed, actions)
     told = execution_of(Schedule(scenario=search.scenario(seed), actions=tuple(actions)))
-    layout = layout_of(told)
+    layout = layout_of(drawing_of(told))
     texts = (*layout.labels, *layout.times, *layout.names)
     assert len(layout.segments) > 20
     assert len(layout.labels) == len(told.moments)

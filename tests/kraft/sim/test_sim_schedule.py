@@ -11,9 +11,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from command_line import run
-from hash_seeds import outputs_of
-from real_data import DATA
 
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
@@ -23,6 +20,9 @@ from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.search.shrink import shrink
 from kraft.sim.world.actions import Action, Deliver, Note, Return, RoundTrip
 from kraft.sim.world.world import NoProgress
+from support import DATA
+from support.kraft.command_line import run
+from support.kraft.hash_seeds import outputs_of
 
 CLASSIC = ("vote-without-log-check", "vote-in-memory-only", "former-epochs-commit", "minority-commits")
 
@@ -269,7 +269,7 @@ def test_schedules_of_fixed_bugs_violate_nothing(schedule: Schedule) -> None:
     ("members", "seed"), [("dynamic-cluster", 700_023), ("controller", 700_364), ("dynamic", 702_061)]
 )
 def test_seeds_that_once_showed_a_violation_show_none(members: str, seed: int) -> None:
-    """A late reply that looked like a fault; ticks behind all other events of a busy node; and a damaged disk that the
+    """A late reply that looked like a fault; ticks after all other events of a busy node; and a damaged disk that the
     operator replaced while the quorum needed its node.
     """
     outcome = SeedSearch(members=members).run(seed)

@@ -15,13 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from arrow_rows import DECODERS, disk_of, plain, read_whole, shown
 from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.memory import MemoryFileSystem
 from msgspec.structs import replace
 from pyarrow.fs import LocalFileSystem
-from real_data import archive, real_files, unpack
-from tampering import resealed
 
 from metadata_log.arrow import (
     RECORDS,
@@ -51,6 +48,9 @@ from metadata_log.records.batch_builder import build_batch, rebuild_batch
 from metadata_log.records.metadata import ConfigRecord, NoOpRecord, PartitionChangeRecord, UserScramCredentialRecord
 from metadata_log.records.record import records
 from metadata_log.spark.storage import RemoteDisk, disk_at
+from support.metadata_log.arrow_rows import DECODERS, disk_of, plain, read_whole, shown
+from support.metadata_log.tampering import resealed
+from support.real_data import archive, real_files, unpack
 
 PLACE = ("cluster", "directory", "segment", "position", "offset", "epoch", "timestamp", "version")
 FIRST = "d/00000000000000000000.log"

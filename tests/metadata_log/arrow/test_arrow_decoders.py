@@ -7,20 +7,21 @@ from random import Random, randrange
 
 import pyarrow as pa
 import pytest
-from arrow_rows import DECODERS, disk_of, read_whole, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import archive
-from serde_values import values
-from tampering import resealed, tampered
 
 from metadata_log.arrow import RECORD_CLASSES, Decoder, Mode, read_records, read_typed
 from metadata_log.compression import Compression
 from metadata_log.records import RECORD_TYPES, encode_record
 from metadata_log.records.batch_builder import build_batch, write_batch
+from metadata_log.records.metadata import TopicRecord
 from metadata_log.records.record import Record
 from metadata_log.serde import schema_of
 from metadata_log.serde.fields import Message
+from support.metadata_log.arrow_rows import DECODERS, disk_of, read_whole, shown
+from support.metadata_log.tampering import resealed, tampered
+from support.real_data import archive
+from support.serde_values import values
 
 SEGMENT = "d/00000000000000000000.log"
 FREQUENT = ("PartitionChangeRecord", "PartitionRecord", "ConfigRecord", "NoOpRecord")
@@ -129,7 +130,7 @@ def test_tampered_files(repaired: bool) -> None:
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 8191, 8192, 8193, 20_000])
 def test_varints_of_two_bytes_are_decoded(decoder: Decoder, count: int) -> None:
     """And records of more than 63 bytes, with a size of two bytes."""
-    made = [encode_record(RECORD_CLASSES["TopicRecord"](name="t" * (n % 90)), 0) for n in range(count)]
+    made = [encode_record(TopicRecord(name="t" * (n % 90)), 0) for n in range(count)]
     disk = disk_of({SEGMENT: build_batch(0, 3, 1_000, made)})
     rows = read_records(
         SEGMENT, columns=["position", "offset", "value"], show_secrets=True, decoder=decoder, disk=disk

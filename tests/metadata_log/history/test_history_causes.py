@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history_stories import CLUSTERS, Log, Row, real_story
 
 from metadata_log.history import VIEWS, Options
 from metadata_log.history.events import FULL_BATCH
@@ -37,6 +36,7 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
+from support.metadata_log.history_stories import CLUSTERS, Log, Row, real_story
 
 TOPIC = Uuid(b"t" * 16)
 DIRECTORIES = [Uuid(bytes([number] * 16)) for number in range(10)]
@@ -332,7 +332,7 @@ def test_a_rule_gives_cause_election_and_broker(rule: str) -> None:
 def test_every_code_is_documented() -> None:
     """The page names each code of these tests, and each in the history of a real cluster."""
     text = DOCS.read_text(encoding="utf-8")
-    codes = {code for _, _, code, election, _ in RULES.values() for code in (code, election) if code is not None}
+    codes = {code for _, _, cause, election, _ in RULES.values() for code in (cause, election) if code is not None}
     for cluster_name in CLUSTERS:
         for rows in real_story(cluster_name).values():
             for row in rows:
@@ -480,8 +480,19 @@ def test_config_drift_lists_differences_from_the_default() -> None:
 
 
 def acl(number: int, permission: int, operation: int, **fields: Any) -> AccessControlEntryRecord:
-    values = {"principal": "User:alice", "resource_name": "orders", "pattern_type": 3, "host": "*", **fields}
-    of = {"id": DIRECTORIES[number], "resource_type": 2, "operation": operation, "permission_type": permission}
+    values: dict[str, Any] = {
+        "principal": "User:alice",
+        "resource_name": "orders",
+        "pattern_type": 3,
+        "host": "*",
+        **fields,
+    }
+    of: dict[str, Any] = {
+        "id": DIRECTORIES[number],
+        "resource_type": 2,
+        "operation": operation,
+        "permission_type": permission,
+    }
     return AccessControlEntryRecord(**of, **values)
 
 

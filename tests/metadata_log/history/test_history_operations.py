@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from history_stories import CLUSTERS, Row, operations, real_story
+
+from support.metadata_log.history_stories import CLUSTERS, Row, operations, real_story
 
 SLACK_MS = 30
 """An operation that is answered is noted when the answer has come, and was not begun before the one noted before it."""
@@ -84,7 +85,7 @@ def answered(operation: Row) -> tuple[int, int]:
 
 
 def oks(operation: Row) -> set[str]:
-    """What was answered with ok; the rest of a request was refused, and must not be in the log."""
+    """The operations that were answered with ok; the rest of a request was refused, and must not be in the log."""
     result = operation["result"].get("result")
     return {name for name, answer in result.items() if answer == "ok"} if isinstance(result, dict) else set()
 

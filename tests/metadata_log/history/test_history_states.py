@@ -9,11 +9,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from history_stories import CLUSTERS, STATES, Log, Row, named, operations, real_disk, real_story, tell, valid_at, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_metadata import RandomCluster
-from real_data import archive
 
 from metadata_log import history, replay
 from metadata_log.history import STATE_VIEWS, VIEWS
@@ -30,6 +27,21 @@ from metadata_log.records.metadata import (
     EndTransactionRecord,
     NoOpRecord,
 )
+from support.metadata_log.history_stories import (
+    CLUSTERS,
+    STATES,
+    Log,
+    Row,
+    named,
+    operations,
+    real_disk,
+    real_story,
+    tell,
+    valid_at,
+    write,
+)
+from support.random_metadata import RandomCluster
+from support.real_data import archive
 
 FROM_IMAGE = {view: state for view, state in STATES.items() if view != "voter_history"}
 """Voters stand in control records, of which an image knows nothing."""
@@ -42,7 +54,7 @@ def comparable(row: Sequence[Any]) -> str:
 
 
 def from_history(story: dict[str, list[Row]], view: str, offset: int) -> list[str]:
-    """What a history says of one offset, in the columns of the state."""
+    """The rows of a history at one offset, in the columns of the state."""
     state = VIEWS[STATES[view]]
     columns = [name for name in state.names if name not in ("cluster", "as_of_offset", "as_of")]
     rows = [[row[name] for name in columns] for row in valid_at(story[view], offset)]

@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any
 
 import pytest
-from real_data import archive
 from test_image_records import disk_of
 
 from metadata_log import replay
 from metadata_log.image import MetadataImage, ResourceType, reassigning
+from support.real_data import archive
 
 NODES = [(cluster, node) for cluster in ("static3", "dynamic3", "failover", "old39") for node in (1, 2, 3)] + [
     ("static3 of 4.4", 1),
@@ -40,7 +40,7 @@ def state(cluster: str) -> dict[str, Any]:
 
 @cache
 def image_of(cluster: str, node: int) -> MetadataImage:
-    """What a controller's files say of the moment at which the tools were asked."""
+    """The image in a controller's files at the moment at which the tools were asked."""
     name, prefix = ("static3", "") if cluster == "static3" else ("clusters", f"/{cluster}")
     if cluster.endswith(" of 4.4"):
         name, prefix = "release44", f"/{cluster.removesuffix(' of 4.4')}"

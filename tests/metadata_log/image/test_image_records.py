@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from random_metadata import RandomCluster
-from real_data import archive
 
 from metadata_log import replay
 from metadata_log.image import ConfigsImage, MetadataDelta, MetadataImage, Resource, ResourceType
@@ -24,6 +22,8 @@ from metadata_log.reading.timeline import At, Base, read_timeline
 from metadata_log.records import metadata
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
+from support.random_metadata import RandomCluster
+from support.real_data import archive
 
 ARCHIVES = ("static3", "clusters", "brokers", "big")
 
@@ -81,7 +81,7 @@ def encoded(contents: list[tuple[Message, int]]) -> list[bytes]:
 
 
 def order(contents: list[tuple[Message, int]]) -> list[object]:
-    """What Kafka's order does not leave to a hash map: the families, metadata.version first, the nodes by id."""
+    """The part of Kafka's order that no hash map decides: the families, metadata.version first, the nodes by id."""
     shown: list[object] = []
     for record, _ in contents:
         match record:

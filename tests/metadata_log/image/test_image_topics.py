@@ -11,8 +11,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metadata_faults import ACL, DIRECTORY, FAULTS, A, B, Fault, change, partition, topic
-from random_metadata import RandomCluster
 
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError, TopicsImage, memberships, merge, reassigning
@@ -20,6 +18,9 @@ from metadata_log.image.topics import LEADERLESS, MIGRATING, Partition, index_ke
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support import ROOT, TESTS
+from support.metadata_faults import ACL, DIRECTORY, FAULTS, A, B, Fault, change, partition, topic
+from support.random_metadata import RandomCluster
 
 FAMILIES = ("topics", "brokers", "configs", "acls", "quotas", "scram", "tokens", "producer_ids", "controllers")
 
@@ -153,8 +154,7 @@ print(digest.hexdigest())
 
 def test_two_processes_agree_on_every_order() -> None:
     """With different seeds of `hash()`, which the maps' internal order follows."""
-    here = Path(__file__).parent.parent
-    script = SHOW.format(path=[str(each) for each in (here / "image", here, here.parent, here.parent.parent)])
+    script = SHOW.format(path=[str(each) for each in (Path(__file__).parent, TESTS, ROOT)])
     shown = {
         subprocess.run(
             [sys.executable, "-c", script], env=os.environ | {"PYTHONHASHSEED": seed}, check=True, capture_output=True

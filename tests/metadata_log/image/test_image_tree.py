@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_data import archive
 
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataDelta, MetadataImage
@@ -28,6 +27,7 @@ from metadata_log.reading.entries import read_entries
 from metadata_log.reading.reader import read_file
 from metadata_log.records.redact import REDACTED
 from metadata_log.types import OffsetAndEpoch
+from support.real_data import archive
 
 CASES: list[dict[str, str]] = json.loads(archive("shell")["cases.json"])
 TREES = [case for case in CASES if "tree" in case]
@@ -39,7 +39,7 @@ def name(case: dict[str, str]) -> str:
 
 
 def told(file: str) -> list[str]:
-    """What Kafka's shell printed."""
+    """The output of Kafka's shell."""
     return archive("shell")[file].decode().splitlines()
 
 
@@ -70,7 +70,7 @@ def image_node(case: dict[str, str], directory: Path, *, show_secrets: bool = Tr
 
 
 def quota_blocks(lines: list[str]) -> tuple[list[str], list[tuple[str, tuple[str, ...]]], list[str]]:
-    """A tree in three parts: before the client quotas, each entity's block, and behind them."""
+    """A tree in three parts: before the client quotas, each entity's block, and after them."""
     first = lines.index("clientQuotas:") + 1
     last = lines.index("cluster:")
     blocks: list[tuple[str, tuple[str, ...]]] = []

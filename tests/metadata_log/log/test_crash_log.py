@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ class PowerFailure(Exception):
 
 
 class CrashScenario:
-    """What a writer did: every batch that it appended, and what it knew to be on the disk."""
+    """The work of a writer: every batch that it appended, and what it knew to be on the disk."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
@@ -147,8 +148,8 @@ def check_survivor(disk: MemoryDisk, scenario: CrashScenario, where: str) -> Non
     assert [batch.data for batch in read_batches(again)] == found + more.batches, where
 
 
-def read_batches(log: MetadataLog) -> list:
-    found = []
+def read_batches(log: MetadataLog) -> list[Any]:
+    found: list[Any] = []
     offset = log.start_offset
     while data := log.read(offset, 1 << 20):
         found += scan(data)
@@ -180,7 +181,7 @@ def test_power_failure_while_a_vote_is_written() -> None:
 
 
 def test_a_power_failure_while_a_snapshot_replaces_the_log() -> None:
-    """The log is the old one or part of it, or empty, or begins at the snapshot: never old records behind a gap."""
+    """The log is the old one or part of it, or empty, or begins at the snapshot: never old records after a gap."""
 
     def reset(disk: MemoryDisk, scenario: CrashScenario) -> None:
         log = open_log(disk)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from real_data import archive
 
 from metadata_log.errors import DecodeError
 from metadata_log.log.epochs import EpochHistory, format_epochs, parse_epochs, write_epochs
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.types import OffsetAndEpoch
+from support.real_data import archive
 
 
 def history(*entries: tuple[int, int]) -> EpochHistory:

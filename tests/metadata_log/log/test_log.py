@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from real_data import archive, unpack
 
 from kraft.sim.state.forking import forked
 from metadata_log.disk import OsDisk
@@ -25,6 +24,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import batch as batch_module
 from metadata_log.records.batch import HEADER_BYTES, scan
 from metadata_log.records.batch_builder import build_batch, build_control_batch
+from support.real_data import archive, unpack
 
 REAL_NODES = [
     ("static3", "nodes/c1", 0, 5317, 13),
@@ -399,7 +399,7 @@ def test_the_tail_in_memory_is_bounded() -> None:
 
 
 def test_flush_in_the_background() -> None:
-    """What was appended after the handle was made is not on the disk when it is done."""
+    """A batch that was appended after the handle was made is not on the disk when the handle is done."""
     disk = MemoryDisk()
     log = new_log(disk)
     add(log)
@@ -562,7 +562,7 @@ def damaged(case: str, target: Path) -> Path:
 
 @pytest.mark.parametrize("case", CUT)
 def test_a_torn_write_is_truncated_where_kafka_truncates(case: str, tmp_path: Path) -> None:
-    """What may be a torn write is cut, and we say so; as a real start on these files did."""
+    """A possible torn write is cut, and we say so; as a real start on these files did."""
     directory = damaged(case, tmp_path)
     log = MetadataLog.open(OsDisk(), str(directory))
     assert (log.start_offset, log.end_offset) == (0, CUT[case])

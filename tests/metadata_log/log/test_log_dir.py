@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from real_data import archive
 
 from metadata_log.disk import replace_file
 from metadata_log.errors import DirectoryError
@@ -31,6 +30,7 @@ from metadata_log.records.batch import scan
 from metadata_log.records.control import VotersRecord, VotersRecordVoter
 from metadata_log.records.record import records
 from metadata_log.types import BOOTSTRAP_SNAPSHOT, PARTITION_DIRECTORY, Uuid, random_uuid
+from support.real_data import archive
 
 CLUSTERS = archive("clusters")
 CASES: list[dict[str, Any]] = json.loads(CLUSTERS["format/cases.json"])
@@ -67,7 +67,12 @@ def options(case: dict[str, Any]) -> dict[str, Any]:
 
 def formatted(**changes: Any) -> MemoryDisk:
     disk = MemoryDisk()
-    arguments = {"node_id": 1, "cluster_id": "TAVcairvJUMQVE3RmpYAmA", "rng": Random(1), "now_ms": 5} | changes
+    arguments: dict[str, Any] = {
+        "node_id": 1,
+        "cluster_id": "TAVcairvJUMQVE3RmpYAmA",
+        "rng": Random(1),
+        "now_ms": 5,
+    } | changes
     assert format_directory(disk, "d", **arguments)
     return disk
 
@@ -205,7 +210,8 @@ def test_numbers_of_meta_properties_as_java_reads_them() -> None:
 
 
 def opened(disk: MemoryDisk, **changes: Any) -> Any:
-    return open_directory(disk, "d", **({"node_id": 1, "rng": Random(3), "now_ms": 7} | changes))
+    usual: dict[str, Any] = {"node_id": 1, "rng": Random(3), "now_ms": 7}
+    return open_directory(disk, "d", **(usual | changes))
 
 
 def test_opening() -> None:

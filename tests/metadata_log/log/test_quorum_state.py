@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from real_data import archive, json_lines
 
 from metadata_log.errors import DecodeError, UnsupportedVersion
 from metadata_log.log.quorum_state_file import (
@@ -15,6 +14,7 @@ from metadata_log.log.quorum_state_file import (
 )
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.types import Uuid
+from support.real_data import archive, json_lines
 
 LINES = json_lines("batches", "quorum_state.jsonl")
 
@@ -88,7 +88,7 @@ def test_hostile_texts(text: bytes) -> None:
 
 @pytest.mark.parametrize("node", ["c1", "c2", "c3"])
 def test_real_nodes(node: str) -> None:
-    """What a real node left is read, and written again the same."""
+    """The file of a real node is read, and written again the same."""
     content = archive("static3")[f"nodes/{node}/__cluster_metadata-0/quorum-state"]
     disk = MemoryDisk()
     disk.mkdir("d")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import real_files, unpack
 
 from kraft.sim.state.forking import forked
 from metadata_log.disk import OsDisk
@@ -25,6 +24,7 @@ from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.records.batch_builder import build_batch, write_batch
 from metadata_log.records.record import Record, records
 from metadata_log.types import OffsetAndEpoch
+from support.real_data import real_files, unpack
 
 PARTITION = "__cluster_metadata-0"
 NODES = [("static3", "nodes/c1"), ("clusters", "dynamic3/nodes/c1"), ("clusters", "failover/nodes/c1")]

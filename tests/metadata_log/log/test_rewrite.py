@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from real_data import real_files
-
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.segment import file_name, parse_file_name
 from metadata_log.memory_disk import MemoryDisk
@@ -13,6 +11,7 @@ from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import rebuild_batch, write_batch
 from metadata_log.records.frame import decode_control, decode_record, encode_control, encode_record
 from metadata_log.records.record import Record, records
+from support.real_data import real_files
 
 _CONTROL_KEY_BYTES = 4
 
@@ -27,6 +26,7 @@ def fields_again(record: Record, *, control: bool) -> Record:
         assert len(key) == _CONTROL_KEY_BYTES
     else:
         frame = decode_record(value)
+        assert frame.record is not None
         value = encode_record(frame.record, frame.version)
     return Record(record.offset, record.timestamp, record.timestamp_delta, key, value, record.headers)
 

@@ -117,7 +117,7 @@ def test_batches_are_listed_without_a_check_of_their_records() -> None:
 
 @dataclass
 class _FileWithHole:
-    """A file with zeros that go on behind the part that is searched."""
+    """A file with zeros that go on after the part that is searched."""
 
     path: str = "f"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from real_data import archive, real_files
 
 from metadata_log.errors import CorruptBatch, IncompleteBatch
 from metadata_log.log.snapshot import (
@@ -20,6 +19,7 @@ from metadata_log.records.batch import scan
 from metadata_log.records.control import VotersRecord, VotersRecordVoter
 from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
+from support.real_data import archive, real_files
 
 REAL = "nodes/c1/__cluster_metadata-0/00000000000000005210-0000000008.checkpoint"
 

@@ -7,7 +7,6 @@ from functools import cache
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from real_data import archive
 
 from metadata_log.disk import make_directory
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
@@ -18,6 +17,7 @@ from metadata_log.log.snapshot_writer import MAX_BATCH_BYTES
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
 from metadata_log.types import OffsetAndEpoch
+from support.real_data import archive
 
 SNAPSHOT = OffsetAndEpoch(epoch=3, offset=70)
 SMALL = encode_snapshot([b"one", b"two" * 40], epoch=3, timestamp_ms=5)

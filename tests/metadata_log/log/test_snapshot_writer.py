@@ -6,11 +6,11 @@ import stat
 from itertools import chain
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from real_data import real_files
 
 from metadata_log.disk import OsDisk
 from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name, sweep_snapshots
@@ -20,6 +20,7 @@ from metadata_log.records.batch import scan
 from metadata_log.records.control import VotersRecord
 from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
+from support.real_data import real_files
 
 ID = OffsetAndEpoch(epoch=3, offset=1234)
 NAME = f"d/{snapshot_name(ID)}"
@@ -32,8 +33,9 @@ def made() -> MemoryDisk:
     return disk
 
 
-def writer(disk: MemoryDisk, **changes: int) -> SnapshotWriter:
-    return SnapshotWriter(disk, "d", ID, **({"timestamp_ms": 7, "last_contained_log_timestamp": 5} | changes))
+def writer(disk: MemoryDisk, **changes: Any) -> SnapshotWriter:
+    usual: dict[str, Any] = {"timestamp_ms": 7, "last_contained_log_timestamp": 5}
+    return SnapshotWriter(disk, "d", ID, **(usual | changes))
 
 
 def test_writing_kafkas_snapshots_gives_the_same_bytes() -> None:

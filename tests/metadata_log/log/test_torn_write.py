@@ -128,7 +128,7 @@ def test_a_torn_write_behind_a_snapshot_is_cut() -> None:
 
 
 def test_a_batch_embedded_in_a_value_is_not_taken_for_a_batch_of_the_log() -> None:
-    """What a torn batch carries may be a batch itself, of another log."""
+    """A value of a torn batch may be a batch itself, of another log."""
     disk, log = MemoryDisk(), None
     log = open_log(disk)
     log.append(build_batch(0, 3, 5, [b"first"]))

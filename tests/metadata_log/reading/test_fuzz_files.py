@@ -13,8 +13,6 @@ from collections.abc import Callable
 from random import Random, SystemRandom
 
 import pytest
-from real_data import archive, json_lines
-from tampering import resealed, tampered
 
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.log import MetadataLog
@@ -33,6 +31,8 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.records.batch_builder import rebuild_batch
 from metadata_log.records.record import records
 from metadata_log.serde.json_text import json_text
+from support.metadata_log.tampering import resealed, tampered
+from support.real_data import archive, json_lines
 
 SLICE_SECONDS = 10.0
 SOAK_SECONDS = 600.0
@@ -85,7 +85,7 @@ def read_strictly(disk: MemoryDisk, path: str) -> None:
 
 
 def read_by_kind(disk: MemoryDisk, path: str) -> None:
-    """What `kraft dump` does with a file, told apart by name or content."""
+    """Read a file as `kraft dump` does, told apart by name or content."""
     kind = kind_of(disk, path)
     verify_file(disk, path, kind)
     if kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX}:

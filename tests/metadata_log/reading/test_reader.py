@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from real_data import archive, real_files, unpack
 
 from metadata_log.disk import OsDisk
 from metadata_log.errors import IncompleteBatch
@@ -24,6 +23,7 @@ from metadata_log.reading.verify import verify_file
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde import to_json
+from support.real_data import archive, real_files, unpack
 
 DAMAGED = archive("damaged")
 SEGMENT = "__cluster_metadata-0/00000000000000004847.log"
@@ -170,7 +170,7 @@ def test_damage_of_snapshots(case: str, words: str) -> None:
 
 
 def test_every_damage_is_found() -> None:
-    """Reading goes on behind damage, so that one dump shows all of it and loses no good batch."""
+    """Reading goes on after damage, so that one dump shows all of it and loses no good batch."""
     batches = [build_batch(index, 1, 0, [b"\x02" * 50]) for index in range(10)]
     content = bytearray(b"".join(batches))
     size = len(batches[0])
@@ -325,7 +325,7 @@ def test_modes_of_reading() -> None:
 
 
 def test_modes_of_reading_records() -> None:
-    """The same within a batch: the records before the damage, and in one mode those behind it."""
+    """The same within a batch: the records before the damage, and in one mode those after it."""
     [batch] = scan(
         build_batch(0, 1, 0, [b"\x01\x14\x00\x00", b"\x02\x14\x00\x00", b"\x01\x63\x00", b"\x01\x14\x00\x00"])
     )
@@ -336,6 +336,7 @@ def test_modes_of_reading_records() -> None:
         list(read_entries(batch, "here", on_damage=OnDamage.STRICT))
     [damage] = [one for one in read_entries(batch, "here") if isinstance(one, Damage)]
     assert caught.value.damage == damage
+    assert damage.position is not None
     assert batch.data[damage.position : damage.position + 1] == b"\x02"
 
 

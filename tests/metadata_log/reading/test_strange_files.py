@@ -94,7 +94,7 @@ def sparse(path: Path, *parts: tuple[int, bytes], size: int = TIB) -> str:
 
 @pytest.mark.parametrize("second_at", [TIB // 2, TIB // 2 + 4096 - 13, TIB - len(NEXT)])
 def test_sparse_holes_are_skipped(tmp_path: Path, second_at: int) -> None:
-    """What stands behind a hole of half a terabyte is found, also if its first bytes are in the hole's last block."""
+    """A batch after a hole of half a terabyte is found, also if its first bytes are in the hole's last block."""
     path = sparse(tmp_path / "00000000000000000000.log", (0, BATCH), (second_at, NEXT))
     first, hole, second, *rest = read_file(OsDisk(), path)
     assert isinstance(first, RecordBatch)

@@ -7,14 +7,14 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import archive
-from tampering import CHANGES, Change
 
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.reader import read_log
 from metadata_log.reading.verify_directory import verify_directory
 from metadata_log.records.batch import RecordBatch, scan
+from support.metadata_log.tampering import CHANGES, Change
+from support.real_data import archive
 
 PREFIX = "nodes/c1/__cluster_metadata-0/"
 FILES = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from real_data import archive
 
 from metadata_log import replay
 from metadata_log.disk import Disk
@@ -19,6 +18,7 @@ from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord, TopicRecord
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.real_data import archive
 
 C1 = "/nodes/c1/__cluster_metadata-0"
 FIRST_TIME = 1795248832000

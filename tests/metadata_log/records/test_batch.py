@@ -10,13 +10,13 @@ import pytest
 from google_crc32c import value as crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import json_lines, real_files
 
 from metadata_log.compression import Compression
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
 from metadata_log.records.batch import HEADER_BYTES, RecordBatch, read_batch, scan, sound_batches
 from metadata_log.records.batch_builder import build_batch, build_control_batch, rebuild_batch
 from metadata_log.records.record import Record, records
+from support.real_data import json_lines, real_files
 
 
 def facts(batch: RecordBatch) -> dict[str, object]:

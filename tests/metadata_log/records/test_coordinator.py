@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from real_data import archive, json_lines
-from serde_golden import golden
 
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.records.consumer_offsets import (
@@ -28,6 +26,8 @@ from metadata_log.records.coordinator import (
 from metadata_log.records.metadata import TopicRecord
 from metadata_log.records.transaction_state import TransactionLogKey, TransactionLogValue
 from metadata_log.serde import schema_of, to_json
+from support.real_data import archive, json_lines
+from support.serde_golden import golden
 
 LOGS = sorted(path for path in archive("coordinators") if path.startswith("expected/__") and path.endswith(".jsonl"))
 

@@ -3,8 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serde_golden import golden
-from serde_values import CLASSES
 
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.records import (
@@ -22,6 +20,8 @@ from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage
 from metadata_log.records.metadata import NoOpRecord, TopicRecord
 from metadata_log.serde import decode, encode, schema_of
 from metadata_log.types import Uuid
+from support.serde_golden import golden
+from support.serde_values import CLASSES
 
 
 def test_framed_records_of_kafka():

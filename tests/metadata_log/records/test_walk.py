@@ -6,7 +6,6 @@ import tracemalloc
 
 import cramjam
 import pytest
-from bombs import NOW_MS, UNENDING, batch, forbid_objects, headers, in_order, record, steps_of, zstd
 
 from metadata_log.compression import Compression, deflate
 from metadata_log.errors import CorruptBatch, OversizedBatch
@@ -14,6 +13,7 @@ from metadata_log.records.batch import RecordBatch, java_long, read_batch
 from metadata_log.records.record import MAX_CONTROL_BYTES, MOST_HEADERS, records, unpacking, varint
 from metadata_log.records.walk import Walked, Wanted, frames, key_of, rewriting, walking
 from metadata_log.serde.codec import finished
+from support.bombs import NOW_MS, UNENDING, batch, forbid_objects, headers, in_order, record, steps_of, zstd
 
 MANY = 20_000
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from browser import look
-from report_rows import NOON, cluster_id, fencing, outage, recorded_fleet, recorded_names, report_of, row
 from test_report import check_page
 
 from metadata_log.cluster_names import cluster_names_of
@@ -16,6 +14,17 @@ from metadata_log.report import render_fleet
 from metadata_log.report.cluster_index import index_section
 from metadata_log.report.incidents import incidents_of, intervals_of
 from metadata_log.report.report_data import ReportData
+from support.metadata_log.browser import look
+from support.metadata_log.report_rows import (
+    NOON,
+    cluster_id,
+    fencing,
+    outage,
+    recorded_fleet,
+    recorded_names,
+    report_of,
+    row,
+)
 
 MEASURE: Final = """
 <script>

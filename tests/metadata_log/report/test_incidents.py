@@ -6,12 +6,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from report_rows import NOON, fencing, outage, report_of, row
 
 from metadata_log.report import HISTORY_VIEWS
 from metadata_log.report.headline import headline
 from metadata_log.report.incidents import Incident, incidents_of, intervals_of, listed
 from metadata_log.report.report_data import ReportData
+from support.metadata_log.report_rows import NOON, fencing, outage, report_of, row
 
 Row = tuple[str, tuple[Any, ...]]
 

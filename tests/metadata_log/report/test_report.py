@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import PHONE_WIDTH, WIDTH, look
 from msgspec import Struct
-from real_data import unpack
-from report_rows import HOSTILE, fleet_rows, large_rows, real_rows
 
 from metadata_log.disk import OsDisk
 from metadata_log.history import VIEWS
@@ -18,6 +15,9 @@ from metadata_log.history.engine import rows as history_rows
 from metadata_log.reading.timeline import read_timeline
 from metadata_log.report import FLEET_VIEWS, HISTORY_VIEWS, render_diff, render_fleet, render_history
 from metadata_log.report.report_data import TABLE_ROWS
+from support.metadata_log.browser import PHONE_WIDTH, WIDTH, look
+from support.metadata_log.report_rows import HOSTILE, fleet_rows, large_rows, real_rows
+from support.real_data import unpack
 
 MOST_BYTES = 2_000_000
 LIGHT, DARK = "rgb(244, 245, 247)", "rgb(20, 23, 28)"
@@ -32,7 +32,7 @@ class Difference(Struct, frozen=True):
 
 
 def check_page(page: Path, filters: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-    """What must hold of every page on a desktop and on a phone; returns what was measured."""
+    """Check a page on a desktop and on a phone; returns what was measured."""
     text = page.read_text()
     assert len(text.encode()) < MOST_BYTES
     assert not re.search(r"\bsrc=|\bhref=(?!\"#)|@import|url\(|https?://", text)

@@ -7,7 +7,6 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from report_rows import NOON, outage, report_of, row
 
 from metadata_log.report import figures
 from metadata_log.report.figures import Curves, Lanes
@@ -16,6 +15,7 @@ from metadata_log.report.looks import FENCED, LOOKS, NO_LEADER, OTHER_BROKER, br
 from metadata_log.report.page import Section, legend_of
 from metadata_log.report.report_data import ReportData, Span
 from metadata_log.report.ticks import ticks_of
+from support.metadata_log.report_rows import NOON, outage, report_of, row
 
 
 def test_leader_skew_counts_partitions() -> None:

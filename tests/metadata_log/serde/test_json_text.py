@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from real_data import real_files
-from serde_values import CLASS_VERSIONS, is_flexible, values
 
 from metadata_log.errors import EncodeError
 from metadata_log.memory_disk import MemoryDisk
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.reader import read_file
 from metadata_log.records.metadata import PartitionRecord, TopicRecord
@@ -21,6 +21,8 @@ from metadata_log.serde.fields import fields_at
 from metadata_log.serde.json_form import value_to_json
 from metadata_log.serde.json_from_bytes import text_reader
 from metadata_log.serde.json_text import json_text, text_function
+from support.real_data import real_files
+from support.serde_values import CLASS_VERSIONS, is_flexible, values
 from transport.protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceResponse,
@@ -111,6 +113,7 @@ def test_records_of_real_clusters() -> None:
         disk.mkdir("d")
         disk.open("d/a.log", create=True).append(content)
         for batch in read_file(disk, "d/a.log"):
+            assert not isinstance(batch, Damage)
             for entry in read_entries(batch, path):
                 assert isinstance(entry, Entry)
                 assert entry.record is not None
@@ -120,13 +123,18 @@ def test_records_of_real_clusters() -> None:
     assert count > 29_000
 
 
+def wrong(value: object) -> Any:
+    """A value of another type than a field has."""
+    return value
+
+
 @pytest.mark.parametrize(
     ("message", "version"),
     [
         (TopicRecord(), 9),
-        (PartitionRecord(directories=("x",)), 0),
-        (PartitionRecord(replicas=None), 2),
-        (TopicRecord(name=None), 0),
+        (PartitionRecord(directories=wrong(("x",))), 0),
+        (PartitionRecord(replicas=wrong(None)), 2),
+        (TopicRecord(name=wrong(None)), 0),
     ],
 )
 def test_json_text_refuses_values_that_a_version_lacks(message: Message, version: int) -> None:

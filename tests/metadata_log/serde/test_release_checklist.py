@@ -77,7 +77,6 @@ SPECIFIED: Final[dict[str, tuple[str, ...]]] = {
             rf"AbortedTxn\.{name}: new: type int64, versions 0\+"
             for name in ("ProducerId", "FirstOffset", "LastOffset", "LastStableOffset")
         ),
-        r"AbortedTxn: not declared here, type data",
     ),
     "StreamsGroupMetadataValue has two tagged fields": (
         r"StreamsGroupMetadataValue\.StoredDescriptionTopologyEpoch: new: type int32, .*tag 2, default -1",

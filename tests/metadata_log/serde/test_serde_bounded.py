@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serde_golden import FAMILIES, golden
-from serde_values import CLASS_VERSIONS, CLASSES, is_flexible, values
 
 from metadata_log.errors import DecodeError, LimitExceeded
 from metadata_log.serde import codec, decode, decode_from, encode, primitives
@@ -25,6 +23,8 @@ from metadata_log.serde.codec import (
 )
 from metadata_log.serde.shape import MAX_SHAPE_VALUES
 from metadata_log.types import Uuid
+from support.serde_golden import FAMILIES, golden
+from support.serde_values import CLASS_VERSIONS, CLASSES, is_flexible, values
 from transport.protocol.messages import (
     AlterPartitionRequest,
     ApiVersionsRequest,
@@ -197,7 +197,7 @@ def test_a_message_with_too_many_values_is_refused_early(cls: Any, version: int,
     ids=["plain array", "compact array", "tags", "negative tags"],
 )
 def test_counts_beyond_kafkas_limits_are_refused(cls: Any, version: int, before: bytes, count: bytes) -> None:
-    """One element more than Kafka 4.4 takes, with enough bytes behind; the texts name the limit."""
+    """One element more than Kafka 4.4 takes, with enough bytes after; the texts name the limit."""
     raw = before + count + bytes(3_000_000)
     for refuse in (decode, decode_from, in_steps):
         with pytest.raises(DecodeError, match=r"the limit is 10{4,6}\b|a negative number") as caught:

@@ -1,12 +1,11 @@
 """Compiled and reference codecs agree; whatever is wrong is named, and costs no more than the input."""
 
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serde_golden import FAMILIES, golden
-from serde_values import CLASS_VERSIONS, CLASSES, is_flexible, values
 
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.records.metadata import PartitionRecord, RegisterBrokerRecord, TopicRecord
@@ -14,6 +13,8 @@ from metadata_log.serde import decode, decode_from, encode, from_json, schema_of
 from metadata_log.serde.fields import ArrayOf, fields_at
 from metadata_log.serde.primitives import Reader, Writer, read_struct, write_struct
 from metadata_log.types import Uuid
+from support.serde_golden import FAMILIES, golden
+from support.serde_values import CLASS_VERSIONS, CLASSES, is_flexible, values
 from transport.protocol.messages import ApiVersionsRequest, FetchRequest, RequestHeader, VoteRequest
 from transport.protocol.messages.fetch import FetchTopic, ReplicaState
 
@@ -87,6 +88,11 @@ def test_both_codecs_agree_on_damage(sample, data):
     assert decode_from(cls, version, damaged) == expected
 
 
+def wrong(value: object) -> Any:
+    """A value of another type than a field has."""
+    return value
+
+
 @pytest.mark.parametrize(
     "count", [b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08", b"\xff\xff\xff\xff\x0f", b"\xe8\x07"]
 )
@@ -157,16 +163,16 @@ def test_unknown_versions():
         (FetchRequest(replica_state=ReplicaState(replica_id=1)), 14, "replicaState"),
         (FetchRequest(replica_id=1), 15, "replicaId"),
         (FetchRequest(max_wait_ms=1 << 31), 15, "maxWaitMs"),
-        (FetchRequest(max_wait_ms=None), 15, "maxWaitMs"),
-        (FetchRequest(max_wait_ms="1"), 15, "maxWaitMs"),
-        (FetchRequest(topics=None), 15, "topics"),
-        (FetchRequest(topics=[None]), 15, "topics[0]"),
-        (FetchRequest(topics=[FetchTopic(partitions=[7])]), 15, "topics[0].partitions[0]"),
+        (FetchRequest(max_wait_ms=wrong(None)), 15, "maxWaitMs"),
+        (FetchRequest(max_wait_ms=wrong("1")), 15, "maxWaitMs"),
+        (FetchRequest(topics=wrong(None)), 15, "topics"),
+        (FetchRequest(topics=[wrong(None)]), 15, "topics[0]"),
+        (FetchRequest(topics=[FetchTopic(partitions=[wrong(7)])]), 15, "topics[0].partitions[0]"),
         (FetchRequest(rack_id="x" * 32768), 11, "rackId"),
         (FetchRequest(rack_id="x" * 32768), 12, "rackId"),
         (FetchRequest(rack_id="\ud800"), 12, "rackId"),
-        (FetchRequest(rack_id=None), 12, "rackId"),
-        (FetchRequest(rack_id=b"bytes"), 12, "rackId"),
+        (FetchRequest(rack_id=wrong(None)), 12, "rackId"),
+        (FetchRequest(rack_id=wrong(b"bytes")), 12, "rackId"),
         (FetchRequest(unknown_tagged=((77, b""),)), 11, None),
         (FetchRequest(unknown_tagged=((1, b""),)), 15, None),
         (FetchRequest(unknown_tagged=((9, b""), (8, b""))), 15, None),
@@ -176,7 +182,7 @@ def test_unknown_versions():
         (PartitionRecord(directories=(Uuid.ZERO,)), 0, "directories"),
         (PartitionRecord(eligible_leader_replicas=(1 << 31,)), 2, "eligibleLeaderReplicas[0]"),
         (RegisterBrokerRecord(log_dirs=(Uuid.ZERO,)), 2, "logDirs"),
-        (ApiVersionsRequest(client_software_name=3), 3, "clientSoftwareName"),
+        (ApiVersionsRequest(client_software_name=wrong(3)), 3, "clientSoftwareName"),
     ],
 )
 def test_encoding_refuses_values_that_a_version_lacks(message, version, field):

@@ -34,7 +34,7 @@ def test_no_generated_file_is_left_over():
 
 
 def test_a_new_version_is_one_readable_line():
-    """What a new Kafka release adds must come out as an annotation, not as another class."""
+    """A field of a new Kafka release must come out as an annotation, not as another class."""
     vote = FACTS["VoteRequest.json"]
     newer = vote | {
         "validVersions": "0-3",

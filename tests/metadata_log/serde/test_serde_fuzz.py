@@ -8,16 +8,17 @@ import time
 import tracemalloc
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pytest
-from serde_golden import FAMILIES, golden
-from serde_values import CLASSES, is_flexible
 
 from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.records import decode_control, decode_record, encode_control, encode_record
 from metadata_log.records.frame import CONTROL_RECORDS, read_record
 from metadata_log.serde import decode_from, encode
 from metadata_log.serde.primitives import Reader, read_struct
+from support.serde_golden import FAMILIES, golden
+from support.serde_values import CLASSES, is_flexible
 from transport.protocol import headers
 from transport.protocol.broker_apis import ALL_APIS
 
@@ -62,11 +63,12 @@ def damaged(raw, others, rng):
 def try_message(cls, version, raw):
     """Both readers agree on what it is and where it ends, and what is read is written and read again the same."""
     try:
-        expected = encoded_again(*reference(cls, version, raw), version)
+        message, end = reference(cls, version, raw)
+        expected = encoded_again(message, end, version)
     except DecodeError:
         with pytest.raises(DecodeError) as caught:
             decode_from(cls, version, raw)
-        assert 0 <= caught.value.position <= len(raw)
+        assert caught.value.position in range(len(raw) + 1)
         return "refused"
     assert encoded_again(*decode_from(cls, version, raw), version) == expected
     if expected[0] is None:
@@ -143,7 +145,7 @@ def try_response(key, version, raw):
 
 
 def targets():
-    """What is damaged: (decoder, its arguments, the bytes)."""
+    """The decoders and inputs to damage: (decoder, its arguments, the bytes)."""
     for family in FAMILIES:
         for line in golden(family):
             cls, raw = CLASSES[line["name"]], bytes.fromhex(line["hex"])
@@ -193,13 +195,13 @@ def test_decoders_survive_anything(seconds, first):
     The ten minutes of the soak are in parts with other cases each, so that continuous integration has room for one.
     """
     chosen = list(targets())
-    by_decoder = {}
+    by_decoder: dict[Any, Any] = {}
     for decoder, _, raw in chosen:
         by_decoder.setdefault(decoder, []).append(raw)
     if "FUZZ_CASE" in os.environ:
         print(run_case(int(os.environ["FUZZ_CASE"]), chosen, by_decoder))
         return
-    found, number, end = Counter(), first, time.monotonic() + seconds
+    found, number, end = Counter[Any](), first, time.monotonic() + seconds
     while time.monotonic() < end:
         found[run_case(number, chosen, by_decoder)] += 1
         number += 1

@@ -6,15 +6,15 @@ import pytest
 from google_crc32c import value as crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka_json import with_sizes
-from schema_walk import Walk
-from serde_golden import FAMILIES, golden
-from serde_values import CLASSES, is_flexible
 
 from metadata_log.errors import DecodeError
 from metadata_log.serde import decode, decode_from, encode, from_json, to_json
 from metadata_log.serde.primitives import Reader, Writer, read_struct, unsigned_varint, varint, varlong, write_struct
 from metadata_log.types import Uuid
+from support.kafka_json import with_sizes
+from support.metadata_log.schema_walk import Walk
+from support.serde_golden import FAMILIES, golden
+from support.serde_values import CLASSES, is_flexible
 
 GOLDEN = [line for family in FAMILIES for line in golden(family)]
 
@@ -89,13 +89,13 @@ def says_the_same(error, found, raw):
 def test_any_damage_is_named_as_a_walk_by_the_schema_finds_it(data):
     """Decoder and walk agree on what is wrong, where, and in which field; or that nothing is."""
     line = data.draw(st.sampled_from(GOLDEN), label="vector")
-    raw = bytearray.fromhex(line["hex"])
+    changed = bytearray.fromhex(line["hex"])
     for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, max(0, len(raw) - 1)), label="at")
-        raw[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2), label="put there")
+        at = data.draw(st.integers(0, max(0, len(changed) - 1)), label="at")
+        changed[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2), label="put there")
     if data.draw(st.booleans(), label="cut"):
-        del raw[data.draw(st.integers(0, len(raw))) :]
-    cls, version, raw = CLASSES[line["name"]], line["version"], bytes(raw)
+        del changed[data.draw(st.integers(0, len(changed))) :]
+    cls, version, raw = CLASSES[line["name"]], line["version"], bytes(changed)
     wrong = Walk(line["name"], version, raw).finding()
     try:
         _, end = decode_from(cls, version, raw)

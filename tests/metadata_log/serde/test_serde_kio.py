@@ -7,16 +7,17 @@ import io
 import uuid
 from collections import Counter
 from importlib import import_module
+from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import OutOfBoundValue
-from serde_golden import golden
-from serde_values import CLASSES
 
 from metadata_log.serde import decode, encode, schema_of
 from metadata_log.serde.declare_tables import snake_case
 from metadata_log.serde.fields import Role
 from metadata_log.types import Uuid
+from support.serde_golden import golden
+from support.serde_values import CLASSES
 
 MODULES = {Role.REQUEST: "request", Role.RESPONSE: "response", Role.HEADER: "header", Role.DATA: "data"}
 
@@ -67,7 +68,7 @@ def compare(ours, theirs, path, found):
 
 def test_an_independent_library_agrees_on_every_message_that_it_has():
     """Our declarations and our expectations have the same source; kio is an independent implementation."""
-    found, seen, refusals = Counter(), set(), Counter()
+    found, seen, refusals = Counter[Any](), set(), Counter[Any]()
     for line in [*golden("messages"), *golden("data")]:
         cls, version, raw = CLASSES[line["name"]], line["version"], bytes.fromhex(line["hex"])
         theirs = kio_class(cls, version)

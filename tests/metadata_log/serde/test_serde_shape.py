@@ -1,12 +1,12 @@
 """The shape matcher reads the same as the compiled reader; templates write the same as the writer."""
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from serde_values import CLASS_VERSIONS, is_flexible, values
 
 from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.serde import codec, compiler, decode, encode
@@ -23,6 +23,7 @@ from metadata_log.serde.shape import (
     survey,
 )
 from metadata_log.types import Uuid
+from support.serde_values import CLASS_VERSIONS, is_flexible, values
 from transport.protocol.messages import FetchRequest, FetchResponse, VoteRequest
 from transport.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -97,10 +98,10 @@ def test_shape_reader_and_general_reader_agree(data):
         other[hole.start : hole.end] = data.draw(
             st.binary(min_size=hole.end - hole.start, max_size=hole.end - hole.start)
         )
-    other = bytes(other)
-    expected = general(other, 0)
-    assert same(read(other, 0), expected)
-    assert same(read(b"in front" + other, 8), expected)
+    changed = bytes(other)
+    expected = general(changed, 0)
+    assert same(read(changed, 0), expected)
+    assert same(read(b"in front" + changed, 8), expected)
 
 
 def same(one, other):
@@ -144,7 +145,7 @@ def test_nothing_mutable_is_shared():
 
 def test_requests_of_a_busy_follower_are_read_by_shape():
     counting, calls = counted(compiler.reader(FetchRequest, 17, True))
-    made = []
+    made: list[Any] = []
     reader = ShapeReader(FetchRequest, 17, counting, made.append)
     read = reader.read
     for offset in range(1000):
@@ -156,7 +157,7 @@ def test_requests_of_a_busy_follower_are_read_by_shape():
 
 
 def test_requests_of_an_idle_follower_are_read_by_shape():
-    made = []
+    made: list[Any] = []
     reader = ShapeReader(FetchRequest, 17, compiler.reader(FetchRequest, 17, True), made.append)
     raw = encode(fetch(), 17)
     for _ in range(100):
@@ -167,7 +168,7 @@ def test_requests_of_an_idle_follower_are_read_by_shape():
 
 
 def test_a_peer_cannot_cause_repeated_shape_compilation():
-    general, made = compiler.reader(FetchRequest, 17, True), []
+    general, made = compiler.reader(FetchRequest, 17, True), list[Any]()
     reader, rng = ShapeReader(FetchRequest, 17, general, made.append), Random(5)
     for _ in range(5000):
         message = replace(
@@ -265,7 +266,7 @@ def test_a_tagged_field_at_its_default_is_another_shape():
 
 def test_requests_of_a_busy_follower_are_written_by_shape():
     counting, calls = counted(compiler.writer(FetchRequest, 17, True))
-    made = []
+    made: list[Any] = []
     writer = ShapeWriter(FetchRequest, 17, counting, made.append)
     for offset in range(1000):
         write = made[-1] if made else writer.write
@@ -275,7 +276,7 @@ def test_requests_of_a_busy_follower_are_written_by_shape():
 
 
 def test_a_list_that_is_changed_later_does_not_change_the_shape():
-    made, message = [], fetch()
+    made, message = list[Any](), fetch()
     writer = ShapeWriter(FetchRequest, 17, compiler.writer(FetchRequest, 17, True), made.append)
     for _ in range(100):
         (made[-1] if made else writer.write)(message, b"")
@@ -312,6 +313,7 @@ def test_shape_reader_reads_records_of_any_size(records, others, high_watermark,
     """And nothing else: what the matcher takes, the general reader reads the same."""
     example = encode(answer(records), 18)
     message, spans, place = survey(FetchResponse, 18, example)
+    assert place is not None
     assert place.path == "responses[0].partitions[0].records"
     holes = [span for span in spans if span.path.endswith(("highWatermark", "lastStableOffset"))]
     parts = example[: place.start], holes, place.path, example[place.end :]
@@ -344,6 +346,7 @@ def test_shape_writer_writes_records_of_any_size(records, others, high_watermark
     message = answer(records)
     raw = general(message, b"")
     _, spans, place = survey(FetchResponse, 18, raw)
+    assert place is not None
     holes = [span for span in spans if span.path.endswith(("highWatermark", "lastStableOffset"))]
     example = Example(message, raw[: place.start], holes, place.path, raw[place.end :])
     write = rewriter(example, 18, not_of_this_shape)
@@ -358,7 +361,7 @@ def test_answers_with_records_of_all_sizes_have_one_shape():
     rng = Random(3)
     reading, general_reads = counted(compiler.reader(FetchResponse, 18, True))
     writing, general_writes = counted(compiler.writer(FetchResponse, 18, True))
-    reads, writes = [], []
+    reads, writes = list[Any](), list[Any]()
     reader = ShapeReader(FetchResponse, 18, reading, reads.append)
     writer = ShapeWriter(FetchResponse, 18, writing, writes.append)
     for high_watermark in range(1000):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serde_values import CLASS_VERSIONS, is_flexible, values
 
 from metadata_log.errors import EncodeError
 from metadata_log.serde import encode
 from metadata_log.serde.codec import encode_in_steps, finished
+from support.serde_values import CLASS_VERSIONS, is_flexible, values
 from transport.protocol.messages import ElectLeadersResponse
 from transport.protocol.messages.elect_leaders import PartitionResult, ReplicaElectionResult
 

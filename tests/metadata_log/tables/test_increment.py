@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 from msgspec import Struct
-from nightly_logs import DIRECTORY, LOGS, Night, nights
 
 from metadata_log.disk import Disk
 from metadata_log.history import VIEWS, Options
@@ -17,7 +16,8 @@ from metadata_log.history.saved_pass import STATE, WIRING, labelled_parts, resto
 from metadata_log.history.saved_values import SavedPassError
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.place import Standing
-from metadata_log.tables.increment import BadItem, Checkpoint, Step, TableRow, read_log, standing_checkpoint
+from metadata_log.tables.increment import BadItem, Checkpoint, Step, TableRows, read_log, standing_checkpoint
+from support.metadata_log.nightly_logs import DIRECTORY, LOGS, Night, nights
 
 CLUSTER = "c"
 
@@ -25,15 +25,15 @@ CLUSTER = "c"
 class Tables(Struct):
     """The tables after some nights: the closed rows of each step, the open rows, and the checkpoints."""
 
-    closed: list[list[TableRow]]
-    open: list[TableRow]
+    closed: list[list[TableRows]]
+    open: list[TableRows]
     checkpoints: list[Checkpoint]
 
     @property
     def rows(self) -> Counter[str]:
         """All rows, without what says how they came about."""
-        every = [row for step in self.closed for row in step] + self.open
-        return Counter(f"{row.view} {row.values}" for row in every)
+        every = [rows for step in self.closed for rows in step] + self.open
+        return Counter(f"{rows.view} {values}" for rows in every for values in rows.values)
 
 
 def a_night(tables: Tables, disk: Disk, *, on_damage: OnDamage = OnDamage.STRICT, settle: bool = False) -> Step | None:
@@ -60,8 +60,8 @@ def a_night(tables: Tables, disk: Disk, *, on_damage: OnDamage = OnDamage.STRICT
             bad = met
         else:
             break
-    tables.closed[kept:] = [[row for row in found if not row.is_open]]
-    tables.open = [row for row in found if row.is_open]
+    tables.closed[kept:] = [[rows for rows in found if not rows.is_open]]
+    tables.open = [rows for rows in found if rows.is_open]
     tables.checkpoints[kept:] = [step.after]
     return step
 
@@ -125,6 +125,7 @@ def test_every_attribute_of_a_family_is_saved_or_follows_from_the_options() -> N
     for part in parts:
         slots = getattr(type(part), "__slots__", ())
         names = {*slots, *vars(part)} if hasattr(part, "__dict__") else set(slots)
+        names |= {name for name, made in vars(type(part)).items() if isinstance(made, property) and made.fset}
         assert names == {*STATE[type(part)], *WIRING.get(type(part), ())}, type(part)
 
 

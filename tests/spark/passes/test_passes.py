@@ -10,10 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from fleets import PARTITION, random_log, write_meta
-from in_process import read, reader, table
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNull, LessThanOrEqual
-from real_data import unpack
 
 from metadata_log.disk import OsDisk
 from metadata_log.history.engine import HistoryPass, Options, rows
@@ -26,6 +23,9 @@ from metadata_log.reading.timeline import continue_timeline, place_of, read_time
 from metadata_log.spark.passes import save_passes
 from metadata_log.spark.scan import FilteringReader
 from metadata_log.spark.tasks import HistoryTask, flat
+from support.real_data import unpack
+from support.spark.fleets import PARTITION, random_log, write_meta
+from support.spark.in_process import read, reader, table
 
 LOGS = {"static3": "nodes/c1", "clusters": "failover/nodes/b101"}
 
@@ -52,7 +52,7 @@ Cut = tuple[Place | None, bytes]
 
 
 def cuts_of(directory: str, numbers: set[int], options: Options) -> list[Cut]:
-    """The passes behind the items of these numbers, with every view."""
+    """The passes after the items of these numbers, with every view."""
     story = HistoryPass("c", frozenset(VIEWS), options)
     found: list[Cut] = []
     for number, item in enumerate(read_timeline(OsDisk(), directory)):

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from fleets import write_log, write_meta
-from in_process import read
 from pyspark.sql import SparkSession
-from real_data import unpack
 
 from kraft.cli.main import main
 from metadata_log.spark.passes import save_passes
+from support.real_data import unpack
+from support.spark.fleets import write_log, write_meta
+from support.spark.in_process import read
 
 
 @pytest.fixture

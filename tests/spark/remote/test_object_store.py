@@ -8,11 +8,11 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from fleets import write_log
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
 from metadata_log.log.segment import file_name
+from support.spark.fleets import write_log
 
 BUCKET = "fleet"
 

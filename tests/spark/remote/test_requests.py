@@ -10,11 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from counted_store import PROTOCOL, CountedStore
-from fleets import NO_OP, PARTITION, write_log
-from in_process import read, reader, table
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from real_data import unpack
 
 from metadata_log.disk import OsDisk
 from metadata_log.log.indexes import OffsetIndex
@@ -26,6 +22,10 @@ from metadata_log.spark.options import parse_options
 from metadata_log.spark.rows import spark_schema
 from metadata_log.spark.stream import KraftStreamReader
 from metadata_log.spark.tasks import flat
+from support.real_data import unpack
+from support.spark.counted_store import PROTOCOL, CountedStore
+from support.spark.fleets import NO_OP, PARTITION, write_log
+from support.spark.in_process import read, reader, table
 
 PLANNING = 4
 """Two listings, partition.metadata and meta.properties."""
@@ -62,7 +62,7 @@ def quiet_log(directory: Path, cluster: str, megabytes: float, *, epoch: int = 1
         content += build_batch(offset, epoch, 1_000 + offset, [LONG] * 3)
         offset += 3
     (partition / file_name(0)).write_bytes(content)
-    # The index of an active segment is a file of fixed length, with zeros behind the entries.
+    # The index of an active segment is a file of fixed length, with zeros after the entries.
     (partition / file_name(0, ".index")).write_bytes(index.encode().ljust(1 << 20, b"\0"))
     (partition / "leader-epoch-checkpoint").write_text(f"0\n1\n{epoch} 0\n")
     (directory / "meta.properties").write_text(f"#\nnode.id=1\nversion=1\ncluster.id={cluster}\n")

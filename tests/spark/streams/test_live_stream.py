@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from fleets import write_log
-from kafka_or_skip import found_or_skipped
-from real_kafka import (
+
+from metadata_log.arrow import read_records
+from support import ROOT
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.real_kafka import (
     CLUSTER_ID,
     KafkaInstallation,
     Process,
@@ -20,9 +22,8 @@ from real_kafka import (
     kafka_format,
     running,
 )
-from spark_processes import JOB, LOOPBACK, ROOT, run_job
-
-from metadata_log.arrow import read_records
+from support.spark.fleets import write_log
+from support.spark.spark_processes import JOB, LOOPBACK, run_job
 
 pytestmark = [pytest.mark.spark_cluster, pytest.mark.kafka]
 PATIENCE_SECONDS = 400

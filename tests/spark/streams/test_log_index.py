@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleets import log_bytes, write_log
 from hypothesis import given
 from hypothesis import strategies as st
-from real_data import unpack
 
 from metadata_log.disk import OsDisk
 from metadata_log.log.segment import file_name
 from metadata_log.reading.reader import read_log
 from metadata_log.records.batch import RecordBatch
 from metadata_log.spark.log_index import common_end, first_difference, index_log
+from support.real_data import unpack
+from support.spark.fleets import log_bytes, write_log
 
 
 def test_log_index_agrees_with_the_log_reader_on_real_directories(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fleets import log_bytes, write_log
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from metadata_log.log.segment import file_name
+from support.spark.fleets import log_bytes, write_log
 
 Row = tuple[str, int | None, int | None, str | None]
 
@@ -50,7 +50,7 @@ def _place(row: Row) -> tuple[str, int]:
 
 
 def records(cluster: str, epochs: list[int], first: int = 0) -> list[Row]:
-    """What `write_log` writes, two records for each epoch."""
+    """The records of `write_log`, two for each epoch."""
     return [(cluster, first + 2 * at + inner, epoch, None) for at, epoch in enumerate(epochs) for inner in range(2)]
 
 
@@ -139,5 +139,6 @@ def test_a_stream_starts_at_its_starting_offsets(spark: SparkSession, tmp_path: 
 )
 def test_options_unsupported_by_streams_are_refused(query: Query, options: dict[str, str | int], words: str) -> None:
     write_log(query.fleet / "a", [1], cluster="a")
-    with pytest.raises(Exception, match=words):
+    with pytest.raises(Exception, match=words) as refused:
         query.run(**options)
+    assert "UnboundLocalError" not in str(refused.value), "an error of PySpark that hides ours"

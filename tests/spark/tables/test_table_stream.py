@@ -8,14 +8,17 @@ from random import Random
 
 import pyarrow.dataset as ds
 import pytest
-from fleets import PARTITION, random_log, write_meta
 from pyspark.sql import DataFrame, SparkSession
 
 from metadata_log.arrow import read_records
 from metadata_log.log.segment import file_name
 from metadata_log.records.batch import scan
+from metadata_log.spark.lakes import lake as lakes
 from metadata_log.spark.lakes import table_stream
+from metadata_log.spark.lakes.rows import Commit, Lake
 from metadata_log.spark.lakes.table_stream import all_but_idle, materialize_stream
+from support.spark.fleets import PARTITION, random_log, write_meta
+from support.spark.lake_rows import frame_of_lake, make_lake, make_logs, versions, write_night
 
 
 def found_in(out: Path) -> Counter[tuple[str, int]]:
@@ -70,6 +73,31 @@ def test_a_stream_that_dies_between_two_commits_gives_each_record_once(
     partitions = {path.parent for path in files}
     assert len(files) <= 2 * len(partitions)
     assert not [path for path in out.iterdir() if path.name.startswith("_")]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_batch_that_is_repeated_makes_no_second_commit(
+    kind: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_night(tmp_path / "fleet", make_logs(1, ("a", "b"), 20), 1.0)
+    lake, checkpoint = make_lake(kind, tmp_path / "lake"), str(tmp_path / "checkpoint")
+    paths = [f"{tmp_path}/fleet/*"]
+    real = lakes.commit
+
+    def dies(lake: Lake, name: str, change: Commit) -> None:
+        real(lake, name, change)
+        raise RuntimeError("the driver is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lakes, "commit", dies)
+        with pytest.raises(Exception, match="the driver is gone"):
+            materialize_stream(spark, paths, lake, checkpoint).awaitTermination()
+    before = versions(lake, "records")
+    materialize_stream(spark, paths, lake, checkpoint).awaitTermination()
+    assert versions(lake, "records") == before
+    found = frame_of_lake(lake, "records").select("cluster", "offset").rows()
+    wanted = spark.read.format("kraft").load(paths[0]).where("type <> 'NoOpRecord'").select("cluster", "offset")
+    assert sorted(found) == sorted(map(tuple, wanted.collect()))
 
 
 def test_types_that_this_version_does_not_know_are_read() -> None:

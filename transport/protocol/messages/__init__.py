@@ -396,7 +396,7 @@ else:
         "WriteTxnMarkersRequest": "transport.protocol.messages.write_txn_markers",
         "WriteTxnMarkersResponse": "transport.protocol.messages.write_txn_markers",
     }
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = [

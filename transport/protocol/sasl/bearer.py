@@ -48,7 +48,7 @@ def _read(message: bytes) -> _First:
         authorization_id = authorization_id[2:]
         if not is_named or not _NAME.fullmatch(authorization_id):
             raise LoginRefused("the authorization id is malformed")
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     pairs = rest[:-1]
     if pairs and not pairs.endswith(_END):
         raise LoginRefused("the message does not end as it should")
@@ -56,8 +56,8 @@ def _read(message: bytes) -> _First:
         key, equals, value = pair.partition("=")
         if not (equals and _KEY.fullmatch(key) and _VALUE.fullmatch(value)):
             raise LoginRefused("an extension is not NAME=VALUE")
-        found[key] = value
-    parts = _AUTH.fullmatch(found.get("auth", ""))
+        fields[key] = value
+    parts = _AUTH.fullmatch(fields.get("auth", ""))
     if parts is None or parts[1].lower() != "bearer":
         raise LoginRefused("the message has no bearer token")
     if len(parts[2]) > MOST_TOKEN_BYTES:

@@ -1,4 +1,4 @@
-"""What a server knows about its users (Kafka: `ScramCredential`, `CredentialCache`)."""
+"""A server's credentials of its users (Kafka: `ScramCredential`, `CredentialCache`)."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ class PlainServer:
         """Judge the one message of the client; raises `LoginRefused`."""
         tokens = message.decode("utf-8", "replace").split(_SEPARATOR, _MOST_TOKENS)
         if len(tokens) != 3:
-            found = min(len(tokens), _MOST_TOKENS)
-            text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {found}"
+            count = min(len(tokens), _MOST_TOKENS)
+            text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}"
             raise LoginRefused(text, text)
         authorization_id, user, password = tokens
         if not user:

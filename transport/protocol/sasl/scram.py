@@ -32,7 +32,7 @@ MOST_ITERATIONS: Final = 16_384
 TOKEN_EXTENSION: Final = "tokenauth"
 _SALT_BYTES: Final = 20
 _BARE_AT: Final = 2
-"""The position of the bare message among the parts of a first message: behind the flag and the authorization id."""
+"""The position of the bare message among the parts of a first message: after the flag and the authorization id."""
 
 
 class _First(Struct, frozen=True):
@@ -95,13 +95,13 @@ def _encoded(data: bytes) -> str:
 
 
 def _extensions(parts: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    extensions: dict[str, str] = {}
     for part in parts:
         name, equals, value = part.partition("=")
         if not (equals and value and name.isalpha()):
             raise LoginRefused("an extension is not NAME=VALUE")
-        found[name] = value
-    return found
+        extensions[name] = value
+    return extensions
 
 
 def _read_first(message: bytes) -> _First:

@@ -58,7 +58,7 @@ def _assign_rest(owners: list[int], subscribers: list[int], loads: list[int]) ->
 
 
 def _balance(topics: list[tuple[list[int], list[int]]], loads: list[int]) -> None:
-    """Balance topic after topic, until all have been gone through without a change since the last one that changed."""
+    """Balance topic after topic, round after round, until a whole round has changed nothing."""
     last_changed = NOBODY
     for _ in range(ROUNDS):
         for at, (owners, subscribers) in enumerate(topics):

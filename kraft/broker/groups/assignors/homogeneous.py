@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 
 from kraft.broker.groups.assignors.members import AssignmentMember, GroupSpec, Partitions, PartitionsByTopic
 from metadata_log.types import Uuid
+
+Run = tuple[Uuid, Sequence[int]]
+"""Some partitions of a topic, in the order in which they are handed out."""
 
 
 def assign_homogeneous(group: GroupSpec) -> dict[str, PartitionsByTopic]:
@@ -21,7 +23,7 @@ def assign_homogeneous(group: GroupSpec) -> dict[str, PartitionsByTopic]:
     topics = members[0].topics
     wanted = frozenset(topics)
     quota, extra = divmod(sum(counts[topic] for topic in topics), len(members))
-    free = list(_unassigned(members, topics, counts))
+    free = _unassigned(members, topics, counts)
     result: dict[str, PartitionsByTopic] = {}
     unfilled: list[tuple[str, int]] = []
     for index, member in enumerate(members):
@@ -34,45 +36,58 @@ def assign_homogeneous(group: GroupSpec) -> dict[str, PartitionsByTopic]:
         result[member.member_id] = kept
         if room > 0:
             unfilled.append((member.member_id, room))
-    _hand_out(result, unfilled, iter(free))
+    _hand_out(result, unfilled, free)
     return result
 
 
-def _unassigned(
-    members: Sequence[AssignmentMember], topics: Sequence[Uuid], counts: Mapping[Uuid, int]
-) -> Iterator[tuple[Uuid, int]]:
+def _unassigned(members: Sequence[AssignmentMember], topics: Sequence[Uuid], counts: Mapping[Uuid, int]) -> list[Run]:
     held: dict[Uuid, set[int]] = {}
     for member in members:
         for topic, partitions in member.target.items():
             held.setdefault(topic, set()).update(partitions)
+    runs: list[Run] = []
     for topic in topics:
-        taken = held.get(topic, ())
-        yield from ((topic, partition) for partition in range(counts[topic]) if partition not in taken)
+        every = range(counts[topic])
+        taken = held.get(topic)
+        runs.append((topic, every if not taken else [one for one in every if one not in taken]))
+    return runs
 
 
 def _keep(
-    target: PartitionsByTopic, wanted: frozenset[Uuid], room: int, free: list[tuple[Uuid, int]]
+    target: PartitionsByTopic, wanted: frozenset[Uuid], room: int, free: list[Run]
 ) -> tuple[dict[Uuid, Partitions], int]:
-    """What a member keeps of its target, and how much room it has then; the rest becomes free."""
+    """The part of its target that a member keeps, and the room that is left then; the rest is added to `free`."""
     kept: dict[Uuid, Partitions] = {}
     for topic, partitions in target.items():
         if topic not in wanted:
             continue
         if room:
             kept[topic] = partitions[:room]
-        free.extend((topic, partition) for partition in partitions[room:])
+        if len(partitions) > room:
+            free.append((topic, partitions[room:]))
         room = max(room - len(partitions), 0)
     return kept, room
 
 
-def _hand_out(
-    result: dict[str, PartitionsByTopic], unfilled: list[tuple[str, int]], free: Iterator[tuple[Uuid, int]]
-) -> None:
-    for member_id, room in unfilled:
+def _hand_out(result: dict[str, PartitionsByTopic], unfilled: list[tuple[str, int]], free: list[Run]) -> None:
+    runs = iter(free)
+    topic, numbers = next(runs, (Uuid.ZERO, ()))
+    at = 0
+    for member_id, its_room in unfilled:
+        room = its_room
         given: dict[Uuid, list[int]] = {}
-        for topic, partition in islice(free, room):
-            given.setdefault(topic, []).append(partition)
+        while room:
+            if at == len(numbers):
+                run = next(runs, None)
+                if run is None:
+                    break
+                (topic, numbers), at = run, 0
+            some = numbers[at : at + room]
+            if some:
+                given.setdefault(topic, []).extend(some)
+            at += len(some)
+            room -= len(some)
         target = dict(result[member_id])
-        for topic, partitions in given.items():
-            target[topic] = tuple(sorted((*target.get(topic, ()), *partitions)))
+        for one, partitions in given.items():
+            target[one] = tuple(sorted((*target.get(one, ()), *partitions)))
         result[member_id] = target

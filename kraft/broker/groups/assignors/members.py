@@ -1,4 +1,4 @@
-"""What the assignors know of a group."""
+"""The input of the assignors: a group, its members, and the topics that they want."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AssignmentMember(Struct, frozen=True):
 
 
 class GroupSpec(Struct, frozen=True):
-    """What an assignor is given (Kafka: `GroupSpec`, `SubscribedTopicDescriber`)."""
+    """The input of an assignor for one group (Kafka: `GroupSpec`, `SubscribedTopicDescriber`)."""
 
     members: Sequence[AssignmentMember]
     """Their order decides who gets more, where somebody must."""

@@ -33,6 +33,9 @@ def assign_ranges(group: GroupSpec) -> dict[str, PartitionsByTopic]:
 
 
 def _place(member: AssignmentMember) -> tuple[bool, bytes]:
-    """Static members come first, by their instance; Java compares the UTF-16 units of texts."""
+    """The key by which members are ordered: static members first, by their instance, then the others by their id.
+
+    Java compares the UTF-16 units of texts.
+    """
     name = member.member_id if member.instance_id is None else member.instance_id
     return member.instance_id is None, name.encode("utf-16-be", "surrogatepass")

@@ -72,7 +72,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
 
 
 def _anything(topic_id: Uuid, partition: int) -> None:
-    """Every partition is allowed."""
+    """Allow every partition."""
 
 
 def _stale(member: Member) -> Error:

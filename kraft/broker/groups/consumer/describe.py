@@ -1,4 +1,4 @@
-"""What ConsumerGroupDescribe tells of a group (Kafka: `ConsumerGroup.asDescribedGroup`)."""
+"""The answer of ConsumerGroupDescribe for one group (Kafka: `ConsumerGroup.asDescribedGroup`)."""
 
 from __future__ import annotations
 

@@ -33,16 +33,16 @@ class Draft:
         self.group = after
 
     def subscription(self, member: Member) -> None:
-        """What a member wants."""
+        """Add the record of the topics that a member wants."""
         self._add(records.ConsumerGroupMemberMetadataKey(self.group.group_id, member.member_id), member.subscription())
 
     def assignment(self, member: Member) -> None:
-        """What a member has."""
+        """Add the record of the partitions that a member has."""
         key = records.ConsumerGroupCurrentMemberAssignmentKey(self.group.group_id, member.member_id)
         self._add(key, member.assignment())
 
     def target(self, member_id: str, target: PartitionsByTopic) -> None:
-        """What a member should have."""
+        """Add the record of the partitions that a member should have."""
         value = records.ConsumerGroupTargetAssignmentMemberValue(
             tuple(
                 TopicTarget(topic_id, tuple(sorted(numbers))) for topic_id, numbers in sorted(target.items()) if numbers
@@ -76,7 +76,7 @@ class Draft:
         self._add(records.ConsumerGroupPartitionMetadataKey(self.group.group_id), None)
 
     def end_member(self, member_id: str) -> None:
-        """A member is gone."""
+        """Add the records that remove a member."""
         group_id = self.group.group_id
         self._add(records.ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None)
         self._add(records.ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None)

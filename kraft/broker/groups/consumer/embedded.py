@@ -1,4 +1,4 @@
-"""What consumers of the classic protocol put into JoinGroup and SyncGroup (Kafka: `ConsumerProtocol`)."""
+"""The data that consumers of the classic protocol put into JoinGroup and SyncGroup (Kafka: `ConsumerProtocol`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kraft.limits import SUBSCRIBED_TOPICS
+from kraft.limits import NAMED_TOPICS, SUBSCRIBED_TOPICS
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from metadata_log.serde import encode
@@ -39,40 +39,45 @@ def version_of(data: bytes) -> int:
 
 
 def subscription_of(data: bytes) -> ConsumerProtocolSubscription:
-    """What a consumer wants; raises `EmbeddedError`."""
+    """Decode the subscription of a consumer; raises `EmbeddedError`."""
     version = version_of(data)
     try:
-        return decode_within(ConsumerProtocolSubscription, version, data, _VERSION.size, _VALUES, whole=False)
+        subscription = decode_within(ConsumerProtocolSubscription, version, data, _VERSION.size, _VALUES, whole=False)
     except MetadataLogError as bad:
         raise EmbeddedError(str(bad)) from bad
+    if len(subscription.topics) > NAMED_TOPICS:
+        raise EmbeddedError(f"{len(subscription.topics)} topics, and a member of a consumer group names {NAMED_TOPICS}")
+    return subscription
 
 
 def assignment_of(data: bytes, image: MetadataImage) -> dict[Uuid, tuple[int, ...]]:
-    """What a consumer was assigned, of topics that exist. Data of an assignor of its own would be lost.
+    """Decode the partitions that a consumer was assigned, without those of topics that do not exist.
+
+    Data that a custom assignor has added cannot be kept, and is refused.
 
     Raises:
-        EmbeddedError: The bytes are none of an assignment, or have such data.
+        EmbeddedError: The bytes are not an assignment, or have data of a custom assignor.
     """
     if not data:
         return {}
     version = version_of(data)
     try:
-        found = decode_within(ConsumerProtocolAssignment, version, data, _VERSION.size, _VALUES, whole=False)
+        assignment = decode_within(ConsumerProtocolAssignment, version, data, _VERSION.size, _VALUES, whole=False)
     except MetadataLogError as bad:
         raise EmbeddedError(str(bad)) from bad
-    if found.user_data:
+    if assignment.user_data:
         raise EmbeddedError("data of an assignor")
-    return by_id(((one.topic, one.partitions) for one in found.assigned_partitions), image)
+    return by_id(((one.topic, one.partitions) for one in assignment.assigned_partitions), image)
 
 
 def by_id(topics: Iterable[tuple[str, Iterable[int]]], image: MetadataImage) -> dict[Uuid, tuple[int, ...]]:
     """Partitions of topics that exist, by the ids of these."""
-    found: dict[Uuid, tuple[int, ...]] = {}
+    by_topic_id: dict[Uuid, tuple[int, ...]] = {}
     for name, partitions in topics:
         topic_id = image.topics.by_name.get(name)
         if topic_id is not None:
-            found[topic_id] = tuple(sorted({*found.get(topic_id, ()), *partitions}))
-    return found
+            by_topic_id[topic_id] = tuple(sorted({*by_topic_id.get(topic_id, ()), *partitions}))
+    return by_topic_id
 
 
 def assignment_bytes(assigned: Mapping[Uuid, Iterable[int]], subscription: bytes, image: MetadataImage) -> bytes:

@@ -15,7 +15,7 @@ from metadata_log.image import MetadataImage
 
 
 class Watch(Enum):
-    """What is timed for a group or a member."""
+    """The kinds of timers of a group or a member: what each waits for."""
 
     SESSION = "session"
     """The next heartbeat."""
@@ -29,7 +29,7 @@ class Watch(Enum):
     """The next portion of the work on the regular expressions of a group."""
 
 
-class ConsumerTimer(Struct, frozen=True):
+class ConsumerTimer(Struct, frozen=True, gc=False):
     """The key of a timer of a consumer group."""
 
     watch: Watch
@@ -41,7 +41,7 @@ OF_A_MEMBER = (Watch.SESSION, Watch.REBALANCE, Watch.JOIN, Watch.SYNC)
 
 
 def cancel_timers(timers: Timers, group_id: str, member_id: str) -> None:
-    """A member is gone: nothing of it is awaited."""
+    """Cancel all timers of a member that is gone."""
     for watch in OF_A_MEMBER:
         timers.cancel(ConsumerTimer(watch, group_id, member_id))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -15,7 +15,8 @@ from kraft.broker.groups.consumer.member import Assigned, Member
 from metadata_log.image.persistent_map import Map, with_changes, with_entry, without_key
 from metadata_log.types import Uuid
 
-UNOWNED: Final = -1
+Owners = Map[Uuid, Map[int, int]]
+"""The held partitions of each topic."""
 NO_TARGET: Final = -1
 """The assignment epoch of a group without a target."""
 
@@ -29,21 +30,7 @@ class GroupState(Enum):
     STABLE = "Stable"
 
 
-class Counted(Struct):
-    """What has happened to the groups of a broker, of any protocol, since its start."""
-
-    commits: int = 0
-    """The committed offsets."""
-    expired: int = 0
-    deleted: int = 0
-    """The offsets that somebody has deleted."""
-    rebalances: int = 0
-    """The completed rebalances of classic groups."""
-    epochs: int = 0
-    """The new epochs of consumer groups."""
-
-
-class ResolvedRegex(Struct, frozen=True):
+class ResolvedRegex(Struct, frozen=True, gc=False):
     """The topics that a regular expression stands for, by the metadata at an offset (`ResolvedRegularExpression`)."""
 
     topics: frozenset[str]
@@ -51,7 +38,7 @@ class ResolvedRegex(Struct, frozen=True):
     timestamp_ms: int
 
 
-class ConsumerGroup(Struct, frozen=True):
+class ConsumerGroup(Struct, frozen=True, gc=False):
     """A group. The maps from `instances` on follow from `members`, and none of their numbers is zero."""
 
     group_id: str
@@ -75,7 +62,7 @@ class ConsumerGroup(Struct, frozen=True):
     classic_protocols: Map[str, int] = Map()
     """How many members of the classic protocol know each of its protocols."""
     classic_members: int = 0
-    owners: Map[Uuid, Map[int, int]] = Map()
+    owners: Owners = Map()
     """The member epoch at which each partition is held: nobody else may be given it."""
 
     @property
@@ -89,10 +76,9 @@ class ConsumerGroup(Struct, frozen=True):
             return GroupState.STABLE
         return GroupState.RECONCILING
 
-    def owner_epoch(self, topic_id: Uuid, partition: int) -> int:
-        """The member epoch at which a partition is held; `UNOWNED` if it is free."""
-        partitions = self.owners.get(topic_id)
-        return UNOWNED if partitions is None else partitions.get(partition, UNOWNED)
+    def held(self, topic_id: Uuid) -> Mapping[int, int]:
+        """The partitions of a topic that are held, with the member epoch at which each is."""
+        return self.owners.get(topic_id, _NOBODY)
 
     def static_member(self, instance_id: str | None) -> Member | None:
         """The member of a static instance."""
@@ -101,8 +87,8 @@ class ConsumerGroup(Struct, frozen=True):
 
     def topics_of(self, member: Member) -> frozenset[str]:
         """The names of all topics that a member wants."""
-        found = self.resolved.get(member.regex) if member.regex else None
-        return member.names if found is None else member.names | found.topics
+        resolved = self.resolved.get(member.regex) if member.regex else None
+        return member.names if resolved is None else member.names | resolved.topics
 
     @property
     def topics(self) -> set[str]:
@@ -122,7 +108,7 @@ class ConsumerGroup(Struct, frozen=True):
 
 
 def changed(counts: Mapping[str, int], minus: Iterable[str], plus: Iterable[str]) -> dict[str, int | None]:
-    """What of some counts changes; None for those that become zero."""
+    """The new values of the counts that change; None for those that become zero."""
     delta = Counter(plus)
     delta.subtract(minus)
     return {key: counts.get(key, 0) + number or None for key, number in delta.items() if number}
@@ -134,7 +120,7 @@ def with_member(group: ConsumerGroup, member: Member) -> ConsumerGroup:
     group = replace(_recounted(group, old, member), members=with_entry(group.members, member.member_id, member))
     if member.instance_id is not None:
         group = replace(group, instances=with_entry(group.instances, member.instance_id, member.member_id))
-    return replace(group, owners=_owned(_freed(group.owners, old), member))
+    return replace(group, owners=_changed_owners(group.owners, old, member))
 
 
 def without_member(group: ConsumerGroup, member_id: str) -> ConsumerGroup:
@@ -143,7 +129,7 @@ def without_member(group: ConsumerGroup, member_id: str) -> ConsumerGroup:
     group = replace(_recounted(group, old, None), members=without_key(group.members, member_id))
     if old.instance_id is not None and old.instance_id in group.instances:
         group = replace(group, instances=without_key(group.instances, old.instance_id))
-    return replace(group, owners=_freed(group.owners, old))
+    return replace(group, owners=_changed_owners(group.owners, old, None))
 
 
 def _recounted(group: ConsumerGroup, old: Member | None, new: Member | None) -> ConsumerGroup:
@@ -189,30 +175,37 @@ def _is_classic(member: Member | None) -> bool:
     return member is not None and member.classic is not None
 
 
-def _held(member: Member) -> Iterator[tuple[Uuid, Mapping[int, int]]]:
-    held: tuple[Assigned, Assigned] = (member.assigned, member.revoking)
-    for assigned in held:
-        yield from assigned.items()
+def _held(member: Member | None) -> Assigned:
+    """The partitions that a member has, with those that it must give up."""
+    if member is None or not member.revoking:
+        return {} if member is None else member.assigned
+    held = dict(member.assigned)
+    for topic_id, epochs in member.revoking.items():
+        held[topic_id] = {**held.get(topic_id, {}), **epochs}
+    return held
 
 
-def _freed(owners: Map[Uuid, Map[int, int]], old: Member | None) -> Map[Uuid, Map[int, int]]:
-    """A partition that another member holds meanwhile, at another epoch, stays with that one."""
-    if old is None:
-        return owners
-    for topic_id, epochs in _held(old):
-        held = owners.get(topic_id)
-        if held is not None:
-            held = with_changes(held, dict.fromkeys((one for one in epochs if held.get(one) == old.epoch), None))
-            owners = with_entry(owners, topic_id, held) if held else without_key(owners, topic_id)
-    return owners
+def _changed_owners(owners: Owners, old: Member | None, new: Member | None) -> Owners:
+    """A partition that another member holds meanwhile, at another epoch, stays with that one.
 
-
-def _owned(owners: Map[Uuid, Map[int, int]], member: Member) -> Map[Uuid, Map[int, int]]:
-    for topic_id, epochs in _held(member):
-        if epochs:
-            held = owners.get(topic_id, _NOBODY)
-            owners = with_entry(owners, topic_id, with_changes(held, dict.fromkeys(epochs, member.epoch)))
-    return owners
+    A member may have tens of thousands of partitions or topics: each topic is looked at once.
+    """
+    if old is not None and new is not None and old.epoch == new.epoch:
+        is_same = old.assigned is new.assigned and old.revoking is new.revoking
+        if is_same:
+            return owners
+    before, after = _held(old), _held(new)
+    changes: dict[Uuid, Map[int, int] | None] = {}
+    for topic_id in dict.fromkeys((*before, *after)):
+        held = owners.get(topic_id, _NOBODY)
+        delta: dict[int, int | None] = {}
+        if old is not None and held:
+            delta = dict.fromkeys([one for one in before.get(topic_id, ()) if held.get(one) == old.epoch], None)
+        if new is not None:
+            delta.update(dict.fromkeys(after.get(topic_id, ()), new.epoch))
+        if delta:
+            changes[topic_id] = with_changes(held, delta) or None
+    return with_changes(owners, changes)
 
 
 _NOBODY: Final[Map[int, int]] = Map()

@@ -14,16 +14,17 @@ from kraft.broker.coordinator.shard import NOTHING, Context, Operation, Record
 from kraft.broker.groups.assignors import PartitionsByTopic
 from kraft.broker.groups.consumer.draft import Draft
 from kraft.broker.groups.consumer.fencing import ConsumerTimer, Watch, fence
-from kraft.broker.groups.consumer.group import ConsumerGroup, Counted, ResolvedRegex
+from kraft.broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from kraft.broker.groups.consumer.hashing import TopicHashes
 from kraft.broker.groups.consumer.member import AWAY, LEAVING, Assigned, Member, MemberState, is_subset
 from kraft.broker.groups.consumer.member import NOTHING as NO_PARTITIONS
 from kraft.broker.groups.consumer.reconciling import Target, reconciled
 from kraft.broker.groups.consumer.resolving import Resolving, resolving
 from kraft.broker.groups.consumer.targets import assign, ids_of
+from kraft.broker.handling.coordinators import Counted
 from kraft.broker.handling.patterns import InvalidPattern, Pattern
 from kraft.config.group_settings import ConsumerGroupConfig
-from kraft.limits import GROUP_MEMBERS, SUBSCRIBED_TOPICS
+from kraft.limits import GROUP_MEMBERS, NAMED_TOPICS
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage, ResourceType, TopicsImage
 from metadata_log.types import Uuid, random_uuid
@@ -47,14 +48,14 @@ Downgrade = Callable[[ConsumerGroup, Sequence[Member], Context], Operation | Non
 
 
 class _Seen(Struct, frozen=True):
-    """As of what the topics of a group were last looked at."""
+    """The group epoch and the topics of the last look at a group."""
 
     epoch: int
     topics: TopicsImage
 
 
 class _Wish(Struct, frozen=True):
-    """What a heartbeat has changed of what a member wants."""
+    """Which parts of a member's subscription a heartbeat has changed."""
 
     names: bool
     regex: bool
@@ -234,16 +235,16 @@ class ConsumerGroups:
         group = draft.group
         if not bump and self._is_fresh(group, context.image.topics):
             return
-        found = self.hashes.of_group(context.image, group.topics)
-        if bump or found != group.metadata_hash:
-            draft.epoch(group.epoch + 1, found)
+        metadata_hash = self.hashes.of_group(context.image, group.topics)
+        if bump or metadata_hash != group.metadata_hash:
+            draft.epoch(group.epoch + 1, metadata_hash)
             self._counted.epochs += 1
         self._note_seen(draft.group, context)
         if group.has_partition_metadata:
             draft.end_partition_metadata()
 
     def _note_seen(self, group: ConsumerGroup, context: Context) -> None:
-        """The topics of a group are looked at. Groups that are forgotten are looked at again, no more."""
+        """Note that the topics of a group were looked at. A group forgotten here is only looked at again."""
         if len(self._seen) >= MOST_SEEN:
             self._seen.clear()
         self._seen[group.group_id] = _Seen(group.epoch, context.image.topics)
@@ -347,8 +348,8 @@ class ConsumerGroups:
             or version < self._new_names_offset
             or context.now_ms > last_ms + self._settings.regex_refresh_ms
         ):
-            found = resolving(sorted(group.regexes), context.image, may_describe, context.now_ms)
-            self._resolving[group.group_id] = found
+            resolution = resolving(sorted(group.regexes), context.image, may_describe, context.now_ms)
+            self._resolving[group.group_id] = resolution
             context.timers.set(ConsumerTimer(Watch.REGEX, group.group_id), context.now_ms)
 
     def _note_names(self, image: MetadataImage) -> None:
@@ -357,12 +358,12 @@ class ConsumerGroups:
 
     def _resolve(self, group: ConsumerGroup | None, key: ConsumerTimer, context: Context) -> Operation:
         """The next portion of the look for topics."""
-        found = self._resolving.get(key.group_id)
-        if found is None or group is None:
+        resolution = self._resolving.get(key.group_id)
+        if resolution is None or group is None:
             self._resolving.pop(key.group_id, None)
             return NOTHING
         try:
-            next(found)
+            next(resolution)
         except StopIteration as end:
             del self._resolving[key.group_id]
             return self._resolved(group, end.value, context)
@@ -386,7 +387,7 @@ class ConsumerGroups:
     # ----------------------------------------------------------------------------------------------------------- timers
 
     def start(self, group: ConsumerGroup, context: Context) -> Operation:
-        """The log of a group is loaded: every member has its full time from now on."""
+        """Begin with a group whose log was loaded: each member has its full time from now on."""
         session_ms = self.session_ms(group.group_id, context.image)
         for member in group.members.values():
             self.watch(Watch.SESSION, group.group_id, member.member_id, session_ms, context)
@@ -396,7 +397,7 @@ class ConsumerGroups:
         return NOTHING
 
     def on_timer(self, group: ConsumerGroup | None, key: ConsumerTimer, context: Context) -> Operation:
-        """A timer has ended."""
+        """Act on a timer of a group or a member that has ended."""
         if key.watch is Watch.REGEX:
             return self._resolve(group, key, context)
         member = None if group is None else group.members.get(key.member_id)
@@ -413,7 +414,7 @@ class ConsumerGroups:
         context.timers.set(ConsumerTimer(watch, group_id, member_id), context.now_ms + timeout_ms)
 
     def drop(self, group: ConsumerGroup, context: Context) -> None:
-        """A group is deleted, or becomes one of another type."""
+        """Forget a group that is deleted or becomes one of another type."""
         self._seen.pop(group.group_id, None)
         self._resolving.pop(group.group_id, None)
         context.timers.cancel(ConsumerTimer(Watch.REGEX, group.group_id))
@@ -421,11 +422,11 @@ class ConsumerGroups:
     # --------------------------------------------------------------------------------------------------------- settings
 
     def session_ms(self, group_id: str, image: MetadataImage) -> int:
-        """For how long a member may be silent."""
+        """The time for which a member may be silent, in ms."""
         return _configured(image, group_id, "consumer.session.timeout.ms", self._settings.session_timeout_ms)
 
     def heartbeat_ms(self, group_id: str, image: MetadataImage) -> int:
-        """How often a member should send heartbeats."""
+        """The time between two heartbeats of a member, in ms."""
         return _configured(image, group_id, "consumer.heartbeat.interval.ms", self._settings.heartbeat_interval_ms)
 
     def assignment_ms(self, group_id: str, image: MetadataImage) -> int:
@@ -454,8 +455,8 @@ def check(message: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
             raise ApiError(Error.INVALID_REQUEST, "A member that joins must name topics, or a regular expression.")
     elif (epoch == AWAY and message.instance_id is None) or epoch < AWAY:
         raise ApiError(Error.INVALID_REQUEST, "The epoch of the member is invalid.")
-    if len(message.subscribed_topic_names or ()) > SUBSCRIBED_TOPICS:
-        raise ApiError(Error.INVALID_REQUEST, f"A member names at most {SUBSCRIBED_TOPICS} topics.")
+    if len(message.subscribed_topic_names or ()) > NAMED_TOPICS:
+        raise ApiError(Error.INVALID_REQUEST, f"A member names at most {NAMED_TOPICS} topics.")
     if message.server_assignor is not None and message.server_assignor not in assignors:
         raise ApiError(Error.UNSUPPORTED_ASSIGNOR, f"The assignors are {', '.join(assignors)}.")
 
@@ -472,7 +473,10 @@ def _check_regex(regex: str) -> None:
 
 
 def _check_epoch(member: Member, epoch: int, owned: PartitionsByTopic | None) -> None:
-    """A member of the epoch before may have missed an answer; it must not have more than it should."""
+    """Raise `ApiError` if the epoch of a request is neither 0 nor that of the member.
+
+    The epoch before is allowed if the member owns no more than it is assigned: it may have missed an answer.
+    """
     if epoch in (0, member.epoch):
         return
     if epoch > member.epoch or epoch != member.previous_epoch or not is_subset(owned, member.assigned):
@@ -521,10 +525,10 @@ def _merged(member: Member, request: WireRequest, message: ConsumerGroupHeartbea
 def _owned(message: ConsumerGroupHeartbeatRequest) -> dict[Uuid, tuple[int, ...]] | None:
     if message.topic_partitions is None:
         return None
-    found: dict[Uuid, tuple[int, ...]] = {}
+    owned: dict[Uuid, tuple[int, ...]] = {}
     for one in message.topic_partitions:
-        found[one.topic_id] = (*found.get(one.topic_id, ()), *one.partitions)
-    return found
+        owned[one.topic_id] = (*owned.get(one.topic_id, ()), *one.partitions)
+    return owned
 
 
 def _told(assigned: Assigned) -> Assignment:

@@ -29,8 +29,8 @@ class TopicHashes:
 
     def of_group(self, image: MetadataImage, names: Iterable[str]) -> int:
         """The hash of the topics of these names that exist, as a signed number."""
-        found = [(name, self._of(image, name)) for name in names if name in image.topics.by_name]
-        return group_hash(found)
+        hashes = [(name, self._of(image, name)) for name in names if name in image.topics.by_name]
+        return group_hash(hashes)
 
     def _of(self, image: MetadataImage, name: str) -> int:
         topic = image.topics.by_id[image.topics.by_name[name]]
@@ -39,24 +39,27 @@ class TopicHashes:
             return known[1]
         if len(self._known) >= _ENTRIES:
             self._known.clear()
-        found = topic_hash(topic, image.brokers.by_id)
-        self._known[name] = topic, found
-        return found
+        hashed = topic_hash(topic, image.brokers.by_id)
+        self._known[name] = topic, hashed
+        return hashed
 
 
 def topic_hash(topic: TopicImage, brokers: Map[int, Broker]) -> int:
     """The hash of a topic: its id, its name, and the racks of each partition; unsigned."""
-    racks = {broker_id: broker.rack for broker_id, broker in brokers.items()}
     parts = [b"\0", topic.id[7::-1], topic.id[:7:-1], _text(topic.name), _INT.pack(len(topic.partitions))]
     # A topic may have a hundred thousand partitions, and there are fewer sets of replicas.
-    known: dict[tuple[int, ...], bytes] = {}
-    pack = _INT.pack
-    for number, partition in enumerate(topic.partitions):
-        replicas = partition.replicas
-        if replicas not in known:
-            known[replicas] = _racks(sorted(rack for one in replicas if (rack := racks.get(one)) is not None))
-        parts.append(pack(number) + known[replicas])
+    placed = [partition.replicas for partition in topic.partitions]
+    known = {replicas: _racks(_racks_of(replicas, brokers)) for replicas in dict.fromkeys(placed)}
+    if any(known.values()):
+        parts += [_INT.pack(number) + known[replicas] for number, replicas in enumerate(placed)]
+    else:
+        parts.append(struct.pack(f"<{len(placed)}i", *range(len(placed))))
     return xxh3_64_intdigest(b"".join(parts))
+
+
+def _racks_of(replicas: Iterable[int], brokers: Map[int, Broker]) -> list[str]:
+    registered = (brokers.get(one) for one in replicas)
+    return sorted(one.rack for one in registered if one is not None and one.rack is not None)
 
 
 def _racks(racks: list[str]) -> bytes:
@@ -68,7 +71,7 @@ def group_hash(topics: Iterable[tuple[str, int]]) -> int:
     ordered = sorted(topics, key=lambda one: one[0].encode("utf-16-be", "surrogatepass"))
     if not ordered:
         return 0
-    value = xxh3_64_intdigest(b"".join(_LONG.pack(found & (1 << 64) - 1) for _, found in ordered))
+    value = xxh3_64_intdigest(b"".join(_LONG.pack(hashed & (1 << 64) - 1) for _, hashed in ordered))
     return value - (1 << 64) if value >> 63 else value
 
 

@@ -36,7 +36,7 @@ class MemberState(IntEnum):
     UNKNOWN = 127
 
 
-class Member(Struct, frozen=True):
+class Member(Struct, frozen=True, gc=False):
     """A member; `assigned` and `revoking` are what nobody else may be given."""
 
     member_id: str
@@ -119,9 +119,9 @@ _STATES: Final = frozenset(map(int, MemberState))
 def _recorded(assigned: Assigned) -> tuple[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions, ...]:
     return tuple(
         ConsumerGroupCurrentMemberAssignmentValueTopicPartitions(
-            topic_id, tuple(sorted(epochs)), tuple(epochs[one] for one in sorted(epochs))
+            topic_id, numbers := tuple(sorted(assigned[topic_id])), tuple(map(assigned[topic_id].__getitem__, numbers))
         )
-        for topic_id, epochs in sorted(assigned.items())
+        for topic_id in sorted(assigned)
     )
 
 
@@ -129,14 +129,14 @@ def _assigned(
     recorded: Iterable[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions], member_epoch: int
 ) -> Assigned:
     """Before 4.3 records had no epochs of partitions."""
-    found: dict[Uuid, Mapping[int, int]] = {}
+    assigned: dict[Uuid, Mapping[int, int]] = {}
     for topic in recorded:
         epochs = topic.assignment_epochs
         if epochs is None or len(epochs) != len(topic.partitions):
-            found[topic.topic_id] = dict.fromkeys(topic.partitions, max(member_epoch, 0))
+            assigned[topic.topic_id] = dict.fromkeys(topic.partitions, max(member_epoch, 0))
         else:
-            found[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
-    return found
+            assigned[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return assigned
 
 
 def with_epoch(partitions: PartitionsByTopic, epoch: int) -> Assigned:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.access.errors import ApiError
 from kraft.broker.groups.assignors import PartitionsByTopic
-from kraft.broker.groups.consumer.group import UNOWNED, ConsumerGroup
+from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.consumer.member import NOTHING, Assigned, Member, MemberState, owns_any
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 
 
 class Target(Struct, frozen=True):
-    """What a member should have, as of an epoch."""
+    """The partitions that a member should have, as of an epoch."""
 
     epoch: int
     partitions: PartitionsByTopic
@@ -80,22 +80,22 @@ def _next(
     lost: dict[Uuid, Mapping[int, int]] = {}
     gained: dict[Uuid, dict[int, int]] = {}
     waits = False
+    # A member may have tens of thousands of topics or partitions.
     for topic_id in dict.fromkeys((*target.partitions, *member.assigned)):
-        wanted = target.partitions.get(topic_id, ()) if topic_id in topics else ()
-        has = member.assigned.get(topic_id, {})
-        stays = {number: has[number] for number in wanted if number in has}
-        goes = {number: at for number, at in has.items() if number not in stays}
-        mine = member.revoking.get(topic_id, {})
-        for number in wanted:
-            if number not in stays:
-                if group.owner_epoch(topic_id, number) == UNOWNED or number in mine:
-                    gained.setdefault(topic_id, {})[number] = target.epoch
-                else:
-                    waits = True
-        if stays:
-            kept[topic_id] = stays
-        if goes:
-            lost[topic_id] = goes
+        wanted: Sequence[int] = target.partitions.get(topic_id, ()) if topic_id in topics else ()
+        if has := member.assigned.get(topic_id):
+            if stays := {number: has[number] for number in wanted if number in has}:
+                kept[topic_id] = stays
+            if goes := {number: at for number, at in has.items() if number not in stays}:
+                lost[topic_id] = goes
+            wanted = [number for number in wanted if number not in stays]
+        if held := group.held(topic_id) if wanted else None:
+            mine = member.revoking.get(topic_id, ())
+            free = [number for number in wanted if number not in held or number in mine]
+            waits = waits or len(free) < len(wanted)
+            wanted = free
+        if wanted:
+            gained[topic_id] = dict.fromkeys(wanted, target.epoch)
     if lost and owns_any(owned, lost):
         return _updated(member, MemberState.UNREVOKED_PARTITIONS, epoch, kept, lost)
     for topic_id, numbers in gained.items():

@@ -68,8 +68,8 @@ def replay(group: ConsumerGroup | None, key: GroupKey, value: Message | None) ->
         case records.ConsumerGroupCurrentMemberAssignmentKey(), None:
             return _without_assignment(group, key.member_id)
         case records.ConsumerGroupRegularExpressionKey(), records.ConsumerGroupRegularExpressionValue():
-            found = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
-            return replace(group, resolved=with_entry(group.resolved, key.regular_expression, found))
+            resolved_regex = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+            return replace(group, resolved=with_entry(group.resolved, key.regular_expression, resolved_regex))
         case records.ConsumerGroupRegularExpressionKey(), None:
             known = key.regular_expression in group.resolved
             return replace(group, resolved=without_key(group.resolved, key.regular_expression)) if known else group

@@ -1,4 +1,4 @@
-"""What the members of a group should have (Kafka: `TargetAssignmentBuilder`)."""
+"""The choice of the partitions that each member of a group should have (Kafka: `TargetAssignmentBuilder`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from metadata_log.types import Uuid
 
 def ids_of(image: MetadataImage, names: Iterable[str]) -> frozenset[Uuid]:
     """The ids of the topics of these names that exist."""
-    found = (image.topics.by_name.get(name) for name in names)
-    return frozenset(topic_id for topic_id in found if topic_id is not None)
+    ids = (image.topics.by_name.get(name) for name in names)
+    return frozenset(topic_id for topic_id in ids if topic_id is not None)
 
 
 def preferred_assignor(group: ConsumerGroup, assignors: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping
 from msgspec import Struct
 
 from kraft.broker.log.cleaning.offset_map import OffsetMap
+from kraft.broker.log.options import LogOptions
 from kraft.broker.log.producers import Producer
 from metadata_log.compression import deflating
 from metadata_log.log.indexes import NO_TIMESTAMP
@@ -17,14 +18,14 @@ from metadata_log.records.walk import frames, key_of, rewriting
 
 
 class Filter(Struct, eq=False):
-    """What decides about the batches of one cleaning.
+    """Decides which records of each batch stay in one cleaning.
 
     Args:
         offsets: The last offset of each key, up to the end of the cleaning.
         producers: The producers of the log.
-        end_offset: The offset behind the part of the log that may be cleaned.
+        end_offset: The offset after the part of the log that may be cleaned.
         now_ms: The time of the cleaning, in ms since 1970.
-        delete_retention_ms: `delete.retention.ms`.
+        options: The settings of the log: `delete.retention.ms`, `max.decompressed.message.bytes`.
         where: The file, for errors.
     """
 
@@ -32,11 +33,11 @@ class Filter(Struct, eq=False):
     producers: Mapping[int, Producer]
     end_offset: int
     now_ms: int
-    delete_retention_ms: int
+    options: LogOptions
     where: str = ""
 
     def filtering(self, batch: RecordBatch, *, may_discard: bool) -> Generator[None, None, bytes]:
-        """What is left of a batch, in steps of some milliseconds.
+        """Remove the records of a batch that need not stay, in steps of some milliseconds.
 
         The first cleaning that meets a tombstone, or a marker without data, gives the batch a delete horizon; a
         cleaning after that time removes the record.
@@ -51,6 +52,7 @@ class Filter(Struct, eq=False):
 
         Raises:
             CorruptBatch: The records are damaged.
+            OversizedRecord: A record of a compressed batch has more than `max.decompressed.message.bytes`.
             UnsupportedVersion: The compression codec is undefined.
         """
         horizon = batch.delete_horizon_ms
@@ -64,7 +66,7 @@ class Filter(Struct, eq=False):
         first_time, newest = None, NO_TIMESTAMP
         has_tombstone = False
         index = -1
-        for frame in frames(batch, data, where=self.where):
+        for frame in frames(batch, data, most_bytes=self.options.max_decompressed_bytes, where=self.where):
             if frame is None:
                 yield None
                 continue
@@ -81,7 +83,7 @@ class Filter(Struct, eq=False):
         if all(kept) and not sets_horizon:
             return batch.data
         if sets_horizon:
-            horizon = self.now_ms + self.delete_retention_ms
+            horizon = self.now_ms + self.options.delete_retention_ms
         base_time = first_time if horizon is None else horizon
         body = yield from rewriting(batch, data, base_time=base_time, kept=kept, where=self.where)
         packed = bytearray()
@@ -108,6 +110,9 @@ class Filter(Struct, eq=False):
         return batch.is_control and batch.producer_epoch == known.epoch
 
     def _keeps(self, offset: int, key: bytes | None, *, has_value: bool, is_over: bool) -> bool:
+        """Whether a record stays: it was not looked at, or is the last one of its key. A deletion (a record without a
+        value) goes once its time is over.
+        """
         if offset > self.offsets.latest_offset:
             return True
         if key is None:

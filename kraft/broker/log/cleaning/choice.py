@@ -10,6 +10,15 @@ from kraft.broker.log.data_segment import DataSegment
 from kraft.broker.log.partition_log import PartitionLog
 
 
+class CleanerSettings(Struct, frozen=True, kw_only=True):
+    """The settings of the cleaner. Sizes are bytes; the defaults are those of Kafka 4.3."""
+
+    buffer_bytes: int = 128 << 20
+    """`log.cleaner.dedupe.buffer.size`: the memory for the offsets of keys."""
+    load_factor: float = 0.9
+    """`log.cleaner.io.buffer.load.factor`: how full that memory may become."""
+
+
 class Cleanable(Struct, frozen=True):
     """The part of a log that a cleaning would look at.
 
@@ -39,7 +48,7 @@ class Cleanable(Struct, frozen=True):
 
 
 def cleanable(log: PartitionLog, *, now_ms: int) -> Cleanable:
-    """What a cleaning of a log would look at.
+    """The part of a log that a cleaning would look at.
 
     The active segment, records from the last stable offset on, and segments with a record younger than
     `min.compaction.lag.ms` are never cleaned.

@@ -7,10 +7,11 @@ from contextlib import suppress
 
 from kraft.broker.log.data_segment import DATA_SUFFIXES
 from kraft.broker.log.loading import CLEANED_SUFFIX
-from kraft.broker.log.transaction_index import AbortedTransaction, encode_transactions
+from kraft.broker.log.transaction_index import encode_transactions
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch
 from metadata_log.log.segment import MAX_RELATIVE_OFFSET, Segment, file_name
+from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.batch import read_batch
 
 _FLUSH_BYTES = 4 << 20
@@ -69,7 +70,7 @@ class CleanedSegment:
         self._unsynced = 0
         return True
 
-    def finish(self, aborted: Sequence[AbortedTransaction]) -> None:
+    def finish(self, aborted: Sequence[AbortedTxn]) -> None:
         """Write the index files, and return once all files are on disk; raises `OSError`.
 
         Args:

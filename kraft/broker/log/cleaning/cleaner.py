@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from kraft.broker.log.cleaning.batch_filter import Filter
-from kraft.broker.log.cleaning.choice import Cleanable, segments_between
+from kraft.broker.log.cleaning.choice import Cleanable, CleanerSettings, segments_between
 from kraft.broker.log.cleaning.cleaned_segment import CleanedSegment
 from kraft.broker.log.cleaning.offset_map import OffsetMap
 from kraft.broker.log.cleaning.transactions import CleanedTransactions
@@ -31,17 +31,8 @@ _STEPS_PER_PAUSE = 16
 Result = TypeVar("Result")
 
 
-class CleanerSettings(Struct, frozen=True, kw_only=True):
-    """The settings of the cleaner. Sizes are bytes; the defaults are those of Kafka 4.3."""
-
-    buffer_bytes: int = 128 << 20
-    """`log.cleaner.dedupe.buffer.size`: the memory for the offsets of keys."""
-    load_factor: float = 0.9
-    """`log.cleaner.io.buffer.load.factor`: how full that memory may become."""
-
-
 class CleanedLog(Struct, frozen=True):
-    """What a cleaning has done.
+    """The result of a cleaning.
 
     Args:
         end_offset: The log is clean up to this offset.
@@ -78,6 +69,7 @@ def cleaning(
 
     Raises:
         CorruptBatch: A batch is damaged. The log is as before, up to the segments before that batch.
+        OversizedRecord: A record has more than `max.decompressed.message.bytes`; the same holds.
         UnsupportedVersion: A batch has an undefined codec.
         OSError: The disk failed.
     """
@@ -109,7 +101,7 @@ class _Cleaner:
         transactions = CleanedTransactions()
         for group in grouped(segments_between(log, 0, clean_to), log.options, end_offset):
             producers = log.producers.states.producers.copy()
-            kept = Filter(offsets, producers, end_offset, self._now_ms, log.options.delete_retention_ms)
+            kept = Filter(offsets, producers, end_offset, self._now_ms, log.options)
             before += sum(each.batches.size_bytes for each in group)
             after += yield from self._clean(group, kept, transactions)
         return CleanedLog(clean_to, before, after)
@@ -162,7 +154,7 @@ class _Cleaner:
         """Note the keys of one batch; returns whether the map is full."""
         start = self._found.first_dirty_offset
         data = yield from self._pausing(unpacking(batch, where=where))
-        for frame in frames(batch, data, where=where):
+        for frame in frames(batch, data, most_bytes=self._log.options.max_decompressed_bytes, where=where):
             if frame is None:
                 yield from self._after_step()
             elif frame.offset >= start and (key := key_of(data, frame)[0]) is not None:
@@ -222,7 +214,7 @@ def grouped(segments: Sequence[DataSegment], options: LogOptions, end_offset: in
     Args:
         segments: The segments to clean, in order.
         options: `segment.bytes` and `segment.index.bytes` bound a run.
-        end_offset: The offset behind the last one.
+        end_offset: The offset after the last one.
     """
     groups: list[list[DataSegment]] = []
     nexts = [*(each.base_offset for each in segments[1:]), end_offset]

@@ -10,8 +10,8 @@ from heapq import heappop, heappush
 from struct import Struct as Layout
 from typing import Final
 
-from kraft.broker.log.transaction_index import AbortedTransaction
 from metadata_log.errors import CorruptBatch
+from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
 
@@ -24,24 +24,24 @@ class CleanedTransactions:
     """The open transactions at one position of a log. `read` is called with every batch, in order."""
 
     def __init__(self) -> None:
-        self.kept: list[AbortedTransaction] = []
+        self.kept: list[AbortedTxn] = []
         """The aborted transactions with data before their markers: they stay in the index of the cleaned segment."""
-        self._aborted: list[tuple[int, int, AbortedTransaction]] = []
+        self._aborted: list[tuple[int, int, AbortedTxn]] = []
         """The aborted transactions that have not begun yet, as a heap by their first offsets."""
         self._added = 0
-        self._ongoing: dict[int, AbortedTransaction] = {}
+        self._ongoing: dict[int, AbortedTxn] = {}
         self._observed: set[int] = set()
         """The producers of ongoing aborted transactions of which a batch was there."""
         self._committed: set[int] = set()
 
-    def add_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
+    def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
         """Learn the aborted transactions of the next segment, from the index files."""
         for each in transactions:
             heappush(self._aborted, (each.first_offset, self._added, each))
             self._added += 1
 
     def read(self, batch: RecordBatch, *, where: str) -> bool:
-        """Go on behind a batch.
+        """Go on after a batch.
 
         Args:
             batch: The batch, with its bytes.

@@ -36,8 +36,8 @@ def fenced(facts: Facts) -> Iterator[tuple[int, ImageFacts]]:
 
 def broker_fenced(facts: Facts) -> Iterator[Finding]:
     """Fenced brokers."""
-    for broker_id, found in fenced(facts):
-        since = found.fenced_since.get(broker_id)
+    for broker_id, image_facts in fenced(facts):
+        since = image_facts.fenced_since.get(broker_id)
         is_known = since is not None and since.offset >= 0
         what = f" since {at(since.timestamp_ms)}" if since is not None and is_known else ""
         offset = f", offset {since.offset}" if since is not None and is_known else ""
@@ -45,8 +45,8 @@ def broker_fenced(facts: Facts) -> Iterator[Finding]:
             id="broker-fenced",
             severity=Severity.ERROR,
             subjects=(str(broker_id),),
-            read=(f"{found.where}{offset}",),
-            evidence=f"broker {broker_id} is fenced{what}; the log ends at {at(found.end_ms)}",
+            read=(f"{image_facts.where}{offset}",),
+            evidence=f"broker {broker_id} is fenced{what}; the log ends at {at(image_facts.end_ms)}",
             remedy=f"Start broker {broker_id}, or repair its way to the controllers: "
             f"kraft brokers describe {broker_id}",
         )
@@ -231,12 +231,12 @@ def _scram_users(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Key, mechanism and user of each SCRAM login of a node at other nodes."""
     mechanisms = {settings.text(f"sasl.mechanism.{part}.protocol").upper() for part in ("controller", "inter.broker")}
     for mechanism in sorted(mechanisms & set(SCRAM_MECHANISMS.values())):
-        for key, found in sorted(settings.values.items()):
+        for key, setting in sorted(settings.values.items()):
             lower = key.lower()
             is_login = lower == "sasl.jaas.config" or (
                 lower.startswith("listener.name.") and lower.endswith(f".{mechanism.lower()}.sasl.jaas.config")
             )
-            if is_login and (user := _USER.search(found.value)) is not None:
+            if is_login and (user := _USER.search(setting.value)) is not None:
                 yield key, mechanism, user[1]
 
 

@@ -25,9 +25,9 @@ class Check(Struct, frozen=True):
 
 def listed(names: Iterable[object], most: int = MOST_NAMES) -> str:
     """`a, b, c`, or the first names and how many more there are."""
-    found = [str(name) for name in names]
-    shown = ", ".join(found[:most])
-    return shown if len(found) <= most else f"{shown} and {len(found) - most:,} more"
+    texts = [str(name) for name in names]
+    shown = ", ".join(texts[:most])
+    return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"
 
 
 def at(timestamp_ms: int) -> str:

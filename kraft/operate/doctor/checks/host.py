@@ -122,7 +122,7 @@ def voter_endpoint_unresolvable(facts: Facts) -> Iterator[Finding]:
         if node.settings is None:
             continue
         for host, _ in node.settings.bootstrap_servers:
-            if facts.names.get(host) == () and host not in {found for found, _ in voters.values()}:
+            if facts.names.get(host) == () and host not in {name for name, _ in voters.values()}:
                 yield Finding(
                     id="voter-endpoint-unresolvable",
                     severity=Severity.ERROR,
@@ -136,7 +136,7 @@ def voter_endpoint_unresolvable(facts: Facts) -> Iterator[Finding]:
     for voter, (host, port) in sorted(voters.items()):
         for address in facts.names.get(host, ()):
             places.setdefault((address, port), []).append(voter)
-    shared = sorted({tuple(found) for found in places.values() if len(found) > 1})
+    shared = sorted({tuple(there) for there in places.values() if len(there) > 1})
     for ids in shared:
         yield Finding(
             id="voter-endpoint-unresolvable",

@@ -86,13 +86,15 @@ def cluster_id_mismatch(facts: Facts) -> Iterator[Finding]:
     if len(owners) < 2:
         return
     ordered = sorted(owners.items(), key=lambda item: (len(item[1]), item[0]))
-    table = "; ".join(f"{cluster}: {listed(node.name for node, _ in found)}" for cluster, found in ordered)
+    table = "; ".join(f"{cluster}: {listed(node.name for node, _ in holders)}" for cluster, holders in ordered)
     yield Finding(
         id="cluster-id-mismatch",
         severity=Severity.FATAL,
-        nodes=tuple(dict.fromkeys(node.name for _, found in ordered[:-1] for node, _ in found)),
-        subjects=tuple(directory.path for _, found in ordered[:-1] for _, directory in found),
-        read=tuple(f"{directory.path}/meta.properties: cluster.id" for _, found in ordered for _, directory in found),
+        nodes=tuple(dict.fromkeys(node.name for _, holders in ordered[:-1] for node, _ in holders)),
+        subjects=tuple(directory.path for _, holders in ordered[:-1] for _, directory in holders),
+        read=tuple(
+            f"{directory.path}/meta.properties: cluster.id" for _, holders in ordered for _, directory in holders
+        ),
         evidence=f"there are {len(owners)} cluster ids: {table}",
     )
 
@@ -176,15 +178,15 @@ def directory_id_duplicate(facts: Facts) -> Iterator[Finding]:
     for node, directory in _directories(facts):
         if directory.meta is not None and directory.meta.directory_id is not None:
             owners[directory.meta.directory_id].append((node, directory))
-    for directory_id, found in owners.items():
-        if len(found) > 1:
+    for directory_id, holders in owners.items():
+        if len(holders) > 1:
             yield Finding(
                 id="directory-id-duplicate",
                 severity=Severity.FATAL,
-                nodes=tuple(node.name for node, _ in found),
-                subjects=tuple(directory.path for _, directory in found),
-                read=tuple(f"{directory.path}/meta.properties: directory.id" for _, directory in found),
-                evidence=f"The directory id {directory_id} is in {listed(directory.path for _, directory in found)}",
+                nodes=tuple(node.name for node, _ in holders),
+                subjects=tuple(directory.path for _, directory in holders),
+                read=tuple(f"{directory.path}/meta.properties: directory.id" for _, directory in holders),
+                evidence=f"The directory id {directory_id} is in {listed(directory.path for _, directory in holders)}",
             )
 
 
@@ -194,21 +196,21 @@ def node_id_duplicate(facts: Facts) -> Iterator[Finding]:
     for node in facts.nodes:
         if node.id is not None:
             owners[node.id].append(node)
-    for node_id, found in owners.items():
-        if len({node.directory_id for node in found}) < 2:
+    for node_id, holders in owners.items():
+        if len({node.directory_id for node in holders}) < 2:
             continue
         ends = "; ".join(
             f"{node.directories[0].path if node.directories else node.name} ends at "
             + ("no log" if node.log is None else f"{node.log.end_offset} in epoch {node.log.last_epoch}")
-            for node in found
+            for node in holders
         )
         yield Finding(
             id="node-id-duplicate",
             severity=Severity.ERROR,
-            nodes=tuple(node.name for node in found),
-            subjects=tuple(directory.path for node in found for directory in node.directories),
-            read=tuple(f"{one.path}/meta.properties: node.id" for node in found for one in node.directories),
-            evidence=f"{len(found)} nodes have the id {node_id}: {ends}",
+            nodes=tuple(node.name for node in holders),
+            subjects=tuple(directory.path for node in holders for directory in node.directories),
+            read=tuple(f"{one.path}/meta.properties: node.id" for node in holders for one in node.directories),
+            evidence=f"{len(holders)} nodes have the id {node_id}: {ends}",
         )
 
 

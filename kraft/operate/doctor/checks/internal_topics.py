@@ -56,10 +56,10 @@ def internal_cleanup(facts: Facts) -> Iterator[Finding]:
             continue
         policy = next(
             (
-                found
+                setting
                 for resource in ((ResourceType.TOPIC, one.topic), (ResourceType.BROKER, ""))
                 for key in (POLICY, f"log.{POLICY}")
-                if (found := image.configs.of(resource).get(key)) is not None
+                if (setting := image.configs.of(resource).get(key)) is not None
             ),
             DELETE,
         )

@@ -172,7 +172,7 @@ def snapshot_damaged(facts: Facts) -> Iterator[Finding]:
 
 
 def log_torn_tail(facts: Facts) -> Iterator[Finding]:
-    """Bytes behind the last good batch."""
+    """Bytes after the last good batch."""
     for node, log in _logs(facts):
         if log.torn is not None:
             yield Finding(
@@ -189,17 +189,17 @@ def unknown_record(facts: Facts) -> Iterator[Finding]:
     """Records of newer software."""
     for node, log in _logs(facts):
         for is_type in (True, False):
-            found = [one for one in log.unknown if one.is_type is is_type]
-            if found:
+            some = [one for one in log.unknown if one.is_type is is_type]
+            if some:
                 yield Finding(
                     id="unknown-record",
                     severity=Severity.FATAL if is_type else Severity.WARN,
                     nodes=(node.name,),
-                    subjects=tuple(dict.fromkeys(one.where for one in found)),
-                    read=tuple(f"{one.where}, offset {one.offset}" for one in found[:_MOST_GAPS]),
+                    subjects=tuple(dict.fromkeys(one.where for one in some)),
+                    read=tuple(f"{one.where}, offset {one.offset}" for one in some[:_MOST_GAPS]),
                     evidence="; ".join(
-                        f"{what} (offset {listed((str(one.offset) for one in found if one.what == what), _MOST_GAPS)})"
-                        for what in dict.fromkeys(one.what for one in found)
+                        f"{what} (offset {listed((str(one.offset) for one in some if one.what == what), _MOST_GAPS)})"
+                        for what in dict.fromkeys(one.what for one in some)
                     ),
                 )
 
@@ -254,10 +254,10 @@ def diverged_log(facts: Facts) -> Iterator[Finding]:
         assert other.log is not None
         if _cluster(one) != _cluster(other) or is_two_quorums(one, other):
             continue
-        found = first_difference(one.log, other.log)
-        if found is None:
+        difference = first_difference(one.log, other.log)
+        if difference is None:
             continue
-        mine, theirs = found
+        mine, theirs = difference
         epochs = f"epoch {mine.epoch}" if mine.epoch == theirs.epoch else f"epochs {mine.epoch} and {theirs.epoch}"
         yield Finding(
             id="diverged-log",
@@ -326,25 +326,25 @@ def noop_gap(facts: Facts) -> Iterator[Finding]:
     if not longest:
         return
     for node, log in _once(facts):
-        found = [
+        gaps = [
             (before, after)
             for before, after in pairwise(log.batches)
             if after.base_timestamp - before.max_timestamp > longest and before.max_timestamp >= 0
         ]
-        if not found:
+        if not gaps:
             continue
         told = [
             f"{minutes(after.base_timestamp - before.max_timestamp)} from {at(before.max_timestamp)} (offset "
             f"{before.next_offset - 1}, epoch {before.epoch}) to {at(after.base_timestamp)} (epoch {after.epoch})"
-            for before, after in found
+            for before, after in gaps
         ]
-        moves = any(before.epoch != after.epoch for before, after in found)
+        moves = any(before.epoch != after.epoch for before, after in gaps)
         yield Finding(
             id="noop-gap",
             severity=Severity.WARN if moves else Severity.INFO,
             nodes=(node.name,),
-            subjects=tuple(f"offset {after.base_offset}" for _, after in found),
-            read=tuple(f"{log.path}, offset {after.base_offset}" for _, after in found[:_MOST_GAPS]),
+            subjects=tuple(f"offset {after.base_offset}" for _, after in gaps),
+            read=tuple(f"{log.path}, offset {after.base_offset}" for _, after in gaps[:_MOST_GAPS]),
             evidence=f"no record was written for {listed(told, _MOST_GAPS)}",
         )
 
@@ -352,24 +352,24 @@ def noop_gap(facts: Facts) -> Iterator[Finding]:
 def clock_skew(facts: Facts) -> Iterator[Finding]:
     """Time that goes back where the epoch changes."""
     for node, log in _once(facts):
-        found = [
+        jumps = [
             (before, after)
             for before, after in pairwise(log.batches)
             if before.epoch != after.epoch and before.max_timestamp - after.base_timestamp > SKEW_MS
         ]
-        if not found:
+        if not jumps:
             continue
         told = [
             f"epoch {after.epoch} begins at offset {after.base_offset} with {at(after.base_timestamp)}, "
             f"{minutes(before.max_timestamp - after.base_timestamp)} before the record in front of it"
-            for before, after in found
+            for before, after in jumps
         ]
         yield Finding(
             id="clock-skew",
             severity=Severity.WARN,
             nodes=(node.name,),
-            subjects=tuple(f"offset {after.base_offset}" for _, after in found),
-            read=tuple(f"{log.path}, offset {after.base_offset}" for _, after in found[:_MOST_GAPS]),
+            subjects=tuple(f"offset {after.base_offset}" for _, after in jumps),
+            read=tuple(f"{log.path}, offset {after.base_offset}" for _, after in jumps[:_MOST_GAPS]),
             evidence=listed(told, _MOST_GAPS),
         )
 

@@ -73,15 +73,15 @@ def offline_partitions(facts: Facts) -> Iterator[Finding]:
     """Partitions without a leader."""
     if facts.image is None:
         return
-    found = [one for one in partitions(facts.image) if one[2].leader < 0]
+    offline = [one for one in partitions(facts.image) if one[2].leader < 0]
     yield from _finding(
         facts,
         "offline-partitions",
         Severity.ERROR,
-        found,
+        offline,
         "without a leader",
         lambda one: f"{named(one)} (isr {_ids(one[2].isr)}, elr {_ids(one[2].elr or one[2].last_known_elr)})",
-        _start_one(found, _candidates(found)),
+        _start_one(offline, _candidates(offline)),
     )
 
 
@@ -106,7 +106,7 @@ def under_min_isr(facts: Facts) -> Iterator[Finding]:
     """Partitions with too few replicas in sync, where the replication factor would permit enough."""
     if facts.image is None:
         return
-    found = [
+    below = [
         one
         for one in partitions(facts.image)
         if len(one[2].isr) < min(min_isr(facts, one[0].name), len(one[2].replicas))
@@ -115,7 +115,7 @@ def under_min_isr(facts: Facts) -> Iterator[Finding]:
         facts,
         "under-min-isr",
         Severity.ERROR,
-        found,
+        below,
         f"below {MIN_ISR}",
         lambda one: f"{named(one)} (isr {_ids(one[2].isr)}, {MIN_ISR} {min_isr(facts, one[0].name)})",
     )
@@ -125,16 +125,16 @@ def under_replicated(facts: Facts) -> Iterator[Finding]:
     """Partitions with replicas out of sync."""
     if facts.image is None:
         return
-    found = [
+    lacking = [
         one for one in partitions(facts.image) if len(one[2].isr) < len(one[2].replicas) and not one[2].is_reassigning
     ]
-    missing = Counter(replica for _, _, one in found for replica in one.replicas if replica not in one.isr)
+    missing = Counter(replica for _, _, one in lacking for replica in one.replicas if replica not in one.isr)
     brokers = sorted(missing)
     yield from _finding(
         facts,
         "under-replicated",
         Severity.WARN,
-        found,
+        lacking,
         f"with replicas out of sync, of {'broker' if len(brokers) == 1 else 'brokers'} {listed(brokers)}",
         lambda one: f"{named(one)} (isr {_ids(one[2].isr)} of {_ids(one[2].replicas)})",
         f"Start broker {listed(brokers)}, or look for slow disks and networks: kraft brokers list",
@@ -216,7 +216,7 @@ def recovering_leader(facts: Facts) -> Iterator[Finding]:
     """Leaders that have not recovered from an unclean election."""
     if facts.image is None:
         return
-    found = [
+    recovering = [
         one
         for one in partitions(facts.image)
         if one[2].leader_recovery_state and _age_ms(facts.image, one) > RECOVERING_MS
@@ -225,7 +225,7 @@ def recovering_leader(facts: Facts) -> Iterator[Finding]:
         facts,
         "recovering-leader",
         Severity.WARN,
-        found,
+        recovering,
         "with a leader that recovers",
         lambda one: f"{named(one)} (leader {one[2].leader}, since {_since(facts, one)})",
     )
@@ -235,12 +235,12 @@ def reassignment_stuck(facts: Facts) -> Iterator[Finding]:
     """Reassignments without progress."""
     if facts.image is None:
         return
-    found = [one for one in partitions(facts.image) if one[2].is_reassigning and _age_ms(facts.image, one) > STUCK_MS]
+    stuck = [one for one in partitions(facts.image) if one[2].is_reassigning and _age_ms(facts.image, one) > STUCK_MS]
     yield from _finding(
         facts,
         "reassignment-stuck",
         Severity.WARN,
-        found,
+        stuck,
         "in a reassignment without progress",
         lambda one: (
             f"{named(one)} (adding {_ids(one[2].adding_replicas)}, removing {_ids(one[2].removing_replicas)}, "

@@ -76,27 +76,27 @@ def voters_config_differs(facts: Facts) -> Iterator[Finding]:
     """Different static voters on nodes of one quorum."""
     if facts.quorum.kraft_version == 1:
         return
-    found: dict[tuple[tuple[int, str, int], ...], list[tuple[Node, Settings]]] = defaultdict(list)
+    by_voters: dict[tuple[tuple[int, str, int], ...], list[tuple[Node, Settings]]] = defaultdict(list)
     for node, settings in facts.configured():
         if settings.voters:
             voters = tuple(sorted((one.id, one.host.lower(), one.port) for one in settings.voters))
-            found[voters].append((node, settings))
-    if len(found) < 2:
+            by_voters[voters].append((node, settings))
+    if len(by_voters) < 2:
         return
     sets = "; ".join(
         f"{listed(node.name for node, _ in owners)}: "
         + ",".join(f"{voter}@{join_host_port(host, port)}" for voter, host, port in voters)
-        for voters, owners in found.items()
+        for voters, owners in by_voters.items()
     )
-    ids = {tuple(voter for voter, _, _ in voters) for voters in found}
-    owners_and_settings = [(node, settings) for owners in found.values() for node, settings in owners]
+    ids = {tuple(voter for voter, _, _ in voters) for voters in by_voters}
+    owners_and_settings = [(node, settings) for owners in by_voters.values() for node, settings in owners]
     yield Finding(
         id="voters-config-differs",
         severity=Severity.FATAL if len(ids) > 1 else Severity.WARN,
         nodes=tuple(node.name for node, _ in owners_and_settings),
         subjects=(VOTERS,),
         read=tuple(settings.where(VOTERS) for _, settings in owners_and_settings),
-        evidence=f"there are {len(found)} different sets of voters: {sets}",
+        evidence=f"there are {len(by_voters)} different sets of voters: {sets}",
     )
 
 
@@ -277,9 +277,9 @@ def ghost_registration(facts: Facts) -> Iterator[Finding]:
         highest = ranges.get(METADATA_VERSION, (0, 0))[1]
         others = [
             high
-            for other, found in sorted(controllers.items())
+            for other, registration in sorted(controllers.items())
             if other in known
-            for name, _, high in found.features
+            for name, _, high in registration.features
             if name == METADATA_VERSION
         ]
         can = min(others, default=METADATA_VERSIONS[LATEST_RELEASE])

@@ -42,14 +42,14 @@ def _partition(found: ImageFacts, replica: Replica) -> Partition | None:
 
 def stray_dirs(facts: Facts) -> Iterator[Finding]:
     """Directories that the metadata does not give to their broker, and those that were renamed already."""
-    for node, directory, found in _broker_directories(facts):
+    for node, directory, image_facts in _broker_directories(facts):
         strays: list[tuple[Replica, str]] = []
         for replica in directory.replicas:
-            if replica.suffix or replica.lacks_metadata or _other_name(found, replica):
+            if replica.suffix or replica.lacks_metadata or _other_name(image_facts, replica):
                 continue
-            partition = _partition(found, replica)
+            partition = _partition(image_facts, replica)
             if partition is None:
-                known = replica.name.rpartition("-")[0] in found.image.topics
+                known = replica.name.rpartition("-")[0] in image_facts.image.topics
                 strays.append((replica, "another topic id or no such partition" if known else "no such topic"))
             elif node.id not in partition.replicas:
                 strays.append((replica, f"the replicas are {listed(partition.replicas)}"))
@@ -60,9 +60,9 @@ def stray_dirs(facts: Facts) -> Iterator[Finding]:
                 severity=Severity.FATAL,
                 nodes=(node.name,),
                 subjects=tuple(replica.name for replica, _ in strays),
-                read=(directory.path, f"{found.where}: end offset {found.image.end.offset}"),
+                read=(directory.path, f"{image_facts.where}: end offset {image_facts.image.end.offset}"),
                 evidence=f"{len(strays)} of {len(directory.replicas)} partition directories ({bytes_text(size)}) are "
-                f"not in the metadata of {found.where}: " + listed(f"{one.name} ({why})" for one, why in strays),
+                f"not in the metadata of {image_facts.where}: " + listed(f"{one.name} ({why})" for one, why in strays),
             )
         renamed = [replica for replica in directory.replicas if replica.suffix == STRAY]
         if renamed:
@@ -87,8 +87,10 @@ def _other_name(found: ImageFacts, replica: Replica) -> str:
 
 def misplaced_dirs(facts: Facts) -> Iterator[Finding]:
     """Directories with the topic id of another topic than that of their name: swapped, renamed, or a wrong copy."""
-    for node, directory, found in _broker_directories(facts):
-        wrong = [(one, name) for one in directory.replicas if not one.suffix and (name := _other_name(found, one))]
+    for node, directory, image_facts in _broker_directories(facts):
+        wrong = [
+            (one, name) for one in directory.replicas if not one.suffix and (name := _other_name(image_facts, one))
+        ]
         if wrong:
             yield Finding(
                 id="misplaced-dirs",
@@ -155,16 +157,16 @@ def foreign_dirs(facts: Facts) -> Iterator[Finding]:
 
 def missing_dirs(facts: Facts) -> Iterator[Finding]:
     """Replicas that the metadata expects in a directory that does not have them."""
-    for node, directory, found in _broker_directories(facts):
+    for node, directory, image_facts in _broker_directories(facts):
         assert node.id is not None
-        if node.id not in found.image.brokers.by_id:
+        if node.id not in image_facts.image.brokers.by_id:
             continue
         own = None if directory.meta is None else directory.meta.directory_id
         there = {replica.name for other in node.directories for replica in other.replicas if not replica.suffix}
         missing: list[str] = []
         alone: list[str] = []
-        for name in found.image.topics:
-            for number, partition in enumerate(found.image.topics[name].partitions):
+        for name in image_facts.image.topics:
+            for number, partition in enumerate(image_facts.image.topics[name].partitions):
                 if node.id not in partition.replicas or f"{name}-{number}" in there:
                     continue
                 assigned = partition.directories[partition.replicas.index(node.id)]
@@ -179,7 +181,7 @@ def missing_dirs(facts: Facts) -> Iterator[Finding]:
                 severity=Severity.ERROR,
                 nodes=(node.name,),
                 subjects=tuple(missing),
-                read=(directory.path, found.where),
+                read=(directory.path, image_facts.where),
                 evidence=f"{len(missing)} replicas of broker {node.id} are not in {directory.path}: "
                 f"{listed(missing)}{only}",
             )
@@ -187,13 +189,13 @@ def missing_dirs(facts: Facts) -> Iterator[Finding]:
 
 def partition_epoch_behind(facts: Facts) -> Iterator[Finding]:
     """Data of later leader epochs than the metadata knows."""
-    for node, directory, found in _broker_directories(facts):
+    for node, directory, image_facts in _broker_directories(facts):
         behind = [
             (replica, partition.leader_epoch)
             for replica in directory.replicas
             if not replica.suffix
             and replica.last_epoch is not None
-            and (partition := _partition(found, replica)) is not None
+            and (partition := _partition(image_facts, replica)) is not None
             and replica.last_epoch > partition.leader_epoch
         ]
         if behind:
@@ -212,8 +214,8 @@ def partition_epoch_behind(facts: Facts) -> Iterator[Finding]:
 
 def producer_id_regress(facts: Facts) -> Iterator[Finding]:
     """Producer ids in data that the metadata will give out again."""
-    for node, directory, found in _broker_directories(facts):
-        following = max(found.image.producer_ids.next_producer_id, 0)
+    for node, directory, image_facts in _broker_directories(facts):
+        following = max(image_facts.image.producer_ids.next_producer_id, 0)
         used = [
             replica
             for replica in directory.replicas
@@ -226,7 +228,7 @@ def producer_id_regress(facts: Facts) -> Iterator[Finding]:
                 severity=Severity.FATAL,
                 nodes=(node.name,),
                 subjects=tuple(replica.name for replica in used),
-                read=(last.path, f"{found.where}: ProducerIdsRecord"),
+                read=(last.path, f"{image_facts.where}: ProducerIdsRecord"),
                 evidence=f"{last.name} has records of producer id {last.max_producer_id}, and the metadata continues "
                 f"with {following}",
             )

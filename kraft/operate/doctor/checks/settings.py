@@ -213,22 +213,22 @@ def _wrong_listeners(facts: Facts, node: Node, settings: Settings) -> Iterator[t
 
 def controller_listener_mismatch(facts: Facts) -> Iterator[Finding]:
     """First controller listeners with different names or protocols."""
-    found: dict[tuple[str, str], list[tuple[Node, Settings]]] = defaultdict(list)
+    owners: dict[tuple[str, str], list[tuple[Node, Settings]]] = defaultdict(list)
     for node, settings in facts.configured():
         if settings.controller_names:
             name = settings.controller_names[0]
-            found[name, settings.protocols().get(name, "?")].append((node, settings))
-    known = [pair for pair in found if pair[1] != "?"]
+            owners[name, settings.protocols().get(name, "?")].append((node, settings))
+    known = [pair for pair in owners if pair[1] != "?"]
     if len(known) < 2:
         return
     yield Finding(
         id="controller-listener-mismatch",
         severity=Severity.FATAL,
-        nodes=tuple(node.name for pair in known for node, _ in found[pair]),
+        nodes=tuple(node.name for pair in known for node, _ in owners[pair]),
         subjects=tuple(dict.fromkeys(name for name, _ in known)),
-        read=tuple(settings.where(CONTROLLER_NAMES) for pair in known for _, settings in found[pair]),
+        read=tuple(settings.where(CONTROLLER_NAMES) for pair in known for _, settings in owners[pair]),
         evidence="; ".join(
-            f"{listed(node.name for node, _ in found[pair])}: {pair[0]} with {pair[1]}" for pair in known
+            f"{listed(node.name for node, _ in owners[pair])}: {pair[0]} with {pair[1]}" for pair in known
         ),
     )
 
@@ -271,21 +271,21 @@ def plaintext_controller(facts: Facts) -> Iterator[Finding]:
         if not facts.is_controller(node):
             continue
         protocols = settings.protocols()
-        found = [
+        exposed = [
             one
             for one in settings.listeners
             if one.name in settings.controller_names
             and protocols.get(one.name) == "PLAINTEXT"
             and not (one.host and _is_loopback(one.host))
         ]
-        if found:
+        if exposed:
             yield Finding(
                 id="plaintext-controller",
                 severity=Severity.WARN,
                 nodes=(node.name,),
-                subjects=tuple(one.name for one in found),
+                subjects=tuple(one.name for one in exposed),
                 read=(settings.where("listeners"), settings.where(PROTOCOL_MAP)),
-                evidence=f"controller listener {listed(one.name for one in found)} is PLAINTEXT on an address that "
+                evidence=f"controller listener {listed(one.name for one in exposed)} is PLAINTEXT on an address that "
                 "other hosts reach",
             )
 

@@ -1,1 +1,1 @@
-"""What the checks read, and what they report: plain values."""
+"""The input and the output of the checks: plain values."""

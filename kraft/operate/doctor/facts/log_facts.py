@@ -1,4 +1,4 @@
-"""What one copy of the metadata log holds, as far as the checks need."""
+"""The facts about one copy of the metadata log, as far as the checks need them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Batch(Struct, frozen=True, gc=False):
 
     @property
     def content(self) -> tuple[int, int, int]:
-        """What two copies of a batch have in common."""
+        """The values that are equal in two copies of a batch."""
         return self.next_offset, self.size_bytes, self.crc
 
 
@@ -78,7 +78,7 @@ class LogFacts(Struct, kw_only=True):
     gaps: list[Damage] = []
     """Offsets that do not continue, and missing segments."""
     torn: Damage | None = None
-    """Bytes behind the last good batch."""
+    """Bytes after the last good batch."""
     snapshot_damage: Damage | None = None
     """Damage of the newest snapshot."""
     unknown: list[UnknownRecord] = []
@@ -99,7 +99,7 @@ class LogFacts(Struct, kw_only=True):
 
     @property
     def end_offset(self) -> int:
-        """The log end offset: behind the last batch, or behind the newest snapshot of a log without later batches."""
+        """The log end offset: after the last batch, or after the newest snapshot of a log without later batches."""
         in_log = self.batches[-1].next_offset if self.batches else (self.segments[-1] if self.segments else 0)
         return max(in_log, self._newest.offset)
 

@@ -1,4 +1,4 @@
-"""What is known of each node and of the whole cluster before any check runs, and what live controllers answered."""
+"""The facts about each node and the whole cluster before any check runs, and the answers of live controllers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LiveReplica(Struct, frozen=True, kw_only=True):
 
 
 class LiveAnswer(Struct, frozen=True, kw_only=True):
-    """What one controller answered when it was asked directly.
+    """The answer of one controller that was asked directly.
 
     Args:
         id: The id of the controller; -1 if only its address is known.
@@ -106,10 +106,10 @@ class Meta(Struct, frozen=True, kw_only=True):
     def directory_id(self) -> Uuid | None:
         """The directory id; None if it is missing, no id, or reserved."""
         try:
-            found = Uuid.parse(self.text.get("directory.id", ""))
+            parsed = Uuid.parse(self.text.get("directory.id", ""))
         except ValueError:
             return None
-        return None if found.is_reserved else found
+        return None if parsed.is_reserved else parsed
 
 
 def _number(text: str) -> int | None:
@@ -164,7 +164,7 @@ class OpenFile(Struct, frozen=True):
 
 
 class HostFacts(Struct, frozen=True, kw_only=True):
-    """What the file system of the host says about a log directory. Sizes are bytes; None means "not known"."""
+    """The host's facts about the file system of a log directory. Sizes are bytes; None means "not known"."""
 
     free_bytes: int
     total_bytes: int
@@ -215,8 +215,8 @@ class Node(Struct, frozen=True, kw_only=True):
     @property
     def log(self) -> LogFacts | None:
         """The copy of the metadata log."""
-        found = self.metadata_directory
-        return None if found is None else found.log
+        directory = self.metadata_directory
+        return None if directory is None else directory.log
 
     @property
     def meta(self) -> Meta | None:
@@ -228,14 +228,14 @@ class Node(Struct, frozen=True, kw_only=True):
     def id(self) -> int | None:
         """The node id, of meta.properties or else of the settings."""
         meta = self.meta
-        found = None if meta is None else meta.node_id
-        return found if found is not None else None if self.settings is None else self.settings.node_id
+        node_id = None if meta is None else meta.node_id
+        return node_id if node_id is not None else None if self.settings is None else self.settings.node_id
 
     @property
     def directory_id(self) -> Uuid | None:
         """The id of the directory of the metadata log."""
-        found = self.metadata_directory
-        return None if found is None or found.meta is None else found.meta.directory_id
+        directory = self.metadata_directory
+        return None if directory is None or directory.meta is None else directory.meta.directory_id
 
     @property
     def has_broker_files(self) -> bool:
@@ -316,8 +316,8 @@ class Facts(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def _formatted_version(self) -> int | None:
         """The level of kraft.version in logs that are still empty."""
-        found = [one.log.kraft_version for one in self.nodes if one.log is not None]
-        return next((one for one in found if one is not None), None)
+        versions = [one.log.kraft_version for one in self.nodes if one.log is not None]
+        return next((one for one in versions if one is not None), None)
 
     def roles(self, node: Node) -> tuple[str, ...]:
         """The roles of a node, by its settings or else by its files."""

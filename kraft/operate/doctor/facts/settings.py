@@ -49,13 +49,13 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def text(self, key: str, default: str = "") -> str:
         """The value, or the default."""
-        found = self.values.get(key)
-        return default if found is None else found.value
+        setting = self.values.get(key)
+        return default if setting is None else setting.value
 
     def where(self, key: str) -> str:
         """The place of a setting: file, line and key; the file and the key if the setting is missing."""
-        found = self.values.get(key)
-        return f"{self.source}: {key}" if found is None else f"{found.where}: {key}"
+        setting = self.values.get(key)
+        return f"{self.source}: {key}" if setting is None else f"{setting.where}: {key}"
 
     def words(self, key: str) -> tuple[str, ...]:
         """The entries of a list."""
@@ -75,19 +75,19 @@ class Settings(Struct, frozen=True, kw_only=True):
         return self.text(key, str(default)).lower() == "true"
 
     def _parsed(self, key: str, parse: Callable[[str], T]) -> tuple[T, ...]:
-        found = []
+        values = []
         for word in self.words(key):
             try:
-                found.append(parse(word))
+                values.append(parse(word))
             except ValueError:
                 continue
-        return tuple(found)
+        return tuple(values)
 
     @property
     def node_id(self) -> int | None:
         """`node.id`, or the older `broker.id`; None if neither is a number."""
-        found = self.number("node.id", self.number("broker.id", -1))
-        return None if found < 0 else found
+        number = self.number("node.id", self.number("broker.id", -1))
+        return None if number < 0 else number
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -134,12 +134,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         if PROTOCOL_MAP in self.values:
             pairs = (entry.partition(":") for entry in self.words(PROTOCOL_MAP))
             return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
-        found = {name: name for name in PROTOCOLS}
+        protocols = {name: name for name in PROTOCOLS}
         names = {one.name for one in self.listeners}
         if not names & {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
-            found |= {name: "PLAINTEXT" for name in self.controller_names if name not in found}
-        return found
+            protocols |= {name: "PLAINTEXT" for name in self.controller_names if name not in protocols}
+        return protocols
 
     def secrets(self) -> tuple[str, ...]:
         """The keys with secret values."""
-        return tuple(sorted(key for key, found in self.values.items() if is_secret(key, found.value)))
+        return tuple(sorted(key for key, setting in self.values.items() if is_secret(key, setting.value)))

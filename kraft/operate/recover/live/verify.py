@@ -26,7 +26,7 @@ _MOST_NAMED: Final = 5
 
 
 class LiveQuorum(Struct, frozen=True, kw_only=True):
-    """What a running quorum reports. `committed` is the number of records that it has committed meanwhile."""
+    """The report of a running quorum. `committed` is the number of records that it has committed meanwhile."""
 
     cluster: ClusterDescription
     quorum: QuorumDescription
@@ -63,7 +63,7 @@ def read_strays(disk: Disk, directories: Sequence[str]) -> list[StrayDirectory]:
     """The renamed directories in the log directories of brokers, which may run. `DirectoryError` without a readable
     meta.properties.
     """
-    found = []
+    strays = []
     for directory in directories:
         meta = read_meta_properties(disk, directory)
         if meta is None:
@@ -75,8 +75,8 @@ def read_strays(disk: Disk, directories: Sequence[str]) -> list[StrayDirectory]:
         for name in disk.list(directory):
             partition = parse_partition_name(name)
             if partition is not None and partition.suffix == STRAY:
-                found.append(StrayDirectory(meta.node_id, str(partition)))
-    return found
+                strays.append(StrayDirectory(meta.node_id, str(partition)))
+    return strays
 
 
 def check_live(facts: dict[str, Any], live: LiveQuorum, strays: Sequence[StrayDirectory] | None = None) -> list[Check]:
@@ -156,13 +156,15 @@ def _ids(ids: Sequence[int]) -> str:
 
 
 def _leaders(image: MetadataImage) -> Check:
-    found = [
+    leaderless = [
         f"{name}-{number}"
         for name in image.topics
         for number, partition in enumerate(image.topics[name].partitions)
         if partition.leader == NO_LEADER
     ]
-    return _check("partition leaders", f"{len(image.topics)} topics", bool(found), f"{_named(found)} without a leader")
+    return _check(
+        "partition leaders", f"{len(image.topics)} topics", bool(leaderless), f"{_named(leaderless)} without a leader"
+    )
 
 
 def _strays(facts: dict[str, Any], strays: Sequence[StrayDirectory]) -> Check:

@@ -1,5 +1,5 @@
 // A client of franz-go: it produces the lines of its standard input to partition 0 of a topic, idempotently, and prints
-// the offset of each acknowledged line; or it assigns that partition and prints the first values.
+// the offset of each acknowledged line; or it assigns that partition and prints the first values; or it does six uses.
 package main
 
 import (
@@ -23,9 +23,14 @@ var codecs = map[string]kgo.CompressionCodec{
 }
 
 func main() {
-	how, servers, topic, what := os.Args[1], strings.Split(os.Args[2], ","), os.Args[3], os.Args[4]
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
+	how := os.Args[1]
+	if how == "uses" {
+		uses(ctx)
+		return
+	}
+	servers, topic, what := strings.Split(os.Args[2], ","), os.Args[3], os.Args[4]
 	if how == "produce" {
 		produce(ctx, servers, topic, codecs[what])
 	} else {

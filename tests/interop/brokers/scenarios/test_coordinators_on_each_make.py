@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from coordinator_client import COORDINATED
-from every_coordinator_scenario import COORDINATOR_SCENARIOS, CoordinatorScenario
-from real_kafka import KafkaInstallation
-from scenario_cluster import MAKES, Cluster, scenario_cluster
+
+from support.interop.real_kafka import KafkaInstallation
+from support.scenarios.coordinator_client import COORDINATED
+from support.scenarios.every_coordinator_scenario import COORDINATOR_SCENARIOS, CoordinatorScenario
+from support.scenarios.scenario_cluster import MAKES, Cluster, scenario_cluster
 
 pytestmark = pytest.mark.kafka
 # With the make beside it, a scenario is no value that two clusters have in common, which pytest would run in turn.

@@ -9,9 +9,10 @@ import os
 from pathlib import Path
 
 import pytest
-from exactly_once import EXACTLY_ONCE, copy_under_faults
-from real_kafka import KafkaInstallation
-from scenario_cluster import MAKES, scenario_cluster
+
+from support.interop.real_kafka import KafkaInstallation
+from support.scenarios.exactly_once import EXACTLY_ONCE, copy_under_faults
+from support.scenarios.scenario_cluster import MAKES, scenario_cluster
 
 pytestmark = pytest.mark.kafka
 

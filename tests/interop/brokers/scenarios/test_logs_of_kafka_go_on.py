@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from coordinator_client import (
+
+from metadata_log.image import Partition
+from support.interop.real_kafka import KafkaInstallation
+from support.real_data import archive
+from support.scenarios.coordinator_client import (
     GROUP,
     TOPIC_OF,
     TRANSACTION,
@@ -18,13 +22,9 @@ from coordinator_client import (
     coordinator_of,
     fresh,
 )
-from real_data import archive
-from real_kafka import KafkaInstallation
-from scenario_cluster import FIRST, BrokerMake, Cluster, Kind, scenario_cluster
-from takeover_scenarios import dumps
-from transactional import TV1, TV2, Producer
-
-from metadata_log.image import Partition
+from support.scenarios.scenario_cluster import FIRST, BrokerMake, Cluster, Kind, scenario_cluster
+from support.scenarios.takeover_scenarios import dumps
+from support.scenarios.transactional import TV1, TV2, Producer
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from transport.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse

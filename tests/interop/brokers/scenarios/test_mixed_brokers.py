@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION
-from kafka_or_skip import found_or_skipped
-from our_nodes import told
-from rolling import Loads, restart
-from scenario_cluster import BrokerMake, scenario_cluster
+
+from support.interop.kafka_or_skip import found_or_skipped
+from support.interop.our_nodes import told
+from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION
+from support.scenarios.rolling import Loads, restart
+from support.scenarios.scenario_cluster import BrokerMake, scenario_cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 TWO_OF_EACH: tuple[BrokerMake, ...] = ("ours", "kafka", "ours", "kafka")

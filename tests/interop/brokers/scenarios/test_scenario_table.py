@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from every_coordinator_scenario import COORDINATOR_SCENARIOS
-from every_scenario import SCENARIOS
 from msgspec import Struct
-from scenario_cluster import MAKES
+
+from support.scenarios.every_coordinator_scenario import COORDINATOR_SCENARIOS
+from support.scenarios.every_scenario import SCENARIOS
+from support.scenarios.scenario_cluster import MAKES
 
 ROOT = Path(__file__).parents[4]
 REFERENCE = ROOT / "docs" / "reference"

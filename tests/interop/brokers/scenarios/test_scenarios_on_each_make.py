@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from every_scenario import SCENARIOS, Scenario
-from lifecycle_scenarios import kill_at_full_rate
-from real_kafka import KafkaInstallation
-from scenario_cluster import KINDS, MAKES, Cluster, Kind, scenario_cluster
+
+from support.interop.real_kafka import KafkaInstallation
+from support.scenarios.every_scenario import SCENARIOS, Scenario
+from support.scenarios.lifecycle_scenarios import kill_at_full_rate
+from support.scenarios.scenario_cluster import KINDS, MAKES, Cluster, Kind, scenario_cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 CLUSTERS = [(make, kind) for make in MAKES for kind in KINDS]

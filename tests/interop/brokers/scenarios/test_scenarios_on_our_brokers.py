@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from every_scenario import SCENARIOS, Scenario
-from scenario_cluster import KINDS, MAKES, Cluster, Kind, scenario_cluster
+
+from support.scenarios.every_scenario import SCENARIOS, Scenario
+from support.scenarios.scenario_cluster import KINDS, MAKES, Cluster, Kind, scenario_cluster
 
 CASES = [
     pytest.param(kind, one, id=one.name)

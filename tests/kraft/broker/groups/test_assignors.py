@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from real_data import DATA
 
 from kraft.broker.groups.assignors import ASSIGNORS, AssignmentMember, GroupSpec, PartitionsByTopic
 from metadata_log.types import Uuid
+from support import DATA
 
 CASES: list[dict[str, Any]] = [
     json.loads(line) for line in lzma.decompress((DATA / "assignors.jsonl.xz").read_bytes()).splitlines()

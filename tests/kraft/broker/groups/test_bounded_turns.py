@@ -6,8 +6,6 @@ from functools import partial
 from typing import Final
 
 import pytest
-from group_clients import GROUPS, GROUPS_KEY, ORDERS, REPLICATED, GroupBrokers, committing, joining
-from request_brokers import topic_id
 
 from kraft import limits
 from kraft.broker.coordinator.budget import Budget
@@ -29,6 +27,8 @@ from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.records.metadata import PartitionChangeRecord, RemoveTopicRecord
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
+from support.broker.group_clients import GROUPS, GROUPS_KEY, ORDERS, REPLICATED, GroupBrokers, committing, joining
+from support.broker.request_brokers import topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_groups import DeleteGroupsRequest
 from transport.protocol.messages.list_groups import ListGroupsRequest
@@ -215,7 +215,7 @@ def test_a_transaction_has_a_bounded_number_of_offsets() -> None:
 
 
 def held(turns: Turns) -> int:
-    """What the groups take of memory, as they count it."""
+    """The memory of the groups, as they count it."""
     one = turns.brokers.requests[101].groups.partitions[0]
     assert isinstance(one.shard, GroupShard)
     return one.state.bytes + one.shard.classic.bytes

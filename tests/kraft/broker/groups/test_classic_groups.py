@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from group_clients import REBALANCE_MS, SESSION_MS, GroupBrokers, joining
 
 from kraft.broker.groups import classic
+from support.broker.group_clients import REBALANCE_MS, SESSION_MS, GroupBrokers, joining
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_groups import DescribeGroupsRequest
 

@@ -9,9 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from consumer_world import World
 from msgspec.structs import replace
-from real_data import DATA, archive
 
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.shard import Record
@@ -27,6 +25,9 @@ from metadata_log.records.coordinator import CONSUMER_OFFSETS, decode_pair
 from metadata_log.records.record import records
 from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
+from support import DATA
+from support.broker.consumer_world import World
+from support.real_data import archive
 from transport.protocol.messages.consumer_group_describe import Assignment
 from transport.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -99,7 +100,7 @@ def recorded_names(assignment: dict[str, Any]) -> dict[tuple[str, str], list[int
 
 @cache
 def heartbeats() -> list[dict[str, Any]]:
-    """The recorded heartbeats, behind the topics of each part."""
+    """The recorded heartbeats, after the topics of each part."""
     data = lzma.decompress((DATA / "consumer_heartbeats.jsonl.xz").read_bytes())
     return [json.loads(line) for line in data.splitlines()]
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from consumer_world import World, count, image_of, places
 
 from kraft.access.errors import ApiError
+from kraft.broker.groups.consumer.embedded import EmbeddedError, subscription_of
 from kraft.broker.groups.consumer.group import GroupState
 from kraft.broker.groups.consumer.member import MemberState
+from kraft.limits import NAMED_TOPICS
+from metadata_log.serde import encode
+from support.broker.consumer_world import World, count, image_of, places
 from transport.protocol.errors import Error
+from transport.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 
 
 def refused(call: Any, *args: Any, **fields: Any) -> Error:
@@ -212,6 +216,14 @@ def test_a_group_has_a_size() -> None:
     world.join("two", "a")
     assert refused(world.join, "three", "a") is Error.GROUP_MAX_SIZE_REACHED
     world.join("two", "a")
+
+
+def test_a_member_that_names_too_many_topics_is_refused() -> None:
+    """Its heartbeat would be a long turn of the broker."""
+    names = [f"topic-{at}" for at in range(NAMED_TOPICS + 1)]
+    assert refused(World({}).join, "one", *names) is Error.INVALID_REQUEST
+    with pytest.raises(EmbeddedError):
+        subscription_of(encode(ConsumerProtocolSubscription(names), 0, b"\0\0"))
 
 
 def test_a_static_member_comes_back() -> None:

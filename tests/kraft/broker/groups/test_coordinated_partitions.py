@@ -3,17 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from group_clients import (
-    GROUPS,
-    GROUPS_KEY,
-    ORDERS,
-    REPLICATED,
-    SESSION_MS,
-    GroupBrokers,
-    committing,
-    joining,
-)
-from request_brokers import directory_of, replayed, topic_id
 
 from kraft.broker.coordinator.shard import Context, Operation
 from kraft.broker.coordinator.shard import Record as OfCoordinator
@@ -27,6 +16,17 @@ from metadata_log.records.consumer_offsets import OffsetCommitKey, OffsetCommitV
 from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.records.metadata import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from metadata_log.records.record import Record, records
+from support.broker.group_clients import (
+    GROUPS,
+    GROUPS_KEY,
+    ORDERS,
+    REPLICATED,
+    SESSION_MS,
+    GroupBrokers,
+    committing,
+    joining,
+)
+from support.broker.request_brokers import directory_of, replayed, topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.heartbeat import HeartbeatRequest
 from transport.protocol.messages.list_groups import ListGroupsRequest
@@ -267,6 +267,10 @@ def offset_of(value: int) -> OfCoordinator:
     return OfCoordinator(OffsetCommitKey("g", "orders", value), OffsetCommitValue(offset=value))
 
 
+def nobody(_: object) -> None:
+    """Nobody has asked."""
+
+
 def test_what_was_decided_on_a_batch_fails_with_the_batch() -> None:
     """A transactional commit is written alone: the open batch goes first, and cannot be appended."""
     brokers = GroupBrokers(REPLICATED, ORDERS)
@@ -281,9 +285,9 @@ def test_what_was_decided_on_a_batch_fails_with_the_batch() -> None:
         leading.accept((101, 102, 103), leading.partition_epoch)
 
     leading.accept((101,), leading.partition_epoch)
-    one.run(lambda *_: Operation([offset_of(1)], on_end=returned), None, 0)
+    one.run(lambda *_: Operation([offset_of(1)], on_end=returned), nobody, 0)
     one.run(lambda *_: Operation([offset_of(2)], "second", producer=(7, 0)), results.append, 0)
-    assert results == [Error.NOT_ENOUGH_REPLICAS, Error.NOT_ENOUGH_REPLICAS]
+    assert results == [Error.NOT_ENOUGH_REPLICAS, Error.COORDINATOR_NOT_AVAILABLE]
     assert one.state is before
     assert one.part.log.end_offset == 0
 
@@ -293,8 +297,8 @@ def test_what_follows_an_operation_joins_no_transactional_batch() -> None:
     brokers = GroupBrokers()
     runtime = brokers.brokers.requests[101].groups
     one = runtime.partitions[0]
-    one.run(lambda *_: Operation([offset_of(1)], on_end=lambda *_: Operation([offset_of(2)])), None, 0)
-    one.run(lambda *_: Operation([offset_of(3)], producer=(7, 0)), None, 0)
+    one.run(lambda *_: Operation([offset_of(1)], on_end=lambda *_: Operation([offset_of(2)])), nobody, 0)
+    one.run(lambda *_: Operation([offset_of(3)], producer=(7, 0)), nobody, 0)
     one.flush(0)
     data = brokers.brokers.managers[101].hosting.read(one.part, 0, 1 << 20)
     assert isinstance(data, bytes)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from group_clients import GroupBrokers
 
 from kraft.config.group_settings import ConsumerGroupConfig
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.types import Uuid
+from support.broker.group_clients import GroupBrokers
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -1,4 +1,4 @@
-"""What a broker of Kafka has answered to requests about classic groups, at every version, ours answers, too.
+"""Requests about classic groups, at every version, get the answers of a broker of Kafka.
 
 The requests come at the times at which Kafka got them, in virtual time. Ids of members differ, and so does the order in
 which topics and groups stand in an answer.
@@ -12,11 +12,10 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from request_brokers import START_MS, Brokers, NewTopic, wire_request
-
 from kraft.wire import Answer
 from metadata_log.serde.json_form import from_json, to_json
 from metadata_log.types import Uuid
+from support.broker.request_brokers import START_MS, Brokers, NewTopic, wire_request
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 

@@ -1,4 +1,4 @@
-"""What a coordinator answers, command by command, in files for a reviewer; the README beside them has the rules."""
+"""The answers of a coordinator, command by command, in files for a reviewer; the README beside them has the rules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from transcript_format import followed
-from transcript_groups import GroupTranscript
+
+from support.broker.transcript_groups import GroupTranscript
+from support.kraft.transcript_format import followed
 
 HERE = Path(__file__).parents[3] / "transcripts" / "groups"
 TRANSCRIPTS = sorted(HERE.glob("*.txt"))

@@ -6,13 +6,12 @@ import json
 from typing import Any, Final
 
 import pytest
-from real_data import archive
 
 from kraft.broker.coordinator.loading import loading
 from kraft.broker.groups.classic import ClassicGroups
-from kraft.broker.groups.consumer.group import Counted
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import NO_OFFSETS, GroupsState
+from kraft.broker.handling.coordinators import Counted
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions.hosted_partition import HostedPartition
@@ -23,6 +22,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.consumer_offsets import GroupMetadataValue
 from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
+from support.real_data import archive
 
 NOW_MS: Final = 1_795_387_500_000
 TOPIC: Final = "__consumer_offsets"
@@ -33,7 +33,7 @@ FINAL: Final[dict[str, Any]] = json.loads(FILES["final.json"])
 
 
 def state_of(number: int) -> GroupsState:
-    """What the log of a partition says."""
+    """The state of groups in the log of a partition."""
     disk, prefix = MemoryDisk(), f"logs/{TOPIC}-{number}/"
     disk.mkdir(f"{TOPIC}-{number}")
     for path, data in FILES.items():

@@ -13,16 +13,16 @@ from random import Random
 from typing import Any
 
 import pytest
-from consumer_world import image_of, topic_id
 from msgspec import Struct
-from shard_world import Shard
 
 from kraft.access.errors import ApiError
-from kraft.broker.groups.consumer import groups, reconciling, replaying
+from kraft.broker.groups.consumer import group, groups, reconciling, replaying
 from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.consumer.member import NOTHING
 from kraft.broker.groups.offsets import Commit, Committer, commit
 from kraft.broker.groups.state import NO_OFFSETS
+from support.broker.consumer_world import image_of, topic_id
+from support.broker.shard_world import Shard
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -66,7 +66,7 @@ class Client(Struct):
 
 
 class Violation(AssertionError):
-    """What must hold does not."""
+    """A rule that must hold is broken."""
 
 
 def expect(refused: ApiError, *errors: Error) -> None:
@@ -272,7 +272,7 @@ def test_the_schedules_reach_what_they_should() -> None:
 
 
 def gives_away_what_another_holds(patch: Any) -> None:
-    patch.setattr(ConsumerGroup, "owner_epoch", lambda *_: -1)
+    patch.setattr(ConsumerGroup, "held", lambda *_: {})
 
 
 def takes_silence_for_revocation(patch: Any) -> None:
@@ -311,7 +311,12 @@ def keeps_the_epoch_when_it_revokes(patch: Any) -> None:
 
 
 def frees_without_an_end(patch: Any) -> None:
-    patch.setattr("kraft.broker.groups.consumer.group._owned", lambda owners, _: owners)
+    right = group._changed_owners
+
+    def wrong(owners: Any, old: Any, new: Any) -> Any:
+        return right(owners, old, None)
+
+    patch.setattr(group, "_changed_owners", wrong)
 
 
 BUGS: tuple[Callable[[Any], None], ...] = (

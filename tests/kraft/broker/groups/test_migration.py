@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shard_world import Shard
 
 from kraft.access.errors import ApiError
 from kraft.broker.groups.consumer.group import ConsumerGroup
 from metadata_log.records.consumer_offsets import GroupMetadataValue
+from support.broker.shard_world import Shard
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from transport.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -1,9 +1,8 @@
-"""What a client, or a leader, lies about in a batch: Kafka's codes, counted work, and a log that any tool can read."""
+"""Lies of a client, or of a leader, in a batch: Kafka's codes, counted work, and a log that any tool can read."""
 
 from __future__ import annotations
 
 import pytest
-from bombs import CODES, EMPTY_GZIP, NOW_MS, batch, forbid_objects, headers, in_order, lies, record, steps_of, zstd
 from test_cleaning import clean, survivors
 
 from kraft.broker.log import validation
@@ -20,6 +19,19 @@ from metadata_log.records import record as record_module
 from metadata_log.records.batch import RecordBatch, read_batch, scan
 from metadata_log.records.record import records
 from metadata_log.serde.codec import finished
+from support.bombs import (
+    CODES,
+    EMPTY_GZIP,
+    NOW_MS,
+    batch,
+    forbid_objects,
+    headers,
+    in_order,
+    lies,
+    record,
+    steps_of,
+    zstd,
+)
 from transport.protocol.errors import Error
 
 ANY_TIME = 2**63 - 1

@@ -8,23 +8,23 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from broker_logs import NOW_MS, files_below
-from cleaned_logs import SEEDS, recorded, rounds_of
-from dirty_logs import OPTIONS, Producers, dirty_log
 from msgspec import structs
 
-from kraft.broker.log.cleaning.choice import cleanable
-from kraft.broker.log.cleaning.cleaner import CleanedLog, CleanerSettings, cleaning
+from kraft.broker.log.cleaning.choice import CleanerSettings, cleanable
+from kraft.broker.log.cleaning.cleaner import CleanedLog, cleaning
 from kraft.broker.log.cleaning.offset_map import ENTRY_BYTES, NOT_FOUND, OffsetMap
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.partition_log import PartitionLog
 from metadata_log.compression import Compression
-from metadata_log.errors import CorruptBatch
+from metadata_log.errors import CorruptBatch, OversizedRecord
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record, records
 from metadata_log.serde.codec import finished
+from support.broker.broker_logs import NOW_MS, files_below
+from support.broker.cleaned_logs import SEEDS, recorded, rounds_of
+from support.broker.dirty_logs import OPTIONS, Producers, dirty_log
 
 COMPACTED = Path(__file__).parents[3] / "data" / "compacted_topic.json.gz"
 Survivor = tuple[int, bytes | None, bytes | None]
@@ -53,7 +53,7 @@ def clean(log: PartitionLog, disk: MemoryDisk, now_ms: int, settings: CleanerSet
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_three_cleanings_write_the_files_that_kafkas_cleaner_wrote(seed: int) -> None:
-    """Batches, indexes, transaction indexes and snapshots; tests/interop/logs/kafkas_cleaner.py has recorded them."""
+    """Batches, indexes, transaction indexes and snapshots; `kafkas_cleaner` has recorded them."""
     for number, (mine, theirs) in enumerate(zip(rounds_of(seed), recorded()[str(seed)], strict=True)):
         assert mine.outcome == tuple(theirs), f"round {number}"
 
@@ -99,7 +99,7 @@ def latest(found: list[tuple[int, bytes, bytes | None]]) -> dict[bytes, tuple[in
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_cleaned_log_of_any_codec_has_the_last_value_of_each_key(seed: int) -> None:
-    """Against a dictionary: values, tombstones before and behind their horizon, offsets, producers, transactions."""
+    """Against a dictionary: values, tombstones before and after their horizon, offsets, producers, transactions."""
     rng = Random(seed)
     disk = MemoryDisk()
     log = PartitionLog.open(disk, "p-0", OPTIONS, now_ms=NOW_MS)
@@ -317,6 +317,31 @@ def test_a_damaged_batch_ends_a_cleaning_and_stays_as_it_is() -> None:
     with pytest.raises(CorruptBatch, match="CRC"):
         finished(cleaning(log, disk, found, CleanerSettings(), now_ms=producers.time_ms))
     assert {name: disk.peek(f"p-0/{name}") for name in disk.list("p-0")} == before
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_stored_record_above_a_lowered_limit_ends_a_cleaning_that_changes_nothing(*, is_clean: bool) -> None:
+    """`max.decompressed.message.bytes`, in the first pass, and in the second over what is clean already."""
+    disk = MemoryDisk()
+    log = PartitionLog.open(disk, "p-0", OPTIONS, now_ms=NOW_MS)
+    for at in range(8):
+        contents = [Record(at, NOW_MS, 0, b"key-%d" % at, bytes(990 if at == 0 else 5))]
+        codec = Compression.NONE if at % 2 else Compression.ZSTD
+        log.append_as_follower(write_batch(contents, epoch=3, compression=codec), leader_epoch=3, now_ms=NOW_MS)
+        log.roll(NOW_MS)
+    log.raise_high_watermark(log.end_offset)
+    log.cleaned_offset = 4 if is_clean else None
+    before = {name: disk.peek(f"p-0/{name}") for name in disk.list("p-0")}
+    for most in (900, 2000):
+        log.options = structs.replace(OPTIONS, max_decompressed_bytes=most)
+        found = cleanable(log, now_ms=NOW_MS)
+        steps = cleaning(log, disk, found, CleanerSettings(), now_ms=NOW_MS)
+        if most == 900:
+            with pytest.raises(OversizedRecord):
+                finished(steps)
+            assert {name: disk.peek(f"p-0/{name}") for name in disk.list("p-0")} == before
+        else:
+            assert finished(steps) is not None
 
 
 # --------------------------------------------------------------------------------------------------------- the memory

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from dirty_logs import OPTIONS, dirty_log
 from msgspec import structs
 from test_cleaning import batches_in, clean, committed, latest, sequences
 from test_crash_partition_log import PowerFailure
 
 from kraft.broker.log.partition_log import PartitionLog
 from metadata_log.memory_disk import MemoryDisk
+from support.broker.dirty_logs import OPTIONS, dirty_log
 
 RANDOM_CRASHES = 2
 SEED = 21

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from broker_logs import NOW_MS
 
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.options import LogOptions
@@ -17,6 +16,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
+from support.broker.broker_logs import NOW_MS
 
 OPTIONS = LogOptions(segment_bytes=400, index_interval_bytes=100)
 NAME = PartitionName("p", 0)
@@ -28,7 +28,7 @@ class PowerFailure(Exception):
 
 
 class Written:
-    """What the leader appended, and what it knew to be on the disk."""
+    """The batches that the leader appended, and those that it knew to be on the disk."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []

@@ -7,13 +7,13 @@ import json
 from functools import cache
 
 import pytest
-from real_data import archive
 
 from kraft.broker.log.dump_lines import batch_line, index_lines, producer_lines, record_lines, transaction_lines
 from kraft.broker.log.transaction_index import decode_transactions
 from metadata_log.log.indexes import parse_offset_index, parse_time_index
 from metadata_log.log.producer_snapshot import decode_producer_snapshot
 from metadata_log.records.batch import scan
+from support.real_data import archive
 
 
 @cache

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from broker_logs import files_below
-from command_line import run
+
+from support.broker.broker_logs import files_below
+from support.kraft.command_line import run
 
 
 def directory_of(path: str, target: Path) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from struct import pack
 
 import pytest
-from broker_logs import NODES, NOW_MS, files_below, options_of, partition_directories, put
 
 from kraft.broker.log.checkpoints import (
     HIGH_WATERMARKS,
@@ -23,6 +22,7 @@ from metadata_log.log.epochs import format_epochs, parse_epochs
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch
+from support.broker.broker_logs import NODES, NOW_MS, files_below, options_of, partition_directories, put
 
 CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS)
 

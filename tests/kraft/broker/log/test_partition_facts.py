@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from broker_logs import (
+
+from kraft.broker.log.facts import PartitionFacts, read_partition
+from kraft.broker.log.loading import LoadedLog, loading
+from kraft.broker.log.options import LogOptions
+from metadata_log.log.epochs import EpochHistory, format_epochs, parse_epochs
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import scan
+from metadata_log.serde.codec import finished
+from support.broker.broker_logs import (
     KILLED,
     NODES,
     NOW_MS,
@@ -15,14 +23,6 @@ from broker_logs import (
     put,
     topic_of,
 )
-
-from kraft.broker.log.facts import PartitionFacts, read_partition
-from kraft.broker.log.loading import LoadedLog, loading
-from kraft.broker.log.options import LogOptions
-from metadata_log.log.epochs import EpochHistory, format_epochs, parse_epochs
-from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import scan
-from metadata_log.serde.codec import finished
 
 STOPPED = [f"nodes/{node}/{name}" for node in NODES for name in partition_directories(f"nodes/{node}")]
 OF_KILLED = [f"{log_directory}/{name}" for log_directory in KILLED for name in partition_directories(log_directory)]

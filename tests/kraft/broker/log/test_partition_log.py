@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
-from broker_logs import (
+from msgspec import structs
+
+from kraft.broker.log.options import LogOptions
+from kraft.broker.log.outcomes import Appended, Refused
+from kraft.broker.log.partition_log import PartitionLog
+from kraft.broker.log.retention import delete_old_segments
+from kraft.broker.log.validation import place
+from metadata_log.compression import Compression
+from metadata_log.errors import CorruptBatch, OversizedRecord
+from metadata_log.log.segment import Segment
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.batch_builder import with_checksum, write_batch
+from metadata_log.records.record import Record, encode_record, records
+from metadata_log.serde.codec import finished
+from metadata_log.types import OffsetAndEpoch
+from support.broker.broker_logs import (
     NODES,
     NOW_MS,
     disk_with,
@@ -15,21 +32,6 @@ from broker_logs import (
     partition_directories,
     topic_of,
 )
-from msgspec import structs
-
-from kraft.broker.log.options import LogOptions
-from kraft.broker.log.outcomes import Appended, Refused
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.log.retention import delete_old_segments
-from kraft.broker.log.validation import place
-from metadata_log.compression import Compression
-from metadata_log.errors import CorruptBatch
-from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import RecordBatch, scan
-from metadata_log.records.batch_builder import with_checksum, write_batch
-from metadata_log.records.record import Record, encode_record, records
-from metadata_log.serde.codec import finished
-from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 
 STOPPED = [f"nodes/{node}/{name}" for node in NODES for name in partition_directories(f"nodes/{node}")]
@@ -292,7 +294,7 @@ def test_a_wrong_batch_is_refused_with_kafkas_error_and_not_written(
 def test_a_record_may_have_so_many_bytes_without_its_compression(
     codec: Compression, stored_as: Compression | None
 ) -> None:
-    """`max.decompressed.message.bytes` counts what stands behind a record's size; the largest one decides."""
+    """`max.decompressed.message.bytes` counts what stands after a record's size; the largest one decides."""
     contents = [*records_of(b"a", bytes(990), b"c")]
     packed = write_batch(contents, epoch=-1, compression=codec)
     body = len(encode_record(0, 1, contents[1].key, contents[1].value, ())) - 2
@@ -301,6 +303,26 @@ def test_a_record_may_have_so_many_bytes_without_its_compression(
         assert (error_of(done) if isinstance(done, Refused) else None) is error
     plain = write_batch(contents, epoch=-1)
     assert isinstance(append(new_log(LogOptions(max_decompressed_bytes=1, compression=codec)), plain), Appended)
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+def test_a_search_by_time_ends_at_a_stored_record_that_is_larger_than_the_topic_allows(codec: Compression) -> None:
+    """`max.decompressed.message.bytes` was lowered after the append; the records before the larger one are found."""
+    contents = [Record(at, NOW_MS + at, 0, b"k", bytes(size)) for at, size in enumerate((5, 5, 990, 5))]
+    log = new_log()
+    for packed in (write_batch(contents, epoch=-1, compression=codec), write_batch(contents[:3], epoch=-1)):
+        append(log, packed)
+    log.options = LogOptions(max_decompressed_bytes=900)
+    found = [finished(log.finding_time(NOW_MS + at)) for at in (0, 1)]
+    assert [one and one.offset for one in found] == [0, 1]
+    for at in (2, 3):
+        with pytest.raises(OversizedRecord, match=r"a record has 99\d bytes without .* allows 900"):
+            finished(log.finding_time(NOW_MS + at))
+    log.raise_high_watermark(log.end_offset)
+    log.raise_start(4)
+    uncompressed = finished(log.finding_time(NOW_MS + 2))
+    assert uncompressed is not None
+    assert uncompressed.offset == 6, "what is not compressed is not measured"
 
 
 def test_the_refused_records_are_named_by_their_index() -> None:
@@ -434,3 +456,70 @@ def test_old_segments_go_by_size_time_and_log_start() -> None:
     log.close()
     reopened = PartitionLog.open(disk, "d/p", options, now_ms=NOW_MS, is_clean=True, start_checkpoint=20)
     assert (reopened.start_offset, reopened.end_offset) == (20, 20)
+
+
+def test_every_follower_reads_the_newest_small_batch_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read once by each follower and each consumer, mostly at once after its append."""
+    log = new_log()
+    read: Any = Segment.read
+    reads: list[Any] = []
+
+    def counted(*asked: Any) -> bytes:
+        reads.append(asked)
+        found: bytes = read(*asked)
+        return found
+
+    monkeypatch.setattr(Segment, "read", counted)
+
+    def append(offset: int, value: bytes) -> bytes:
+        data = write_batch([Record(offset, NOW_MS, 0, None, value)], epoch=1)
+        log.append_as_follower(data, leader_epoch=1, now_ms=NOW_MS)
+        return data
+
+    first, second = append(0, b"one"), append(1, b"two")
+    assert log.read(1, 1 << 20) == log.read(1, len(second), end_offset=2) == second
+    assert not reads
+    assert log.read(0, 1 << 20) == first + second
+    assert log.read(1, 1 << 20, end_offset=1) == b""
+    assert len(reads) == 1
+    log.truncate(1, now_ms=NOW_MS)
+    large = append(1, bytes(5000))
+    assert log.read(1, 1 << 20) == large
+    third = append(2, b"three")
+    log.roll(NOW_MS)
+    assert log.read(2, 1 << 20) == third
+    assert len(reads) == 3, "what may have been cleaned is read from the file"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_memory_answers_as_the_file_does(seed: int) -> None:
+    """An append of several small batches is in memory too, of which a reader may want some only."""
+    rng = Random(seed)
+    log = new_log(LogOptions(segment_bytes=rng.choice([300, 2000, 20_000]), retention_bytes=rng.choice([-1, 600])))
+
+    def append() -> None:
+        batches, offset = [], log.end_offset
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            batches.append(write_batch([Record(offset, NOW_MS, 0, None, bytes(rng.choice([3, 50, 5000])))], epoch=1))
+            offset += 1
+        log.append_as_follower(b"".join(batches), leader_epoch=1, now_ms=NOW_MS)
+
+    def delete() -> None:
+        log.raise_high_watermark(rng.randint(log.high_watermark, log.end_offset))
+        log.raise_start(rng.randint(log.start_offset, log.high_watermark))
+        delete_old_segments(log, now_ms=NOW_MS)
+
+    def truncate() -> None:
+        log.truncate(rng.randint(log.high_watermark, log.end_offset), now_ms=NOW_MS)
+
+    def roll() -> None:
+        log.roll(NOW_MS)
+
+    for _ in range(40):
+        rng.choice([append, append, append, truncate, delete, roll])()
+        for offset in range(max(log.start_offset, log.end_offset - 3), log.end_offset):
+            for most, first in [(1, True), (100, True), (100, False), (200, False), (1 << 20, True)]:
+                found = log.read(offset, most, at_least_one=first)
+                newest, log._newest = log._newest, (-1, -1, b"")
+                assert found == log.read(offset, most, at_least_one=first), (offset, most, first)
+                log._newest = newest

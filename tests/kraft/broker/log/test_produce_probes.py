@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_logs import expected, options_of
 from msgspec import structs
-from real_data import json_lines
 
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.partition_log import PartitionLog
 from metadata_log.compression import Compression
 from metadata_log.memory_disk import MemoryDisk
+from support.broker.broker_logs import expected, options_of
+from support.real_data import json_lines
 
 FROM_THE_REQUEST = {3, 6, 19, 21, 53, 76, 100}
 """Codes that a broker gives before the log: unknown, not leader, min ISR, acks, rights, version of the API."""

@@ -44,7 +44,7 @@ def batch_of(rows: list[Row]) -> RecordBatch:
 
 
 def walked(batch: RecordBatch, wanted: Wanted) -> Walked | None:
-    """What the walk finds; None for damage."""
+    """The findings of the walk; None for damage."""
     try:
         return finished(walking(batch, finished(unpacking(batch)), wanted))
     except CorruptBatch:
@@ -52,7 +52,7 @@ def walked(batch: RecordBatch, wanted: Wanted) -> Walked | None:
 
 
 def by_the_decoder(batch: RecordBatch, wanted: Wanted) -> Walked | None:
-    """What the walk has to find."""
+    """The findings that the walk must have."""
     try:
         found = list(records(batch))
     except CorruptBatch:

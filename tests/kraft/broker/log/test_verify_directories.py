@@ -7,9 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from broker_logs import NOW_MS, files_below, options_of
-from command_line import run
-from real_data import unpack
 
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.partition_log import PartitionLog
@@ -19,6 +16,9 @@ from metadata_log.log.epochs import TOPIC_REMEDY
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
+from support.broker.broker_logs import NOW_MS, files_below, options_of
+from support.kraft.command_line import run
+from support.real_data import unpack
 
 TXN = "nodes/b101/alerts-txn-0"
 EPOCHS = "leader-epoch-checkpoint"

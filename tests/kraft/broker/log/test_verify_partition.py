@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from broker_logs import KILLED, LIVE, NODES, files_below, partition_directories, put
-from command_line import run
 
 from kraft.broker.log.verify_partition import verify_partition
 from metadata_log.memory_disk import MemoryDisk
+from support.broker.broker_logs import KILLED, LIVE, NODES, files_below, partition_directories, put
+from support.kraft.command_line import run
 
 DAMAGED = "recovery/clean-before"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from broker_requests import asked, image_at, new_requests
 from msgspec.structs import replace
 
 from kraft.broker.apis import FORWARDED
@@ -11,6 +10,7 @@ from kraft.broker.requests import Requests
 from kraft.controller.envelope import open_envelope, seal
 from kraft.wire import Answer, Drop, Send, WireRequest
 from metadata_log.types import NEVER_MS
+from support.broker.broker_requests import asked, image_at, new_requests
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_listener import AT_BROKERS, advertised
 from transport.protocol.errors import Error

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_requests import answer_to, asked, exchange, image_at, new_requests, probes
 from msgspec.structs import replace
 
 from kraft.broker.handling.coordinators import java_hash, partition_of
@@ -16,6 +15,7 @@ from kraft.wire import Answer, Send
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import Uuid
+from support.broker.broker_requests import answer_to, asked, exchange, image_at, new_requests, probes
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (

@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from broker_requests import CLUSTER_ID, answer_to, asked, image_at, no_replicas
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
@@ -19,6 +18,7 @@ from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import AccessControlEntryRecord, DelegationTokenRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.broker.broker_requests import CLUSTER_ID, answer_to, asked, image_at, no_replicas
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error

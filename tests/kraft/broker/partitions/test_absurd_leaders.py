@@ -5,7 +5,13 @@ from __future__ import annotations
 import struct
 
 import pytest
-from data_brokers import (
+from google_crc32c import value as crc32c
+from msgspec.structs import replace
+
+from kraft.broker.partitions import ReplicaManager
+from metadata_log.image import MetadataImage
+from metadata_log.records import metadata as records
+from support.broker.data_brokers import (
     KEY,
     NOW_MS,
     TOPIC,
@@ -18,12 +24,6 @@ from data_brokers import (
     replayed,
     started,
 )
-from google_crc32c import value as crc32c
-from msgspec.structs import replace
-
-from kraft.broker.partitions import ReplicaManager
-from metadata_log.image import MetadataImage
-from metadata_log.records import metadata as records
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
     EpochEndOffset,

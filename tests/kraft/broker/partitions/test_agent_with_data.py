@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker_agents import EPOCH, heartbeat, replay
-from data_brokers import (
+from msgspec.structs import replace
+
+from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, NoLogDirectory
+from kraft.broker.handling.reply_keys import Channel
+from kraft.broker.partitions import ReplicaManager
+from kraft.wire import Send, Target
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records import metadata as records
+from metadata_log.serde import Message
+from support.broker.data_brokers import (
     KEY,
     NOW_MS,
     TOPIC,
@@ -19,16 +27,8 @@ from data_brokers import (
     registration,
     settings,
 )
-from fetch_answers import answer_fetch
-from msgspec.structs import replace
-
-from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, NoLogDirectory
-from kraft.broker.handling.reply_keys import Channel
-from kraft.broker.partitions import ReplicaManager
-from kraft.wire import Send, Target
-from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records import metadata as records
-from metadata_log.serde import Message
+from support.broker.fetch_answers import answer_fetch
+from support.kraft.broker_agents import EPOCH, heartbeat, replay
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from transport.protocol.messages.broker_registration import BrokerRegistrationResponse
 from transport.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData

@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from broker_agents import new_agent
-from data_brokers import KEY, NOW_MS, batch, cluster, new_topic, replayed, started
 
+from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.broker import BrokerAgent
 from kraft.broker.handling.reply_keys import Channel, Forwarded
+from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.requests import Requests
 from kraft.broker.server import BrokerServer
@@ -22,6 +22,8 @@ from metadata_log.records.metadata import PartitionRecord, TopicRecord
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
+from support.broker.data_brokers import KEY, NOW_MS, batch, cluster, new_topic, replayed, started
+from support.kraft.broker_agents import new_agent
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -255,6 +257,33 @@ def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: 
     part = broker.manager.partitions.get(KEY)
     assert part is not None
     assert part.log.end_offset == (error is Error.NONE)
+
+
+def test_a_broker_asks_itself_without_the_network():
+    """It coordinates the transaction, too: the record is refused in the turn after, and nothing was sent."""
+    state = PartitionRecord(
+        partition_id=0, topic_id=STATE, replicas=(101,), isr=(101,), leader=101, leader_epoch=0, partition_epoch=0
+    )
+    topic = TopicRecord(name="__transaction_state", topic_id=STATE)
+    broker = Broker(replayed(cluster(101), *new_topic((101,)), topic, state))
+    assert broker.services.on_request(asked(in_a_transaction(), 13, 7), NOW_MS) is None
+    found = [*broker.services.on_tick(NOW_MS)]
+    while not any(isinstance(one, Answer) for one in found):
+        assert broker.services.deadline_ms() <= NOW_MS, "the broker waits for somebody"
+        found += broker.services.on_tick(NOW_MS)
+    assert not [one for one in found if isinstance(one, Send) and isinstance(one.message, AddPartitionsToTxnRequest)]
+    [answer] = [one for one in found if isinstance(one, Answer)]
+    assert answer.request_id == 7
+    assert isinstance(answer.message, ProduceResponse)
+    [part] = answer.message.responses[0].partition_responses
+    assert part.error_code in (Error.INVALID_PRODUCER_ID_MAPPING, Error.NOT_ENOUGH_REPLICAS), part
+
+
+def test_a_broker_needs_no_right_to_ask_itself():
+    rights = Rights(AuthorizerSettings())
+    own, foreign = asked(AddPartitionsToTxnRequest(), 4, -1), asked(AddPartitionsToTxnRequest(), 4, 1)
+    assert rights(own, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
+    assert not rights(foreign, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
 
 
 def test_an_answer_to_the_agent_lets_the_requests_of_clients_look_again():

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_brokers import KEY, NOW_MS, TOPIC, append_to, cluster, new_topic, part_of, publish, replayed, started
-
 from kraft.broker.log.checkpoints import CLEANED, RECOVERY_POINTS, read_offsets
-from kraft.broker.log.cleaning.cleaner import CleanerSettings
+from kraft.broker.log.cleaning.choice import CleanerSettings
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.partitions import DataSettings, ReplicaManager
@@ -23,6 +21,18 @@ from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.records.record import records as records_of
+from support.broker.data_brokers import (
+    KEY,
+    NOW_MS,
+    TOPIC,
+    append_to,
+    cluster,
+    new_topic,
+    part_of,
+    publish,
+    replayed,
+    started,
+)
 
 CONFIGS = {"cleanup.policy": "compact", "internal.segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.1"}
 NAME = PartitionName("t", 0)

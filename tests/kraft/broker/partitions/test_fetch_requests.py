@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from data_brokers import NOW_MS, TOPIC, batch, cluster, directory_id, new_topic, replayed, started
-
 from kraft.broker.partitions import ReplicaManager
 from metadata_log.records import metadata as records
+from support.broker.data_brokers import NOW_MS, TOPIC, batch, cluster, directory_id, new_topic, replayed, started
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
-from data_brokers import NOW_MS, cluster, directory_id, load, replayed, settings
 from msgspec import Struct
 from msgspec.structs import replace
-from real_data import json_lines
 
 from kraft.broker.partitions import ReplicaManager
 from kraft.broker.partitions.key import PartitionKey
@@ -21,6 +19,8 @@ from metadata_log.image import Partition
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
+from support.broker.data_brokers import NOW_MS, cluster, directory_id, load, replayed, settings
+from support.real_data import json_lines
 from transport.protocol.headers import decode_request, decode_response
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 

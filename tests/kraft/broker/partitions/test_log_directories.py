@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from broker_logs import NODES, files_below, partition_directories, put, topic_of
-from data_brokers import (
+
+from kraft.broker.log.checkpoints import HIGH_WATERMARKS, read_offsets
+from kraft.broker.log.outcomes import Appended, Refused
+from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.partitions.key import PartitionKey
+from metadata_log.image import MetadataImage
+from metadata_log.log.log_dir import PARTITION_METADATA, parse_partition_metadata
+from metadata_log.log.partition_names import PartitionName
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records import metadata as records
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from support.broker.broker_logs import NODES, files_below, partition_directories, put, topic_of
+from support.broker.data_brokers import (
     KEY,
     NOW_MS,
     TOPIC,
@@ -22,18 +34,6 @@ from data_brokers import (
     started,
     values_of,
 )
-
-from kraft.broker.log.checkpoints import HIGH_WATERMARKS, read_offsets
-from kraft.broker.log.outcomes import Appended, Refused
-from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
-from kraft.broker.partitions.key import PartitionKey
-from metadata_log.image import MetadataImage
-from metadata_log.log.log_dir import PARTITION_METADATA, parse_partition_metadata
-from metadata_log.log.partition_names import PartitionName
-from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records import metadata as records
-from metadata_log.serde import Message
-from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 
 

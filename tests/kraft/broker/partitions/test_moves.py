@@ -5,18 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from data_brokers import (
-    KEY,
-    NOW_MS,
-    TOPIC,
-    append,
-    part_of,
-    publish,
-    replayed,
-    values_of,
-)
-from moving_brokers import FIRST, SECOND, assigned, image_of, moved, started, two_directories
-from request_brokers import wire_request
 from test_compaction import run_until
 
 from kraft.broker.directories import Directories
@@ -32,6 +20,18 @@ from metadata_log.errors import DirectoryError
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
+from support.broker.data_brokers import (
+    KEY,
+    NOW_MS,
+    TOPIC,
+    append,
+    part_of,
+    publish,
+    replayed,
+    values_of,
+)
+from support.broker.moving_brokers import FIRST, SECOND, assigned, image_of, moved, started, two_directories
+from support.broker.request_brokers import wire_request
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import alter_replica_log_dirs as alter

@@ -9,11 +9,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from data_brokers import KEY, part_of
 from msgspec.structs import replace
-from request_brokers import batch, fetch, only_partition, produce, wire_request
 from test_random_replication import RandomRun
-from wired_brokers import Wired
 
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import HostedPartition, ReplicaManager
@@ -25,6 +22,9 @@ from metadata_log.image import MetadataImage
 from metadata_log.records.batch import scan
 from metadata_log.records.record import records as records_of
 from metadata_log.serde import Message, schema_of
+from support.broker.data_brokers import KEY, part_of
+from support.broker.request_brokers import batch, fetch, only_partition, produce, wire_request
+from support.broker.wired_brokers import Wired
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response

@@ -9,8 +9,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from data_brokers import KEY, TOPIC, append_to, batch, part_of
-from wired_brokers import Wired
 
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.partitions import HostedPartition, followers, leading
@@ -19,6 +17,8 @@ from kraft.broker.request import reading
 from metadata_log.records import metadata as records
 from metadata_log.records.batch import scan
 from metadata_log.records.record import records as records_of
+from support.broker.data_brokers import KEY, TOPIC, append_to, batch, part_of
+from support.broker.wired_brokers import Wired
 
 NO_LEADER = -1
 

@@ -8,9 +8,7 @@ Each failure names its seed.
 from __future__ import annotations
 
 import pytest
-from data_brokers import KEY, part_of, registration
 from msgspec.structs import replace
-from request_brokers import START_MS, fetch, only_partition, produce
 from test_random_clients import RETRIED, TIMEOUT_MS, ClientsRun
 
 from kraft.broker.log import transaction_markers
@@ -24,6 +22,8 @@ from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.records.record import records as records_of
 from metadata_log.types import Uuid
+from support.broker.data_brokers import KEY, part_of, registration
+from support.broker.request_brokers import START_MS, fetch, only_partition, produce
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -271,7 +271,7 @@ class TransactionsRun(ClientsRun):
             assert self.fates.get(number), f"read {value!r} of a transaction that is open or aborted"
 
     def visible(self, broker_id: int) -> list[bytes]:
-        """What a reader of committed records sees of a replica (Kafka: `CompletedFetch.nextFetchedRecord`)."""
+        """The committed records of a replica, as a reader sees them (Kafka: `CompletedFetch.nextFetchedRecord`)."""
         found: list[bytes] = []
         at = 0
         while True:

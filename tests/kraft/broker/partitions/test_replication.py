@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from data_brokers import KEY, LAG_MS, TOPIC, batch, part_of
-from wired_brokers import Wired
 
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions import HostedPartition, epoch_ends, followers
@@ -17,6 +15,8 @@ from kraft.broker.request.sessions import Wanted
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records import metadata as records
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from support.broker.data_brokers import KEY, LAG_MS, TOPIC, batch, part_of
+from support.broker.wired_brokers import Wired
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import (
     AlterPartitionResponse,

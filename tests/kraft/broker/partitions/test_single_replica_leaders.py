@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from data_brokers import (
+
+from kraft.broker.log.outcomes import Refused
+from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.partitions.epoch_ends import end_of_epoch
+from metadata_log.disk import OsDisk
+from metadata_log.image import MetadataImage
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records import metadata as records
+from metadata_log.records.batch import scan
+from metadata_log.types import OffsetAndEpoch, Uuid
+from support.broker.data_brokers import (
     KEY,
     NOW_MS,
     TOPIC,
@@ -20,16 +30,6 @@ from data_brokers import (
     started,
     values_of,
 )
-
-from kraft.broker.log.outcomes import Refused
-from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
-from kraft.broker.partitions.epoch_ends import end_of_epoch
-from metadata_log.disk import OsDisk
-from metadata_log.image import MetadataImage
-from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records import metadata as records
-from metadata_log.records.batch import scan
-from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as with_settings
 from hypothesis import strategies as st
-from request_brokers import Brokers, NewTopic, batch, produce, topic_id
-from serde_values import is_flexible, values
 
 from kraft.broker.apis import FORWARDED
 from kraft.wire import Answer
 from metadata_log.serde import schema_of
+from support.broker.request_brokers import Brokers, NewTopic, batch, produce, topic_id
+from support.serde_values import is_flexible, values
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import encode_response

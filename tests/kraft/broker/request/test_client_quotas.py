@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, produce, replayed, topic_id, wire_request
 
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas, Rate
 from kraft.broker.request.sizes import answer_size, request_size
@@ -11,6 +10,17 @@ from kraft.wire import Answer, LeaveUnanswered, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
 from metadata_log.serde import Message, encode
+from support.broker.request_brokers import (
+    Brokers,
+    NewTopic,
+    batch,
+    epoch_of,
+    fetch,
+    produce,
+    replayed,
+    topic_id,
+    wire_request,
+)
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
 from transport.protocol.headers import encode_request

@@ -11,10 +11,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from broker_logs import NOW_MS, files_below, options_of, put
 from msgspec import Struct, structs, to_builtins
-from real_data import archive, json_lines
-from request_brokers import BROKERS, Brokers, NewTopic
 
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.wire import Answer, Drop
@@ -22,6 +19,9 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
+from support.broker.broker_logs import NOW_MS, files_below, options_of, put
+from support.broker.request_brokers import BROKERS, Brokers, NewTopic
+from support.real_data import archive, json_lines
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import decode_request, decode_response, encode_response
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -177,7 +177,7 @@ class Replay:
         self.brokers.give_ids(101, FIRST_IDS)
 
     def answer(self, probe: Probe) -> Message | str | None:
-        """What our broker answers to a probe: a response, that it closes the connection, or nothing."""
+        """The answer of our broker to a probe: a response, that it closes the connection, or nothing."""
         brokers = self.brokers
         self._pass_to(self._time_of(probe))
         message = probe.message

@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from request_brokers import SESSION_MS, Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
 
 from kraft.broker.request.sessions import (
     FetchContext,
@@ -21,6 +20,17 @@ from kraft.wire import Answer
 from metadata_log.records.metadata import RemoveTopicRecord
 from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
+from support.broker.request_brokers import (
+    SESSION_MS,
+    Brokers,
+    NewTopic,
+    batch,
+    epoch_of,
+    fetch,
+    only_partition,
+    produce,
+    topic_id,
+)
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
     FetchPartition,
@@ -42,7 +52,7 @@ def one_broker(**settings: Any) -> Brokers:
 def opened(
     sessions: FetchSessions, request: FetchRequest, version: int, *, is_follower: bool, now_ms: int
 ) -> FetchContext | SessionRefused:
-    """What a request begins, at once or in steps."""
+    """The session that a request begins, at once or in steps."""
     found = sessions.open(request, version, is_follower=is_follower, now_ms=now_ms)
     return found if isinstance(found, (FullFetch, IncrementalFetch, SessionRefused)) else finished(found)
 
@@ -78,6 +88,28 @@ def test_a_partition_that_got_data_goes_to_the_end_so_that_the_others_get_their_
         response = brokers.ask(101, fetch(session_id=session, session_epoch=epoch, max_bytes=1))
         turns += [part.partition_index for topic in response.responses for part in topic.partitions if part.records]
     assert turns == [0, 1, 2, 3, 0]
+
+
+@pytest.mark.parametrize(("epoch", "told"), [(3, []), (4, [(TOPIC, 0)])], ids=["same", "next"])
+def test_a_watermark_is_told_again_in_a_new_leader_epoch(epoch: int, told: list[tuple[Uuid, int]]) -> None:
+    """A follower drops an answer to a request of the epoch before, and its watermark stayed low until the next record
+    (`data-cluster` seed 5007).
+    """
+
+    def ask(session_id: int, session_epoch: int, leader_epoch: int, offset: int) -> FetchContext | SessionRefused:
+        part = FetchPartition(partition=0, current_leader_epoch=leader_epoch, fetch_offset=offset)
+        topics = [FetchTopic(topic_id=TOPIC, partitions=[part])]
+        request = FetchRequest(session_id=session_id, session_epoch=session_epoch, topics=topics)
+        return opened(sessions, request, 17, is_follower=True, now_ms=0)
+
+    sessions = FetchSessions(1000, 120_000, Random(1).randrange)
+    data = PartitionData(partition_index=0, high_watermark=19)
+    first = ask(0, 0, 3, 17)
+    assert isinstance(first, FullFetch)
+    session_id = sessions.close_small(first, {(TOPIC, 0): data}, 0).session_id
+    following = ask(session_id, 1, epoch, 19)
+    assert isinstance(following, IncrementalFetch)
+    assert list(sessions.close_small(following, {(TOPIC, 0): data}, 0).partitions) == told
 
 
 def test_forgetting_all_partitions_ends_the_session() -> None:

@@ -1,14 +1,14 @@
-"""What a leader tells a follower with another history, and which fetches count as progress."""
+"""The answers of a leader to a follower with another history, and which fetches count as progress."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from request_brokers import Brokers, NewTopic, batch, epoch_of, only_partition, produce, topic_id
 
 from kraft.wire import Answer
 from metadata_log.records import metadata as records
+from support.broker.request_brokers import Brokers, NewTopic, batch, epoch_of, only_partition, produce, topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
@@ -54,7 +54,7 @@ def fetch_as_102(
 
 
 def remote(brokers: Brokers) -> Any:
-    """What the leader knows of the follower."""
+    """The follower as the leader knows it."""
     leading = brokers.part(101, KEY).leading
     assert leading is not None
     return leading.remotes[102]

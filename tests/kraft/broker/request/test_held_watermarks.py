@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from request_brokers import BROKERS, Brokers, NewTopic, batch, directory_of, epoch_of, fetch, only_partition, produce
 
 from kraft.wire import Answer
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
+from support.broker.request_brokers import (
+    BROKERS,
+    Brokers,
+    NewTopic,
+    batch,
+    directory_of,
+    epoch_of,
+    fetch,
+    only_partition,
+    produce,
+)
 from transport.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

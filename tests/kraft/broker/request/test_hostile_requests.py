@@ -7,7 +7,6 @@ from random import Random
 from typing import TypeVar
 
 import pytest
-from request_brokers import BROKERS, Brokers, NewTopic, batch, epoch_of, topic_id
 
 from kraft.wire import Answer, Outcome
 from metadata_log.compression import Compression
@@ -15,6 +14,7 @@ from metadata_log.records.batch_builder import with_checksum, write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
+from support.broker.request_brokers import BROKERS, Brokers, NewTopic, batch, epoch_of, topic_id
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import encode_response
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse

@@ -6,8 +6,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
-from work_counted import lines_run
 
 from kraft.access.failures import RequestFailures
 from kraft.broker.handling.settings import RequestSettings
@@ -16,6 +14,8 @@ from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.requests import Requests
 from kraft.wire import Answer
 from metadata_log.serde import Message
+from support.broker.request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
+from support.work_counted import lines_run
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,

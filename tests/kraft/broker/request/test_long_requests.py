@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bombs import batch as raw_batch
-from bombs import in_order, record, zstd
-from data_brokers import append_to
 from msgspec.structs import replace
-from request_brokers import START_MS, Brokers, NewTopic, batch, fetch, only_partition, produce, topic_id
 
 from kraft.broker import requests as module
 from kraft.broker.apis import Api
@@ -20,6 +16,10 @@ from metadata_log.compression import Compression
 from metadata_log.records import metadata as records
 from metadata_log.records import record as record_module
 from metadata_log.types import NEVER_MS
+from support.bombs import batch as raw_batch
+from support.bombs import in_order, record, zstd
+from support.broker.data_brokers import append_to
+from support.broker.request_brokers import START_MS, Brokers, NewTopic, batch, fetch, only_partition, produce, topic_id
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_records import (
@@ -232,7 +232,7 @@ def test_a_partition_that_is_named_often_begins_once_at_the_last_offset() -> Non
 
 
 def test_a_fetch_misses_nothing_that_comes_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first partitions were read before the step, and the last one behind it."""
+    """The first partitions were read before the step, and the last one after it."""
     brokers = Brokers([NewTopic("t", topic_id(1), ((101,),) * 64)])
     apis = brokers.requests[101].table
     apis[ApiKey.FETCH] = replace(apis[ApiKey.FETCH], steps=1)

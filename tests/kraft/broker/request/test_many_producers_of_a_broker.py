@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from request_brokers import Brokers, NewTopic, batch, produce, topic_id
 
 from kraft.broker.log import producer_files, producers
+from support.broker.request_brokers import Brokers, NewTopic, batch, produce, topic_id
 
 COUNT = 60
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from request_brokers import START_MS, Brokers, NewTopic, batch, fetch, produce, topic_id
 
 from kraft.wire import Answer
+from metadata_log.compression import Compression
 from metadata_log.records import metadata as records
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.record import Record
+from support.broker.request_brokers import START_MS, Brokers, NewTopic, batch, fetch, produce, topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
@@ -52,6 +55,17 @@ def test_a_new_leader_tells_no_latest_offset_until_it_knows_what_is_committed(ve
     brokers.replicate(KEY)
     assert offset_of(brokers, 102, LATEST, version) == (0, 1)
     assert offset_of(brokers, 102, START_MS, version) == (0, 0)
+
+
+def test_a_search_that_meets_a_record_above_a_lowered_limit_is_answered_with_kafkas_error() -> None:
+    brokers = Brokers([NewTopic("t", TOPIC, ((101,),))])
+    contents = [Record(at, START_MS + at, 0, b"k", bytes(size)) for at, size in enumerate((5, 990))]
+    brokers.ask(101, produce(KEY, write_batch(contents, epoch=-1, compression=Compression.GZIP)))
+    limit = "max.decompressed.message.bytes"
+    brokers.change(records.ConfigRecord(resource_type=2, resource_name="t", name=limit, value="900"))
+    wanted = START_MS, START_MS + 1, LARGEST_TIME, LATEST
+    found = [offset_of(brokers, 101, time) for time in wanted]
+    assert found == [(0, 0), (Error.INVALID_RECORD, -1), (Error.INVALID_RECORD, -1), (0, 2)]
 
 
 def sizes(response: Any) -> list[int]:

@@ -1,4 +1,4 @@
-"""What waiting fetches cost: an append wakes them, and they compare positions, as in Kafka, and read nothing."""
+"""The cost of waiting fetches: an append wakes them, and they compare positions, as in Kafka, and read nothing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 from types import FrameType
 
 import pytest
-from request_brokers import BROKERS, Brokers, NewTopic, batch, fetch, only_partition, produce, topic_id
 
 from kraft.broker.partitions.key import ANY_CHANGE
 from kraft.broker.request.fetch import FetchHandler, WaitingFetch
 from kraft.wire import Answer, Outcome
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryFile
+from support.broker.request_brokers import BROKERS, Brokers, NewTopic, batch, fetch, only_partition, produce, topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -81,7 +81,7 @@ def test_an_append_reads_nothing_for_the_fetches_that_wait_for_many_bytes(
 
 @pytest.mark.parametrize("isolation", [0, 1])
 def test_a_fetch_that_waits_has_read_no_records(isolation: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one looks at the headers of a block of the file, and those behind it at nothing."""
+    """The first one looks at the headers of a block of the file, and those after it at nothing."""
     brokers = with_log((101,), 200)
     reads = Reads(monkeypatch)
     park(brokers, 20, isolation_level=isolation)
@@ -111,7 +111,7 @@ def test_a_watermark_below_the_end_is_looked_up_once_for_all_fetches(monkeypatch
         park(brokers, parked)
         with pytest.MonkeyPatch.context() as patched:
             for _ in range(3):
-                # A record that no follower has yet stands behind the watermark.
+                # A record that no follower has yet stands after the watermark.
                 brokers.send(101, produce(ORDERS, batch(b"y"), acks=1))
                 brokers.replicate(ORDERS, by=(102,))
             brokers.poll(101)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from request_brokers import Brokers, NewTopic, topic_id, wire_request
-
 from kraft.broker.handling.reply_keys import Channel
 from kraft.broker.request.producers import ProducerIds
 from kraft.wire import Answer
 from metadata_log.image import MetadataImage
 from metadata_log.types import NEVER_MS
+from support.broker.request_brokers import Brokers, NewTopic, topic_id, wire_request
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from request_brokers import CLUSTER, Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, rule, topic_id
-
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings, Denial
 from kraft.access.caller import Caller
 from metadata_log.records.metadata import RemoveAccessControlEntryRecord
+from support.broker.request_brokers import (
+    CLUSTER,
+    Brokers,
+    NewTopic,
+    batch,
+    epoch_of,
+    fetch,
+    only_partition,
+    produce,
+    rule,
+    topic_id,
+)
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id
 from test_request_rights import rule
 
 from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
@@ -19,6 +18,7 @@ from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
+from support.broker.request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -133,7 +133,7 @@ def marked(brokers: Brokers, request: WriteTxnMarkersRequest) -> Error:
 
 
 def committed(brokers: Brokers) -> Any:
-    """What a reader of committed records gets from the start."""
+    """The answer to a reader of committed records from the start."""
     return only_partition(brokers.ask(LEADER, fetch((ORDERS, 0), isolation_level=READ_COMMITTED)))
 
 

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
-from real_data import json_lines
-from request_brokers import (
+
+from kraft.limits import WAITING_PER_TURN
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome
+from metadata_log.records import metadata as records
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS, Uuid
+from support.broker.request_brokers import (
     Brokers,
     NewTopic,
     batch,
@@ -17,12 +22,7 @@ from request_brokers import (
     produce,
     topic_id,
 )
-
-from kraft.limits import WAITING_PER_TURN
-from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome
-from metadata_log.records import metadata as records
-from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, Uuid
+from support.real_data import json_lines
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, decode_response, encode_response

@@ -1,5 +1,5 @@
-"""What a client may do with groups and transactions: each API with all rights that Kafka wants for it, and without each
-of them.
+"""The rights of a client for groups and transactions: each API with all rights that Kafka wants for it, and without
+each of them.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from coordinated_brokers import Coordinated
 from msgspec import Struct
-from request_brokers import CLUSTER, rule
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from metadata_log.records.metadata import FeatureLevelRecord, RemoveAccessControlEntryRecord
 from metadata_log.serde import Message
 from metadata_log.serde.fields import schema_of
 from metadata_log.types import Uuid
+from support.broker.coordinated_brokers import Coordinated
+from support.broker.request_brokers import CLUSTER, rule
 from transport.protocol.errors import Error
 from transport.protocol.messages import add_partitions_to_txn as adding
 from transport.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -236,7 +236,7 @@ def test_every_api_of_the_coordinators_has_a_row() -> None:
 
 
 def denials(world: Coordinated, row: Row) -> list[Right]:
-    """What the client was denied. The brokers, which act for the cluster, have no rights here either."""
+    """The rights that the client was denied. The brokers, which act for the cluster, have no rights here either."""
     found = [(one.operation, one.resource, one.name) for one in world.brokers.rights[101].take_denials()]
     is_of_brokers = isinstance(row.request, (WriteTxnMarkersRequest, adding.AddPartitionsToTxnRequest))
     return [one for one in found if is_of_brokers or one[0] is not ACTION]

@@ -1,12 +1,10 @@
-"""What a coordinator leaves behind the next one completes, and what producers leave open time ends: C36, C37, C38."""
+"""The next coordinator completes what one left, and time ends what producers leave open: C36, C37, C38."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from coordinated_brokers import GROUPS, IN, OUT, START_MS, STATE, Coordinated
-from request_brokers import fetch, only_partition
 
 from kraft.broker.log.producers import marker_of
 from kraft.broker.partitions.key import PartitionKey
@@ -15,6 +13,8 @@ from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionChangeRecord, RemoveTopicRecord
 from metadata_log.records.record import Record, records
+from support.broker.coordinated_brokers import GROUPS, IN, OUT, START_MS, STATE, Coordinated
+from support.broker.request_brokers import fetch, only_partition
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from transport.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -94,7 +94,7 @@ def group_coordinator(cluster: Coordinated) -> int:
 
 
 def committed(cluster: Coordinated, number: int) -> list[bytes]:
-    """What a reader of committed records gets of a partition of `out`."""
+    """The committed records of a partition of `out`, as a reader gets them."""
     leader = cluster.brokers.image.topics.by_id[OUT].partitions[number].leader
     key: PartitionKey = OUT, number
     data = only_partition(cluster.brokers.ask(leader, fetch((key, 0), isolation_level=READ_COMMITTED)))

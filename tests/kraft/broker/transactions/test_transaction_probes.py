@@ -1,4 +1,4 @@
-"""What brokers of Kafka 4.3.1 have answered about transactions, at every version, ours answer, too: C33 to C35."""
+"""Requests about transactions, at every version, get the answers of brokers of Kafka 4.3.1: C33 to C35."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from coordinated_brokers import Coordinated
-
 from metadata_log.serde.json_form import from_json, to_json
+from support.broker.coordinated_brokers import Coordinated
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest
 

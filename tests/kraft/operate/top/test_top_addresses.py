@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from certificates import Stores, issue
-from command_line import CLUSTER_ID, Done, run, write_config
-from loopback import free_ports
 
 from kraft.config import Config
 from kraft.node.embed import open_node
 from kraft.process.parts.controller_host import host_controller
+from support.interop.certificates import Stores, issue
+from support.kraft.command_line import CLUSTER_ID, Done, run, write_config
+from support.loopback import free_ports
 
 SECONDS = 60
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from top_samples import CLUSTER_ID, HEALTHY, METADATA, NOW_MS, SILENT, broker, quorum, replica, sample, trouble
 
 from kraft.operate.top.layout import Layout, Settings, Tone, duration, layout, text_lines
 from kraft.operate.top.model import Model, Sort
 from kraft.operate.top.samples import Election, NodeFigures, Sample, Trouble
+from support.kraft.top_samples import (
+    CLUSTER_ID,
+    HEALTHY,
+    METADATA,
+    NOW_MS,
+    SILENT,
+    broker,
+    quorum,
+    replica,
+    sample,
+    trouble,
+)
 
 LIVE = Settings(interval_s=1.0)
 

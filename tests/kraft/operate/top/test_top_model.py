@@ -9,10 +9,10 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from top_samples import HEALTHY, METADATA, NOW_MS, SILENT, quorum, replica, sample
 
 from kraft.operate.top.model import Model, Sort, View, facts
 from kraft.operate.top.samples import Election, Fsyncs, NodeFigures, Sample, figures_of
+from support.kraft.top_samples import HEALTHY, METADATA, NOW_MS, SILENT, quorum, replica, sample
 
 
 def view_of(*samples: Sample, sort: Sort = Sort.ID) -> View:

@@ -14,16 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from command_line import run
-from eventually import eventually
-from live_quorum import CLUSTER_ID, LiveQuorum, live_quorum
-from loopback import free_ports
+
+from support.eventually import eventually
+from support.kraft.command_line import run
+from support.kraft.live_quorum import CLUSTER_ID, LiveQuorum, live_quorum
+from support.loopback import free_ports
 
 pytest.importorskip("textual")
 
-from screens import picture, text_of, until
 from textual.pilot import Pilot
-from top_samples import SILENT, sample
 
 from kraft.cli.cluster.administration import Cluster
 from kraft.cli.cluster.top_screen import TopScreen
@@ -31,6 +30,8 @@ from kraft.cli.cluster.top_thread import PollThread
 from kraft.operate.top.layout import Settings
 from kraft.operate.top.poll import LIVE_TIMEOUT_MS
 from kraft.operate.top.samples import Sample
+from support.kraft.screens import picture, text_of, until
+from support.kraft.top_samples import SILENT, sample
 from transport.interface import Endpoint
 
 SIZE = (80, 24)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from broker_agents import new_agent
-from controller_sides import InProcess
 from msgspec import structs
-from replica_net import CLUSTER_ID, START_MS, Net, options, voter_set
 from test_host_answers import batch
 from test_machine_host import LEADER, wire
 
@@ -35,6 +32,9 @@ from metadata_log.image import MetadataImage
 from metadata_log.records.metadata import BeginTransactionRecord, FeatureLevelRecord, NoOpRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.differential.controller_sides import InProcess
+from support.kraft.broker_agents import new_agent
+from support.kraft.replica_net import CLUSTER_ID, START_MS, Net, options, voter_set
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Principal
@@ -243,7 +243,7 @@ def test_a_node_supports_what_its_controller_supports() -> None:
 
 def test_a_node_takes_no_values_of_its_host_and_needs_no_confirmations() -> None:
     net = Net(1, application=node)
-    net.step(1, Submit(3, (b"value",)))
+    net.step(1, Submit(3, [b"value"]))
     assert net.done[3].error is Error.INVALID_REQUEST
     with pytest.raises(AssertionError, match="no part has asked"):
         net.replicas[1]._commits.tell_confirmed(1, is_leader=True)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from replica_net import CLUSTER_ID, Net, options, voter_set
 
 from kraft.access.authorizer import AclOperation, AuthorizerSettings, Denial
 from kraft.access.caller import Caller
@@ -26,6 +25,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
+from support.kraft.replica_net import CLUSTER_ID, Net, options, voter_set
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.inbound import ANONYMOUS, Principal
@@ -223,7 +223,7 @@ def test_a_broker_from_the_options_of_a_data_broker_has_data_and_clients() -> No
 
 
 def outputs(net: Net, message: Message, principal: Principal = ANONYMOUS, version: int = 13) -> list[Output]:
-    """What the node does at once for a request of a client."""
+    """The immediate outputs of the node for a request of a client."""
     api_key = schema_of(type(message)).api_key
     assert api_key is not None
     request = WireRequest(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from controller_sides import InProcess
 
 from kraft.access.failures import RequestFailures
 from kraft.controller import ControllerResult, VersionedRecord, leftovers
@@ -25,6 +24,7 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
+from support.differential.controller_sides import InProcess
 from transport.protocol.apis import ApiKey
 from transport.protocol.messages import DescribeClusterRequest, DescribeClusterResponse
 

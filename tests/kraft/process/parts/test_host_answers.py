@@ -1,4 +1,4 @@
-"""What controllers, brokers and raw logs take, refuse and apply: submits, fetches, envelopes, levels of features."""
+"""Hosts of controllers, brokers and raw logs take, refuse and apply: submits, fetches, envelopes, feature levels."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from broker_agents import new_agent, started
-from controller_sides import InProcess, incarnation, registration
 from msgspec import structs
-from replica_net import CLUSTER_ID, Net, options, voter_set
 from test_decisions import TOPIC, configs, with_a_topic, work
 from test_machine_host import LEADER, state_machine, wire
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
-from kraft.access.refusals import refuse_envelope
 from kraft.broker import server
 from kraft.broker.server import BrokerServer
 from kraft.committed import CommittedBatch
 from kraft.controller import VersionedRecord, leftovers
 from kraft.controller.decision.request_context import AdminSettings
+from kraft.controller.envelope import refuse_envelope
 from kraft.limits import DECISION_STEPS_PER_TURN
 from kraft.process.parts import controller_host
 from kraft.process.parts import decisions as decisions_module
@@ -46,6 +43,9 @@ from metadata_log.records.metadata import (
 from metadata_log.releases import LATEST_LEVEL
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
+from support.differential.controller_sides import InProcess, incarnation, registration
+from support.kraft.broker_agents import new_agent, started
+from support.kraft.replica_net import CLUSTER_ID, Net, options, voter_set
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request
@@ -75,7 +75,7 @@ from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTop
 )
 def test_only_a_raw_log_takes_values_of_its_host(host: ControllerHost | BrokerServer | StateMachineHost) -> None:
     net = Net(1, application=lambda *_: host)
-    net.step(1, Submit(3, (b"value",)))
+    net.step(1, Submit(3, [b"value"]))
     assert net.done[3].error is Error.INVALID_REQUEST
 
 
@@ -335,12 +335,12 @@ def test_a_raw_log_has_no_features() -> None:
 def test_a_raw_log_takes_values_only_while_it_leads() -> None:
     host = RawLog(reads_batches=True)
     refused = RefuseSubmit(3, Error.NOT_LEADER_OR_FOLLOWER)
-    assert host.on_submit(Submit(3, (b"value",))) == refused
+    assert host.on_submit(Submit(3, [b"value"])) == refused
     host.on_leader(1, 0, 0)
-    assert isinstance(host.on_submit(Submit(3, (b"value",))), Proposal)
-    assert host.on_submit(Submit(3, ())) == RefuseSubmit(3, Error.INVALID_REQUEST)
+    assert isinstance(host.on_submit(Submit(3, [b"value"])), Proposal)
+    assert host.on_submit(Submit(3, [])) == RefuseSubmit(3, Error.INVALID_REQUEST)
     host.on_lost_leadership()
-    assert host.on_submit(Submit(3, (b"value",))) == refused
+    assert host.on_submit(Submit(3, [b"value"])) == refused
 
 
 def test_a_standby_sends_a_broker_with_a_question_about_the_quorum_to_the_leader() -> None:

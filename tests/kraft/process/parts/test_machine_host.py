@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from replica_net import Net
 
 from kraft.committed import CommittedBatch, Noted
 from kraft.process.parts import state_machine_host
@@ -39,6 +38,7 @@ from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from support.kraft.replica_net import Net
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     EnvelopeRequest,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from controller_sides import InProcess
 
 from kraft.access.failures import RequestFailure, RequestFailures
 from kraft.committed import Noted
@@ -18,6 +17,7 @@ from kraft.process.parts.decisions import Work
 from kraft.replica.interface.application import ForRequest, Proposal
 from kraft.wire import Answer, WireRequest
 from metadata_log.records.metadata import NoOpRecord
+from support.differential.controller_sides import InProcess
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -37,7 +37,7 @@ def wire(message: Any, key: ApiKey) -> WireRequest:
 
 
 def failing(records: int = 0, *, message: Any = CREATE) -> Work:
-    """A decision with a bug behind so many records and ten steps."""
+    """A decision with a bug after so many records and ten steps."""
 
     def begin(*_: object) -> Steps:
         yield from [None] * 10

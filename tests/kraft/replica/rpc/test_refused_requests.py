@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from controller_sides import InProcess
 
 from kraft.access.errors import ApiError
 from kraft.process.parts.controller_host import ControllerHost
@@ -20,6 +19,7 @@ from kraft.wire import Part, ReplyTo, Send, Target, WireRequest, WireSend
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.differential.controller_sides import InProcess
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AddRaftVoterRequest,
@@ -165,7 +165,9 @@ def test_a_reply_finds_the_part_that_asked_and_each_request_has_its_own_patience
     two, three = Target(2, "n2", 9093), Target(3, "n3", 9093)
     assert requests.send(Send(asked, of_broker, 500), two) == WireSend(1, two, asked, 500, Part.BROKER)
     assert requests.send(Send(asked, of_quorum, 0, three), three) == WireSend(2, three, asked, 0, Part.QUORUM)
-    assert requests.reply_to == {1: of_broker, 2: of_quorum}
+    to_broker = requests.send(Send(asked, of_broker, 500, three), three)
+    assert to_broker == WireSend(3, three, asked, 500, Part.BROKER, is_for_broker=True)
+    assert requests.reply_to == {1: of_broker, 2: of_quorum, 3: of_broker}
 
 
 # Addresses and snapshots in answers

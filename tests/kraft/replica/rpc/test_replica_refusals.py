@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from real_data import DATA
-from replica_net import Net, formatted_disk
 
 from kraft.process.parts.controller_host import host_controller
 from kraft.wire import Answer, WireRequest
+from support import DATA
+from support.kraft.replica_net import Net, formatted_disk
 from transport.protocol.headers import decode_request, encode_response
 from transport.protocol.messages import IncrementalAlterConfigsResponse
 

@@ -73,12 +73,12 @@ def request_of(message: Message, version: int, listener: str = "CONTROLLER") -> 
 
 
 def there(message: Request, version: int) -> object:
-    """What a peer makes of our request."""
+    """Our request, as a peer decodes it."""
     return RPC.request_from_wire(request_of(over_the_wire(RPC.request_to_wire(message), version), version))
 
 
 def and_back(asked: type[Message], reply: Reply, version: int, records: bytes = b"") -> Reply:
-    """What we make of a peer's reply to a request of this version."""
+    """A peer's reply to a request of this version, as we decode it."""
     return RPC.reply_from_wire(over_the_wire(RPC.reply_to_wire(request_of(asked(), version), reply, records), version))
 
 

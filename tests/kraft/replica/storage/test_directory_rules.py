@@ -9,7 +9,6 @@ from struct import pack
 
 import pytest
 from google_crc32c import value as crc32c
-from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
 from kraft.broker import BrokerOptions
 from kraft.process.parts.controller_host import ControllerHost, host_controller
@@ -35,6 +34,7 @@ from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.kraft.replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
 PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
 DIRECTORY_ID = Uuid(bytes(range(16)))

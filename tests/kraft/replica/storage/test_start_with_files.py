@@ -1,9 +1,8 @@
-"""What a start makes of the files beside its log: a snapshot, and the records of the first activation."""
+"""A start reads the files beside its log: a snapshot, and the records of the first activation."""
 
 from __future__ import annotations
 
 import pytest
-from replica_net import DIRECTORY, Net, formatted_disk, voter_set
 from test_directory_rules import PARTITION, opened, partition, with_snapshot
 
 from kraft.process.parts.controller_host import host_controller
@@ -16,6 +15,7 @@ from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import NoOpRecord
 from metadata_log.types import OffsetAndEpoch
+from support.kraft.replica_net import DIRECTORY, Net, formatted_disk, voter_set
 from transport.protocol.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from transport.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequestPartitionSnapshot,

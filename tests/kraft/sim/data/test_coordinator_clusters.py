@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hash_seeds import outputs_of
 
 from kraft.sim.nodes.cluster import COORDINATOR_CLUSTER
 from kraft.sim.runs.brokers import CHAOS_MS, cluster_simulator
 from kraft.sim.runs.seeded_run import CALM_MS, whole_run
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.workloads.coordinator_watch import CoordinatorWatch
+from support.kraft.hash_seeds import outputs_of
 
 
 def _run(seed: int) -> CoordinatorWatch:
@@ -26,7 +26,7 @@ def _run(seed: int) -> CoordinatorWatch:
 
 def test_groups_and_transactions_go_on_under_faults() -> None:
     """Members are assigned partitions and commit, workers end transactions, and the invariants hold."""
-    groups, both = _run(5), _run(3)
+    groups, both = _run(8), _run(10)
     assert groups.groups.assignments > 20, "no group has come together"
     assert groups.groups.commits > 10, "nothing is committed"
     assert both.groups.fetches > 20, "nobody looks"

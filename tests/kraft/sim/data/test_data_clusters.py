@@ -6,7 +6,6 @@ import errno
 import re
 
 import pytest
-from hash_seeds import outputs_of
 
 from kraft.broker import NoLogDirectory
 from kraft.broker.partitions.topic_settings import topic_settings
@@ -22,6 +21,7 @@ from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.workloads.record_watch import RecordWatch
 from kraft.sim.world.actions import CALM, Action, FillDirectory, LimitDisk, Note
 from metadata_log.image import MetadataImage
+from support.kraft.hash_seeds import outputs_of
 
 
 def _run(seed: int, chaos_ms: int, recorded: list[Action] | None = None) -> RecordWatch:
@@ -35,7 +35,7 @@ def _run(seed: int, chaos_ms: int, recorded: list[Action] | None = None) -> Reco
 
 
 def test_requests_of_brokers_are_told_from_those_of_the_quorum() -> None:
-    """What a broker asks is no sign of life of a voter, and may be late where a profile says so."""
+    """A broker's request is no sign of life of a voter, and may be late where a profile says so."""
     work = AdministrationAndMore(Administration(2, 3, invents_isrs=False), RecordWork(2, 3))
     simulator = Simulator(Scenario.drawn(DATA_CLUSTER, 3, 2, 3), work=work)
     whole_run(simulator, 3000, CALM_MS, again="")
@@ -48,7 +48,7 @@ def test_requests_of_brokers_are_told_from_those_of_the_quorum() -> None:
 
 
 def test_records_survive_under_faults() -> None:
-    """What is committed is on every replica in the end, and no client has seen anything else."""
+    """Committed records are on every replica in the end, and no client has seen any other."""
     watches = [_run(seed, 12_000) for seed in (2, 11)]
     assert sum(watch.records.acknowledgements for watch in watches) > 40, "nothing is written"
     assert sum(watch.records.consumed for watch in watches) > 40, "nothing is read"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from real_data import DATA
 
 from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, replay
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.search.shrink import shrink
 from planted_bugs import MUTANTS
+from support import DATA
 
 FILE = DATA / "shrunk_schedules.jsonl.gz"
 SHRUNK = [decode_schedule(line, FILE.name) for line in gzip.decompress(FILE.read_bytes()).splitlines()]

@@ -1,0 +1,32 @@
+"""What a broker needs to know of coordinators before it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from msgspec import Struct
+
+Done = Callable[[Any], None]
+"""Takes the result of an operation, or what a client is told of its `Error`."""
+
+
+class Status(Enum):
+    """Whether a coordinator answers."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class CoordinatorSettings(Struct, frozen=True, kw_only=True):
+    """The settings of the runtime."""
+
+    write_timeout_ms: int = 5000
+    """How long a request waits for its records."""
+    codec: int = 0
+    """The codec of the batches, by Kafka's number."""
+    shares_batches: bool = True
+    """Whether the operations of a turn share a batch; a batch of one operation has no sequence number, as in Kafka."""

@@ -1,0 +1,1 @@
+"""A schema registry: the REST API of the common registry, over a compacted topic in its format (`_schemas`)."""

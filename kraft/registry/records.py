@@ -1,0 +1,182 @@
+"""The records of the topic `_schemas`, whose keys are byte for byte as the common registry writes them.
+
+A key is what compaction goes by: `{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}`.
+A record of a kind that is not known here is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import md5
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+AVRO: Final = "AVRO"
+JSON: Final = "JSON"
+PROTOBUF: Final = "PROTOBUF"
+
+
+class SchemaReference(Struct, frozen=True):
+    """A schema that another one imports: the name it has there, and where it is registered."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class SchemaKey(Struct, frozen=True, tag_field="keytype", tag="SCHEMA"):
+    """The key of a version of a subject. No value: the version is gone for good."""
+
+    subject: str
+    version: int
+    magic: int = 1
+
+
+class ConfigKey(Struct, frozen=True, tag_field="keytype", tag="CONFIG"):
+    """The key of the settings of a subject, or of all."""
+
+    subject: str | UnsetType | None = UNSET
+    magic: int = 0
+
+    @property
+    def of(self) -> str | None:
+        """The subject; None for all."""
+        return None if isinstance(self.subject, UnsetType) else self.subject
+
+
+class ModeKey(Struct, frozen=True, tag_field="keytype", tag="MODE"):
+    """The key of the mode of a subject, or of all."""
+
+    subject: str | UnsetType | None = UNSET
+    magic: int = 0
+
+    @property
+    def of(self) -> str | None:
+        """The subject; None for all."""
+        return None if isinstance(self.subject, UnsetType) else self.subject
+
+
+class DeleteSubjectKey(Struct, frozen=True, tag_field="keytype", tag="DELETE_SUBJECT"):
+    """The key of a deletion of all versions of a subject that can be taken back."""
+
+    subject: str
+    magic: int = 0
+
+
+class ClearSubjectKey(Struct, frozen=True, tag_field="keytype", tag="CLEAR_SUBJECT"):
+    """The key of the removal of what is left of a subject, or of all."""
+
+    subject: str | UnsetType | None = UNSET
+    magic: int = 0
+
+    @property
+    def of(self) -> str | None:
+        """The subject; None for all."""
+        return None if isinstance(self.subject, UnsetType) else self.subject
+
+
+class NoopKey(Struct, frozen=True, tag_field="keytype", tag="NOOP"):
+    """The key of a record that only marks how far the topic was read."""
+
+    magic: int = 0
+
+
+Key = SchemaKey | ConfigKey | ModeKey | DeleteSubjectKey | ClearSubjectKey | NoopKey
+
+
+class SchemaValue(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A version of a subject."""
+
+    subject: str
+    version: int
+    id: int
+    schema_type: str = AVRO
+    references: tuple[SchemaReference, ...] = ()
+    metadata: dict[str, Any] | None = None
+    rule_set: dict[str, Any] | None = None
+    schema: str
+    deleted: bool
+
+    @property
+    def identity(self) -> Identity:
+        """The key by which two schemas are the same."""
+        return identity(self.schema_type, self.schema, self.references, self.metadata, self.rule_set)
+
+
+class ConfigValue(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The settings of a subject, or of all."""
+
+    subject: str | None = None
+    normalize: bool | None = None
+    compatibility_level: str | None = None
+
+
+class ModeValue(Struct, frozen=True, kw_only=True):
+    """The mode of a subject, or of all."""
+
+    subject: str | UnsetType | None = UNSET
+    mode: str
+
+
+class DeleteSubjectValue(Struct, frozen=True):
+    """Up to which version a subject was deleted."""
+
+    subject: str
+    version: int
+
+
+class ClearSubjectValue(Struct, frozen=True, omit_defaults=True):
+    """The subject that was cleared; None for all."""
+
+    subject: str | None = None
+
+
+Identity = tuple[str, str]
+"""The type of a schema, and the digest of its contents as a UUID (the `guid` of the common registry)."""
+Record = tuple[bytes, bytes | None]
+
+
+def identity(
+    schema_type: str,
+    schema: str,
+    references: Sequence[SchemaReference],
+    metadata: dict[str, Any] | None = None,
+    rule_set: dict[str, Any] | None = None,
+) -> Identity:
+    """The identity of a schema; metadata and rules count by their JSON."""
+    digest = md5(schema.encode(), usedforsecurity=False)
+    for one in references:
+        digest.update(one.name.encode() + one.subject.encode() + (one.version & 0xFFFFFFFF).to_bytes(4, "big"))
+    for given in (metadata, rule_set):
+        if given is not None:
+            digest.update(b"\x01" + msgspec.json.encode(given, order="sorted"))
+    hexes = digest.hexdigest()
+    return schema_type, f"{hexes[:8]}-{hexes[8:12]}-{hexes[12:16]}-{hexes[16:20]}-{hexes[20:]}"
+
+
+def encoded(key: Key, value: Struct | None) -> Record:
+    """A record as it is written."""
+    return msgspec.json.encode(key), None if value is None else msgspec.json.encode(value)
+
+
+def schema_record(value: SchemaValue) -> Record:
+    """The record of a version."""
+    return encoded(SchemaKey(value.subject, value.version), value)
+
+
+def tombstone(subject: str, version: int) -> Record:
+    """The record that removes a version for good."""
+    return encoded(SchemaKey(subject, version), None)
+
+
+_key: Final = msgspec.json.Decoder(Key)
+
+
+def key_of(data: bytes | None) -> Key | None:
+    """The key of a record; None for one that is not known here."""
+    try:
+        return None if data is None else _key.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None

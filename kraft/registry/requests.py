@@ -1,0 +1,867 @@
+"""The REST API of the common registry: a table of routes, each a function from what is registered to an answer.
+
+A handler is a generator. It yields `Run` for work that takes long, and is sent its result; it yields `Write` for
+records, and goes on when they are written and were read back; and it returns its answer. Handlers do no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import UNSET, Struct, structs
+
+from kraft.registry import schemas
+from kraft.registry.records import (
+    AVRO,
+    ClearSubjectKey,
+    ClearSubjectValue,
+    ConfigKey,
+    ConfigValue,
+    DeleteSubjectKey,
+    DeleteSubjectValue,
+    Identity,
+    Key,
+    ModeKey,
+    ModeValue,
+    Record,
+    SchemaReference,
+    SchemaValue,
+    encoded,
+    identity,
+    schema_record,
+    tombstone,
+)
+from kraft.registry.schemas import CannotCheck, Earlier, Imported, InvalidSchema, Source
+from kraft.registry.state import DEFAULT_LEVEL, READWRITE, State
+
+MODES: Final = (READWRITE, "READONLY", "READONLY_OVERRIDE", "IMPORT")
+READ_ONLY: Final = ("READONLY", "READONLY_OVERRIDE")
+MAX_SUBJECT: Final = 1024
+MAX_VERSIONS: Final = 20_000
+"""So many versions are there at most, of all subjects together."""
+MAX_BYTES: Final = 64 << 20
+"""So many bytes do their schemas have at most."""
+MAX_LISTED: Final = 1000
+"""So many versions with their schemas are in one answer at most, as in the common registry; `offset` gets the next."""
+MAX_IMPORTS: Final = 200
+MAX_VALUE: Final = 1_000_000
+"""The most bytes of a record, so that a broker with Kafka's default takes it (`max.message.bytes`)."""
+MAX_VERSION: Final = (1 << 31) - 1
+DEFAULT_CONTEXT: Final = "."
+_ALL_CONTEXTS: Final = ":*:"
+_DEFAULT_PREFIX: Final = ":.:"
+T = TypeVar("T")
+
+
+class Answer(Struct, frozen=True):
+    """A status, and what is sent as JSON; bytes are sent as they are."""
+
+    status: int
+    body: object
+
+
+class Refused(Exception):
+    """The registry says no.
+
+    Args:
+        status: The status of HTTP.
+        code: The code of the common registry.
+        message: What is wrong.
+    """
+
+    def __init__(self, status: int, code: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+    @property
+    def answer(self) -> Answer:
+        """The answer that says it."""
+        return Answer(self.status, {"error_code": self.code, "message": self.message})
+
+
+class Run(Struct, frozen=True):
+    """Work that takes long and needs nothing else."""
+
+    work: Callable[[], object]
+
+
+class Write(Struct, frozen=True):
+    """Records for the topic."""
+
+    records: Sequence[Record]
+
+
+Program = Generator[Run | Write, Any, Answer]
+
+
+class Asked(Struct, frozen=True):
+    """A request, with the variable parts of its path by name."""
+
+    path: dict[str, str]
+    query: dict[str, str]
+    body: bytes = b""
+
+    def flag(self, name: str) -> bool:
+        """A parameter of the query that is true or false."""
+        return self.query.get(name, "").lower() == "true"
+
+    @property
+    def subject(self) -> str:
+        """The subject in the path."""
+        return _subject(self.path["subject"])
+
+    def page(self, found: Sequence[T]) -> list[T]:
+        """The part of a list that `offset` and `limit` select."""
+        start, limit = max(0, self._number("offset", 0)), self._number("limit", -1)
+        return list(found[start : start + limit if limit >= 0 else None])
+
+    def _number(self, name: str, default: int) -> int:
+        try:
+            return int(self.query.get(name, default))
+        except ValueError:
+            raise Refused(400, 400, f"{name} is a number") from None
+
+
+class NewSchema(Struct, rename="camel"):
+    """The body of a registration, a look-up or a check."""
+
+    schema: str = ""
+    schema_type: str | None = None
+    references: tuple[SchemaReference, ...] | None = None
+    metadata: dict[str, Any] | None = None
+    rule_set: dict[str, Any] | None = None
+    id: int | None = None
+    version: int | None = None
+
+
+class NewConfig(Struct, rename="camel", forbid_unknown_fields=True):
+    """The body that sets a compatibility level. What else the common registry knows has no effect here."""
+
+    compatibility: str | None = None
+    compatibility_level: str | None = None
+    normalize: bool | None = None
+
+
+class NewMode(Struct):
+    """The body that sets a mode."""
+
+    mode: str = ""
+
+
+B = TypeVar("B", bound=Struct)
+
+
+def _body(asked: Asked, kind: type[B]) -> B:
+    try:
+        return msgspec.json.decode(asked.body, type=kind)
+    except msgspec.ValidationError as bad:
+        raise Refused(422, 422, f"the body is not as it should be: {bad}") from bad
+    except (msgspec.DecodeError, RecursionError) as bad:
+        raise Refused(400, 400, f"the body is no JSON: {bad}") from bad
+
+
+# Subjects, versions, ids
+
+
+def _subject(name: str) -> str:
+    name = name.removeprefix(_DEFAULT_PREFIX)
+    is_bad = not name or len(name) > MAX_SUBJECT or name.startswith(":.") or any(ord(one) < 32 for one in name)
+    if is_bad or "\x7f" in name or "__GLOBAL" in name or "__EMPTY" in name:
+        raise Refused(422, 42208, f"The specified subject '{name[:MAX_SUBJECT]}' is not a valid subject.")
+    return name
+
+
+def _no_subject(subject: str) -> Refused:
+    return Refused(404, 40401, f"Subject '{subject}' not found.")
+
+
+def _no_schema(what: object = "") -> Refused:
+    return Refused(404, 40403, f"Schema {what} not found" if what else "Schema not found")
+
+
+def _version_number(given: str) -> int:
+    """A version in a path; -1 for the latest."""
+    if given in ("latest", "-1"):
+        return -1
+    if given.isascii() and given.isdigit() and len(given) <= 10 and 1 <= int(given) <= MAX_VERSION:
+        return int(given)
+    raise Refused(
+        422,
+        42202,
+        f"The specified version '{given[:40]}' is not a valid version id. "
+        'Allowed values are between [1, 2^31-1] and the string "latest"',
+    )
+
+
+def _version(state: State, asked: Asked, *, deleted: bool) -> SchemaValue:
+    """The version that a path names; the latest is never one that was deleted."""
+    subject, number = asked.subject, _version_number(asked.path["version"])
+    if number == -1:
+        value = next(reversed(state.versions(subject)), None)
+    else:
+        value = state.subjects.get(subject, {}).get(number)
+    if value is None or (value.deleted and not deleted):
+        if not state.versions(subject, deleted=deleted):
+            raise _no_subject(subject)
+        raise Refused(404, 40402, f"Version {number} not found.")
+    return value
+
+
+def _with_id(state: State, asked: Asked) -> SchemaValue:
+    """The schema whose id a path names."""
+    given = asked.path["id"]
+    if not (given.isascii() and given.isdigit() and len(given) <= 10):
+        raise Refused(404, 404, "HTTP 404 Not Found")
+    value = next(state.named(int(given)), None)
+    if value is None:
+        raise _no_schema(given)
+    return value
+
+
+def _imports(state: State, references: Iterable[SchemaReference]) -> tuple[Imported, ...]:
+    """All that is imported, also by imports; what is imported comes first."""
+    imports: dict[tuple[str, str, int], Imported | None] = {}
+    waiting = [(one, False) for one in references][::-1]
+    while waiting:
+        one, is_done = waiting.pop()
+        value = state.reference(one)
+        if value is None:
+            raise Refused(
+                422, 42201, f'No schema reference found for subject "{one.subject}" and version {one.version}'
+            )
+        place = one.name, value.subject, value.version
+        if is_done:
+            imports[place] = imports.pop(place) or Imported(one.name, value.schema)
+        elif place not in imports:
+            imports[place] = None
+            if len(imports) > MAX_IMPORTS:
+                raise Refused(422, 42201, f"a schema imports at most {MAX_IMPORTS} others")
+            waiting.append((one, True))
+            waiting += [(inner, False) for inner in value.references[::-1]]
+    return tuple(one for one in imports.values() if one is not None)
+
+
+def _source(state: State, value: SchemaValue) -> Source:
+    return Source(value.schema_type, value.schema, _imports(state, value.references))
+
+
+def _run(work: Callable[[], T]) -> Generator[Run | Write, Any, T]:
+    """Let work that takes long be done; a schema that is none is refused."""
+    try:
+        result: T = yield Run(work)
+        return result
+    except InvalidSchema as bad:
+        raise Refused(422, 42201, f"Invalid schema: {bad}") from bad
+    except CannotCheck as unknown:
+        hint = 'PUT /config/{subject} with {"compatibility": "NONE"} registers schemas without a check'
+        raise Refused(422, 42203, f"the compatibility cannot be checked: {unknown}; {hint}") from unknown
+
+
+# What is sent
+
+
+def _contents(value: SchemaValue, text: str | None = None) -> dict[str, object]:
+    """The parts of a schema that are the same wherever it is registered, for an answer."""
+    contents: dict[str, object] = {"guid": value.identity[1]}
+    if value.schema_type != AVRO:
+        contents["schemaType"] = value.schema_type
+    if value.references:
+        contents["references"] = value.references
+    if value.metadata is not None:
+        contents["metadata"] = value.metadata
+    if value.rule_set is not None:
+        contents["ruleSet"] = value.rule_set
+    return contents | {"schema": value.schema if text is None else text}
+
+
+def _entity(value: SchemaValue, text: str | None = None) -> dict[str, object]:
+    """A version of a subject."""
+    return {"subject": value.subject, "version": value.version, "id": value.id, **_contents(value, text)}
+
+
+def _text(state: State, asked: Asked, value: SchemaValue) -> Generator[Run | Write, Any, str]:
+    """The text of a schema in the form that is asked for."""
+    form = asked.query.get("format", "")
+    if form in ("", "default"):
+        return value.schema
+    return (yield from _run(partial(schemas.rendered, _source(state, value), form)))
+
+
+# Handlers: schemas by id
+
+
+def root(state: State, asked: Asked) -> Program:
+    """Answers, so that a client knows that the registry runs."""
+    yield from ()
+    return Answer(200, {})
+
+
+def types(state: State, asked: Asked) -> Program:
+    """The types of schemas whose libraries are installed."""
+    yield from ()
+    return Answer(200, schemas.installed())
+
+
+def contexts(state: State, asked: Asked) -> Program:
+    """The contexts: the default one."""
+    yield from ()
+    return Answer(200, [DEFAULT_CONTEXT])
+
+
+def every_schema(state: State, asked: Asked) -> Program:
+    """Versions with their schemas, by subject; `subjectPrefix`, and `latestOnly=true` for the latest alone."""
+    yield from ()
+    selected = []
+    for subject in _subjects(state, asked):
+        versions = state.versions(subject, deleted=asked.flag("deleted"))
+        selected += versions[-1:] if asked.flag("latestOnly") else versions
+    return Answer(200, [_entity(one) for one in asked.page(selected)[:MAX_LISTED]])
+
+
+def by_id(state: State, asked: Asked) -> Program:
+    """The schema with an id."""
+    value = _with_id(state, asked)
+    text = yield from _text(state, asked, value)
+    contents = _contents(value, text)
+    if asked.flag("fetchMaxId"):
+        contents["maxId"] = state.last_id
+    return Answer(200, contents)
+
+
+def text_by_id(state: State, asked: Asked) -> Program:
+    """The text of the schema with an id, alone."""
+    text = yield from _text(state, asked, _with_id(state, asked))
+    return Answer(200, text.encode())
+
+
+def _places(state: State, asked: Asked) -> list[SchemaValue]:
+    value = _with_id(state, asked)
+    values = list(state.named(value.id, deleted=asked.flag("deleted")))
+    wanted = asked.query.get("subject", "")
+    return [one for one in values if not wanted or one.subject == wanted.removeprefix(_DEFAULT_PREFIX)]
+
+
+def subjects_of_id(state: State, asked: Asked) -> Program:
+    """The subjects under which the schema with an id is registered."""
+    yield from ()
+    return Answer(200, asked.page(list(dict.fromkeys(one.subject for one in _places(state, asked)))))
+
+
+def versions_of_id(state: State, asked: Asked) -> Program:
+    """The subjects with the versions under which the schema with an id is registered."""
+    yield from ()
+    return Answer(200, [{"subject": one.subject, "version": one.version} for one in asked.page(_places(state, asked))])
+
+
+def _ids_of_guid(state: State, asked: Asked) -> list[int]:
+    guid = asked.path["guid"]
+    ids = sorted(number for (_, one), number in state.ids.items() if one == guid)
+    if not ids:
+        raise _no_schema(guid[:40])
+    return ids
+
+
+def by_guid(state: State, asked: Asked) -> Program:
+    """The schema with a guid, which its contents decide."""
+    value = next(state.named(_ids_of_guid(state, asked)[0]))
+    text = yield from _text(state, asked, value)
+    return Answer(200, {"id": value.id, **_contents(value, text)})
+
+
+def ids_of_guid(state: State, asked: Asked) -> Program:
+    """The ids of a guid."""
+    yield from ()
+    return Answer(200, [{"context": DEFAULT_CONTEXT, "id": one} for one in _ids_of_guid(state, asked)])
+
+
+# Handlers: subjects
+
+
+def _subjects(state: State, asked: Asked) -> list[str]:
+    """The subjects that a query means."""
+    given = asked.query.get("subjectPrefix", "")
+    prefix = "" if given == _ALL_CONTEXTS else given.removeprefix(_DEFAULT_PREFIX)
+    return [one for one in sorted(state.subjects) if one.startswith(prefix)]
+
+
+def _only_deleted(asked: Asked) -> bool:
+    # The client of confluent-kafka writes the name of the parameter in its own way.
+    return asked.flag("deletedOnly") or asked.flag("deleted_only")
+
+
+def subjects(state: State, asked: Asked) -> Program:
+    """The names of all subjects."""
+    yield from ()
+    if _only_deleted(asked):
+        names = [one for one in _subjects(state, asked) if not state.versions(one)]
+    else:
+        names = [one for one in _subjects(state, asked) if state.versions(one, deleted=asked.flag("deleted"))]
+    return Answer(200, asked.page(names))
+
+
+def versions(state: State, asked: Asked) -> Program:
+    """The versions of a subject."""
+    yield from ()
+    subject, only = asked.subject, _only_deleted(asked)
+    every = state.versions(subject, deleted=asked.flag("deleted") or only)
+    numbers = [one.version for one in every if one.deleted or not only]
+    if not numbers:
+        raise _no_subject(subject)
+    return Answer(200, asked.page(numbers))
+
+
+def version(state: State, asked: Asked) -> Program:
+    """One version of a subject, or the latest."""
+    value = _version(state, asked, deleted=asked.flag("deleted"))
+    text = yield from _text(state, asked, value)
+    return Answer(200, _entity(value, text))
+
+
+def version_text(state: State, asked: Asked) -> Program:
+    """The text of one version, alone."""
+    text = yield from _text(state, asked, _version(state, asked, deleted=asked.flag("deleted")))
+    return Answer(200, text.encode())
+
+
+def referenced_by(state: State, asked: Asked) -> Program:
+    """The ids of the schemas that import a version."""
+    yield from ()
+    value = _version(state, asked, deleted=True)
+    referencing = state.referenced().get((value.subject, value.version), [])
+    return Answer(200, asked.page(sorted({one.id for one in referencing if asked.flag("deleted") or not one.deleted})))
+
+
+class _New(Struct, frozen=True):
+    """A schema from a body, in canonical form."""
+
+    given: NewSchema
+    source: Source
+    references: tuple[SchemaReference, ...]
+
+    @property
+    def identity(self) -> Identity:
+        return identity(self.source.type, self.source.text, self.references, self.given.metadata, self.given.rule_set)
+
+
+def _new(state: State, asked: Asked, subject: str) -> Generator[Run | Write, Any, _New]:
+    given = _body(asked, NewSchema)
+    if not given.schema:
+        raise Refused(422, 42201, "Empty schema")
+    references = tuple(
+        structs.replace(one, version=value.version) if (value := state.reference(one)) is not None else one
+        for one in given.references or ()
+    )
+    wanted = given.schema_type or AVRO
+    # The constant itself, which msgspec knows as the default that a record leaves out.
+    source = Source(AVRO if wanted == AVRO else wanted, given.schema, _imports(state, references))
+    normalize = asked.flag("normalize") or state.normalizes(subject)
+    text = yield from _run(partial(schemas.canonical, source, normalize=normalize))
+    return _New(given, structs.replace(source, text=text), references)
+
+
+def look_up(state: State, asked: Asked) -> Program:
+    """Whether a schema is registered under a subject, and as which version."""
+    subject, deleted = asked.subject, asked.flag("deleted")
+    new = yield from _new(state, asked, subject)
+    known = state.versions(subject, deleted=deleted)
+    if not known:
+        raise _no_subject(subject)
+    registered = next((one for one in reversed(known) if one.identity == new.identity), None)
+    if registered is None:
+        raise _no_schema()
+    text = yield from _text(state, asked, registered)
+    return Answer(200, _entity(registered, text))
+
+
+def register(state: State, asked: Asked) -> Program:
+    """Register a schema under a subject: the one with the same contents, or a new version."""
+    subject = asked.subject
+    mode = state.mode(subject)
+    _check_writable(state, subject)
+    new = yield from _new(state, asked, subject)
+    given = new.given
+    is_import = mode == "IMPORT"
+    if given.id is not None and given.id >= 0 and not is_import:
+        raise Refused(422, 42205, f"Subject {subject} in context . is not in import mode")
+    if is_import and (given.id is None or given.id < 0):
+        raise Refused(422, 42205, f"Subject {subject} in context . is not in read-write mode")
+    every = state.versions(subject, deleted=True)
+    known_id = state.ids.get(new.identity)
+    if is_import:
+        assert given.id is not None
+        at = next(state.named(given.id), None)
+        if at is not None and at.identity != new.identity:
+            raise Refused(422, 42207, f"Overwrite new schema with id {given.id} is not permitted.")
+        schema_id = given.id
+    else:
+        schema_id = state.last_id + 1 if known_id is None else known_id
+    existing = next((one for one in every if not one.deleted and one.identity == new.identity), None)
+    if existing is not None and existing.id == schema_id and not (given.version or 0) > 0:
+        return Answer(200, _registered(existing))
+    if not is_import:
+        messages = yield from _messages(state, subject, new, [one for one in every if not one.deleted])
+        if messages:
+            raise Refused(
+                409,
+                40901,
+                "Schema being registered is incompatible with an earlier schema for subject "
+                f'"{subject}", details: [{", ".join(messages)}]',
+            )
+    number = max((one.version for one in every), default=0) + 1
+    if (given.version or 0) > 0 and given.version != number:
+        if not is_import:
+            raise Refused(422, 42201, "Invalid schema: Version is not one more than previous version")
+        assert given.version is not None
+        number = given.version
+    if not 0 < number <= MAX_VERSION or not 0 <= schema_id <= MAX_VERSION:
+        raise Refused(422, 42202, "versions and ids are numbers up to 2^31-1")
+    value = SchemaValue(
+        subject=subject,
+        version=number,
+        id=schema_id,
+        schema_type=new.source.type,
+        references=new.references,
+        metadata=given.metadata,
+        rule_set=given.rule_set,
+        schema=new.source.text,
+        deleted=False,
+    )
+    records = _registration(state, value, every)
+    yield Write(records)
+    return Answer(200, _registered(value))
+
+
+def _registered(value: SchemaValue) -> dict[str, object]:
+    return {"id": value.id, "version": value.version, **_contents(value)}
+
+
+def _registration(state: State, value: SchemaValue, every: Sequence[SchemaValue]) -> list[Record]:
+    """The records of a new version, within the limits. Deleted versions of the same schema go, as nobody needs them."""
+    record = schema_record(value)
+    if len(record[1] or b"") > MAX_VALUE:
+        raise Refused(422, 42209, "Register operation failed because schema is too large")
+    if state.count >= MAX_VERSIONS or state.bytes + len(value.schema) > MAX_BYTES:
+        limits = f"{MAX_VERSIONS:,} versions with {MAX_BYTES:,} bytes"
+        raise Refused(422, 42209, f"this registry is full: it has {limits} at most; delete subjects permanently")
+    gone = [one for one in every if one.deleted and one.id == value.id and one.version < value.version]
+    referenced = state.referenced() if gone else {}
+    return [tombstone(one.subject, one.version) for one in gone if (one.subject, one.version) not in referenced] + [
+        record
+    ]
+
+
+def _messages(
+    state: State, subject: str, new: _New, earlier: Sequence[SchemaValue]
+) -> Generator[Run | Write, Any, list[str]]:
+    level = state.level(subject)
+    if level == schemas.NONE:
+        return []
+    if not level.endswith("TRANSITIVE"):
+        earlier = earlier[-1:]
+    versions = [Earlier(one.version, _source(state, one)) for one in earlier]
+    return (yield from _run(partial(schemas.incompatibilities, new.source, versions, level)))
+
+
+def _check_writable(state: State, subject: str | None) -> None:
+    if state.mode(subject) in READ_ONLY:
+        raise Refused(422, 42205, f"Subject {subject} in context . is in read-only mode")
+
+
+# Handlers: deletion
+
+
+def _leftovers(state: State, subject: str) -> list[Record]:
+    """The settings of a subject that goes for good."""
+    records: list[Record] = []
+    if subject in state.modes:
+        records.append(encoded(ModeKey(subject), None))
+    if subject in state.configs:
+        records.append(encoded(ConfigKey(subject), None))
+    return records
+
+
+def delete_subject(state: State, asked: Asked) -> Program:
+    """Delete a subject: softly, or for good with `permanent=true` once it was deleted softly."""
+    subject, permanent = asked.subject, asked.flag("permanent")
+    every = state.versions(subject, deleted=True)
+    if not every:
+        raise _no_subject(subject)
+    if not permanent and all(one.deleted for one in every):
+        raise Refused(404, 40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently")
+    _check_writable(state, subject)
+    going = [one for one in every if permanent or not one.deleted]
+    referenced = state.referenced()
+    for one in going:
+        users = [by for by in referenced.get((subject, one.version), []) if permanent or not by.deleted]
+        if any(by.subject != subject for by in users):
+            raise _referenced(one)
+        if permanent and not one.deleted:
+            raise Refused(404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
+    numbers = [one.version for one in going]
+    if permanent:
+        yield Write([*(tombstone(subject, one) for one in numbers[::-1]), *_leftovers(state, subject)])
+    else:
+        yield Write([encoded(DeleteSubjectKey(subject), DeleteSubjectValue(subject, numbers[-1]))])
+    return Answer(200, numbers)
+
+
+def delete_version(state: State, asked: Asked) -> Program:
+    """Delete a version: softly, or for good with `permanent=true` once it was deleted softly."""
+    permanent = asked.flag("permanent")
+    value = _version(state, asked, deleted=True)
+    subject, number = value.subject, value.version
+    if value.deleted and not permanent:
+        where = f"Subject '{subject}' Version {number}"
+        raise Refused(404, 40406, f"{where} was soft deleted. Set permanent=true to delete permanently")
+    _check_writable(state, subject)
+    users = state.referenced().get((subject, number), [])
+    if any(permanent or not by.deleted for by in users):
+        raise _referenced(value)
+    if not permanent:
+        yield Write([schema_record(structs.replace(value, deleted=True))])
+        return Answer(200, number)
+    if not value.deleted:
+        where = f"Subject '{subject}' Version {number}"
+        raise Refused(404, 40407, f"{where} was not deleted first before being permanently deleted")
+    is_last = len(state.subjects[subject]) == 1
+    yield Write([tombstone(subject, number), *(_leftovers(state, subject) if is_last else ())])
+    return Answer(200, number)
+
+
+def _referenced(value: SchemaValue) -> Refused:
+    place = f"{{magic=1,keytype=SCHEMA,subject={value.subject},version={value.version}}}"
+    return Refused(422, 42206, f"One or more references exist to the schema {place}.")
+
+
+# Handlers: compatibility
+
+
+def check_version(state: State, asked: Asked) -> Program:
+    """Whether a schema could follow one version, or the latest."""
+    subject, number = asked.subject, _version_number(asked.path["version"])
+    known = state.versions(subject)
+    earlier = known[-1:] if number == -1 else [one for one in known if one.version == number]
+    if not earlier and number != -1:
+        raise Refused(404, 40402, f"Version {number} not found.")
+    return (yield from _checked(state, asked, earlier))
+
+
+def check_subject(state: State, asked: Asked) -> Program:
+    """Whether a schema could be registered as the next version."""
+    return (yield from _checked(state, asked, state.versions(asked.subject)))
+
+
+def _checked(state: State, asked: Asked, earlier: Sequence[SchemaValue]) -> Program:
+    verbose = asked.flag("verbose")
+    try:
+        new = yield from _new(state, asked, asked.subject)
+        messages = yield from _messages(state, asked.subject, new, earlier)
+    except Refused as bad:
+        if not verbose or bad.code != 42201:
+            raise
+        messages = [bad.message]
+    answer: dict[str, object] = {"is_compatible": not messages}
+    return Answer(200, answer | {"messages": messages} if verbose else answer)
+
+
+# Handlers: settings and modes
+
+
+def _scope(asked: Asked) -> str | None:
+    return asked.subject if "subject" in asked.path else None
+
+
+def _config_answer(config: ConfigValue) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    if config.compatibility_level is not None:
+        fields["compatibilityLevel"] = config.compatibility_level
+    if config.normalize is not None:
+        fields["normalize"] = config.normalize
+    return fields
+
+
+def config(state: State, asked: Asked) -> Program:
+    """The settings of all subjects, or of one; `defaultToGlobal=true` falls back to those of all."""
+    yield from ()
+    subject = _scope(asked)
+    effective = state.configs.get(subject)
+    if effective is None and subject is not None and not asked.flag("defaultToGlobal"):
+        raise Refused(404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured")
+    effective = effective or state.configs.get(None)
+    return Answer(200, {"compatibilityLevel": DEFAULT_LEVEL} | (_config_answer(effective) if effective else {}))
+
+
+def set_config(state: State, asked: Asked) -> Program:
+    """Set the compatibility level of all subjects or of one, and whether schemas are normalized."""
+    subject = _scope(asked)
+    given = _body(asked, NewConfig)
+    level = given.compatibility or given.compatibility_level
+    if (level is None and given.normalize is None) or (level or schemas.NONE).upper() not in schemas.LEVELS:
+        raise Refused(
+            422,
+            42203,
+            "Invalid compatibility level. Valid values are none, backward, forward, full, "
+            "backward_transitive, forward_transitive, and full_transitive",
+        )
+    _check_writable(state, subject)
+    old = state.configs.get(subject) or ConfigValue(subject=subject)
+    new = structs.replace(
+        old,
+        compatibility_level=level.upper() if level else old.compatibility_level,
+        normalize=old.normalize if given.normalize is None else given.normalize,
+    )
+    yield Write([_keyed(ConfigKey, subject, new)])
+    answer: dict[str, object] = {} if level is None else {"compatibility": level.upper()}
+    return Answer(200, answer if given.normalize is None else answer | {"normalize": given.normalize})
+
+
+def delete_config(state: State, asked: Asked) -> Program:
+    """Go back to the default; for a subject to the settings of all."""
+    subject = _scope(asked)
+    old = state.configs.get(subject)
+    if old is None and subject is not None:
+        raise _no_subject(subject)
+    _check_writable(state, subject)
+    if old is not None:
+        yield Write([_keyed(ConfigKey, subject, None)])
+    return Answer(200, {"compatibilityLevel": DEFAULT_LEVEL} | (_config_answer(old) if old else {}))
+
+
+def mode(state: State, asked: Asked) -> Program:
+    """The mode of all subjects, or of one; `defaultToGlobal=true` falls back to that of all."""
+    yield from ()
+    subject = _scope(asked)
+    if subject is not None and subject not in state.modes and not asked.flag("defaultToGlobal"):
+        raise Refused(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
+    return Answer(200, {"mode": state.mode(subject)})
+
+
+def set_mode(state: State, asked: Asked) -> Program:
+    """Set the mode of all subjects, or of one."""
+    subject = _scope(asked)
+    wanted = _body(asked, NewMode).mode.upper()
+    if wanted not in MODES:
+        raise Refused(422, 42204, "Invalid mode. Valid values are READWRITE, READONLY, and IMPORT.")
+    records: list[Record] = []
+    if wanted == "IMPORT" and state.mode(subject) != "IMPORT" and not asked.flag("force"):
+        meant = [subject] if subject is not None else sorted(state.subjects)
+        if any(state.versions(one) for one in meant):
+            raise Refused(422, 42205, "Cannot import since found existing subjects")
+        left = [value for one in meant for value in state.versions(one, deleted=True)]
+        records = [tombstone(one.subject, one.version) for one in left]
+        if left:
+            records.append(_keyed(ClearSubjectKey, subject, ClearSubjectValue(subject)))
+    yield Write(
+        [*records, _keyed(ModeKey, subject, ModeValue(subject=UNSET if subject is None else subject, mode=wanted))]
+    )
+    return Answer(200, {"mode": wanted})
+
+
+def delete_mode(state: State, asked: Asked) -> Program:
+    """Go back to the default mode; for a subject to that of all."""
+    subject = _scope(asked)
+    if subject is not None and subject not in state.modes:
+        raise _no_subject(subject)
+    old = state.mode(subject)
+    if subject in state.modes:
+        yield Write([_keyed(ModeKey, subject, None)])
+    return Answer(200, {"mode": old})
+
+
+def _keyed(kind: Callable[..., Key], subject: str | None, value: Struct | None) -> Record:
+    """A record whose key names a subject, or nothing for all."""
+    return encoded(kind() if subject is None else kind(subject), value)
+
+
+# The table
+
+
+class Route(Struct, frozen=True):
+    """The handler of one method and one path."""
+
+    method: str
+    path: str
+    handler: Callable[[State, Asked], Program]
+
+    @property
+    def changes(self) -> bool:
+        """Whether nothing else may be written meanwhile."""
+        return self.method != "GET" and self.handler not in (look_up, check_version, check_subject)
+
+    @property
+    def about(self) -> str:
+        """The docstring of the handler, which says what the route does."""
+        return (self.handler.__doc__ or "").strip()
+
+
+ROUTES: Final = (
+    Route("GET", "/", root),
+    Route("GET", "/subjects", subjects),
+    Route("GET", "/subjects/{subject}/versions", versions),
+    Route("POST", "/subjects/{subject}/versions", register),
+    Route("POST", "/subjects/{subject}", look_up),
+    Route("DELETE", "/subjects/{subject}", delete_subject),
+    Route("GET", "/subjects/{subject}/versions/{version}", version),
+    Route("DELETE", "/subjects/{subject}/versions/{version}", delete_version),
+    Route("GET", "/subjects/{subject}/versions/{version}/schema", version_text),
+    Route("GET", "/subjects/{subject}/versions/{version}/referencedby", referenced_by),
+    Route("GET", "/schemas", every_schema),
+    Route("GET", "/schemas/types", types),
+    Route("GET", "/schemas/ids/{id}", by_id),
+    Route("GET", "/schemas/ids/{id}/schema", text_by_id),
+    Route("GET", "/schemas/ids/{id}/subjects", subjects_of_id),
+    Route("GET", "/schemas/ids/{id}/versions", versions_of_id),
+    Route("GET", "/schemas/guids/{guid}", by_guid),
+    Route("GET", "/schemas/guids/{guid}/ids", ids_of_guid),
+    Route("POST", "/compatibility/subjects/{subject}/versions/{version}", check_version),
+    Route("POST", "/compatibility/subjects/{subject}/versions", check_subject),
+    Route("GET", "/config", config),
+    Route("PUT", "/config", set_config),
+    Route("DELETE", "/config", delete_config),
+    Route("GET", "/config/{subject}", config),
+    Route("PUT", "/config/{subject}", set_config),
+    Route("DELETE", "/config/{subject}", delete_config),
+    Route("GET", "/mode", mode),
+    Route("PUT", "/mode", set_mode),
+    Route("DELETE", "/mode", delete_mode),
+    Route("GET", "/mode/{subject}", mode),
+    Route("PUT", "/mode/{subject}", set_mode),
+    Route("DELETE", "/mode/{subject}", delete_mode),
+    Route("GET", "/contexts", contexts),
+)
+"""Every route of the API. HEAD is GET without the body."""
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE")
+
+
+def routed(method: str, path: str) -> tuple[Route, dict[str, str]]:
+    """The route of a request, and the variable parts of its path.
+
+    Args:
+        method: The method; HEAD is GET.
+        path: The path as it was sent; a `/` within a subject is escaped.
+
+    Raises:
+        Refused: There is none.
+    """
+    method = "GET" if method == "HEAD" else method
+    parts = [unquote(one) for one in path.split("/")[1:]]
+    if parts[-1:] == [""]:
+        parts.pop()
+    is_known = False
+    for route in ROUTES:
+        names = route.path.split("/")[1:] if route.path != "/" else []
+        if len(names) == len(parts) and all(
+            name.startswith("{") or name == part for name, part in zip(names, parts, strict=True)
+        ):
+            if route.method == method:
+                return route, {
+                    name[1:-1]: part for name, part in zip(names, parts, strict=True) if name.startswith("{")
+                }
+            is_known = True
+    raise Refused(405, 405, "HTTP 405 Method Not Allowed") if is_known else Refused(404, 404, "HTTP 404 Not Found")

@@ -1,0 +1,222 @@
+"""Schemas of all types as text: what they are in canonical form, and whether one can follow others.
+
+Each call takes as long as the schema is large, so that the caller runs it in a thread; `Budget` bounds the work.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+
+from kraft.registry.records import AVRO, JSON, PROTOBUF
+from metadata_log.errors import install_extra
+
+NONE: Final = "NONE"
+LEVELS: Final = (
+    *(NONE, "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE"),
+    *("FULL", "FULL_TRANSITIVE"),
+)
+CURE: Final = install_extra("registry")
+MOST_STEPS: Final = 20_000
+"""The most comparisons of one request, about a second."""
+
+
+class InvalidSchema(Exception):
+    """A text is no schema."""
+
+
+class CannotCheck(Exception):
+    """Whether a schema can follow another one is not known here."""
+
+
+class Imported(Struct, frozen=True):
+    """A schema that another one imports, by the name it has there."""
+
+    name: str
+    text: str
+
+
+class Source(Struct, frozen=True):
+    """A schema as text, with all that it imports; what is imported comes first."""
+
+    type: str
+    text: str
+    imports: tuple[Imported, ...] = ()
+
+
+class Difference(NamedTuple):
+    """Why a reader cannot read what a writer writes: the kind of difference, a sentence, and where it is."""
+
+    kind: str
+    what: str
+    where: str
+
+
+class Budget:
+    """The work that one request may still cause."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def spend(self) -> None:
+        """Count one comparison; raises `CannotCheck` if that is one too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise CannotCheck("the schemas are too large to be compared here")
+
+
+class SchemaType(NamedTuple):
+    """A type of schemas.
+
+    Attributes:
+        module: The module of `kraft.registry` with `canonical(source, normalize)`, `differences(reader, writer,
+            budget)` and `rendered(source, form)`.
+        needs: The library that the module needs, by the name of its import.
+        about: How it is read and compared.
+    """
+
+    module: str
+    needs: str
+    about: str
+
+
+TYPES: Final = {
+    AVRO: SchemaType(
+        "kraft.registry.avro_schemas", "avro", "by Apache Avro's library `avro`: its parser, its rules of resolution"
+    ),
+    JSON: SchemaType(
+        "kraft.registry.json_schemas",
+        "jsonschema",
+        "by `jsonschema`, and compared here: whether each document of the writer is one of the reader",
+    ),
+    PROTOBUF: SchemaType(
+        "kraft.registry.protobuf_schemas",
+        "grpc_tools",
+        "by protoc of `grpcio-tools`, or as a descriptor in Base64; descriptors are compared here",
+    ),
+}
+
+
+def installed() -> list[str]:
+    """The types whose libraries are installed."""
+    return [name for name, one in TYPES.items() if importlib.util.find_spec(one.needs) is not None]
+
+
+def check_installed() -> None:
+    """Raise `ModuleNotFoundError` with the cure if the library of no type is installed."""
+    if not installed():
+        raise ModuleNotFoundError(f"a schema registry needs the libraries of schemas: {CURE}")
+
+
+def _module(schema_type: str) -> Any:
+    entry = TYPES.get(schema_type)
+    if entry is None:
+        raise InvalidSchema(f"Invalid schema type {schema_type}; the types are {', '.join(TYPES)}")
+    try:
+        return importlib.import_module(entry.module)
+    except ImportError as missing:
+        raise InvalidSchema(f"Schemas of type {schema_type} need the library {missing.name}: {CURE}") from missing
+
+
+def canonical(source: Source, *, normalize: bool = False) -> str:
+    """The form in which a schema is stored and compared.
+
+    Args:
+        source: The schema.
+        normalize: Whether schemas that mean the same get the same form, as far as the type knows how.
+
+    Raises:
+        InvalidSchema: It is no schema of its type.
+    """
+    module = _module(source.type)
+    try:
+        text: str = module.canonical(source, normalize)
+        return text
+    except RecursionError:
+        raise InvalidSchema("the schema is nested too deep") from None
+
+
+def rendered(source: Source, form: str) -> str:
+    """A stored schema in another form (`format=…`); raises `InvalidSchema` for a form that its type has not."""
+    text: str = _module(source.type).rendered(source, form)
+    return text
+
+
+class Earlier(Struct, frozen=True):
+    """A version that a schema has to be compatible with."""
+
+    version: int
+    source: Source
+
+
+def incompatibilities(new: Source, earlier: Sequence[Earlier], level: str) -> list[str]:
+    """Why a schema cannot follow the earlier ones, in the words of the common registry; empty if it can.
+
+    Args:
+        new: The schema.
+        earlier: The versions before it, in order.
+        level: The compatibility level: BACKWARD lets the new schema read what the last one wrote, FORWARD the other
+            way around, FULL both; with _TRANSITIVE not the last one counts, but all.
+
+    Raises:
+        InvalidSchema: It is no schema of its type.
+        CannotCheck: The levels but NONE do not exist for this type, or these schemas.
+    """
+    if level == NONE:
+        return []
+    budget = Budget(MOST_STEPS)
+    backward = level.startswith(("BACKWARD", "FULL"))
+    forward = level.startswith(("FORWARD", "FULL"))
+    for one in reversed(earlier if level.endswith("TRANSITIVE") else earlier[-1:]):
+        problems = list(_between(new, one.source, budget, backward=backward, forward=forward))
+        if problems:
+            return [
+                *(
+                    f"{{errorType:'{kind}', description:'{what}', additionalInfo:'{where}'}}"
+                    for kind, what, where in problems
+                ),
+                f"{{oldSchemaVersion: {one.version}}}",
+                f"{{oldSchema: '{_shortened(one.source.text)}'}}",
+                f"{{compatibility: '{level}'}}",
+            ]
+    return []
+
+
+def _between(new: Source, old: Source, budget: Budget, *, backward: bool, forward: bool) -> Iterator[Difference]:
+    if new.type != old.type:
+        yield Difference("SCHEMA_TYPE_CHANGED", f"an earlier schema is of type {old.type}, not {new.type}", "/")
+        return
+    differences: Callable[[Source, Source, Budget], Iterator[Difference]] = _module(new.type).differences
+    try:
+        if backward:
+            yield from differences(new, old, budget)
+        if forward:
+            yield from differences(old, new, budget)
+    except RecursionError:
+        raise CannotCheck("the schemas are nested too deep to be compared here") from None
+
+
+def _shortened(text: str, most: int = 1000) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def json_tree(text: str) -> Any:
+    """The JSON in a text; raises `InvalidSchema`. NaN and infinities are none."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as bad:
+        raise InvalidSchema(f"the schema is no JSON: {bad}") from bad
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def json_text(tree: Any, *, sort: bool = False) -> str:
+    """JSON without spaces."""
+    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False, sort_keys=sort)

@@ -1,0 +1,168 @@
+"""The registered schemas: the records of the topic `_schemas`, applied in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from kraft.registry.records import (
+    ClearSubjectKey,
+    ConfigKey,
+    ConfigValue,
+    DeleteSubjectKey,
+    DeleteSubjectValue,
+    Identity,
+    ModeKey,
+    ModeValue,
+    SchemaKey,
+    SchemaReference,
+    SchemaValue,
+    key_of,
+)
+
+DEFAULT_LEVEL: Final = "BACKWARD"
+READWRITE: Final = "READWRITE"
+S = TypeVar("S", bound=Struct)
+
+
+class State:
+    """Subjects with their versions, ids, settings and modes."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[str, dict[int, SchemaValue]] = {}
+        """By subject and by version, the ones deleted softly included."""
+        self.configs: dict[str | None, ConfigValue] = {}
+        """By subject; None for all."""
+        self.modes: dict[str | None, str] = {}
+        self.last_id = 0
+        """The highest id so far, which no later schema gets."""
+        self.count = 0
+        """How many versions there are."""
+        self.bytes = 0
+        """The bytes of their schemas."""
+        self.by_id: dict[int, dict[tuple[str, int], None]] = {}
+        """Where each id is registered."""
+        self.ids: dict[Identity, int] = {}
+
+    # Records
+
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
+        """Take the next record of the topic; one that makes no sense changes nothing."""
+        match key_of(key):
+            case SchemaKey(subject=subject, version=version):
+                if value is None:
+                    self._remove(subject, version)
+                elif (decoded := _decoded(value, SchemaValue)) is not None:
+                    self._put(structs.replace(decoded, subject=subject, version=version))
+            case ConfigKey(of=of):
+                if value is None:
+                    self.configs.pop(of, None)
+                elif (config := _decoded(value, ConfigValue)) is not None:
+                    self.configs[of] = config
+            case ModeKey(of=of):
+                if value is None:
+                    self.modes.pop(of, None)
+                elif (mode := _decoded(value, ModeValue)) is not None:
+                    self.modes[of] = mode.mode
+            case DeleteSubjectKey() if value is not None:
+                if (deletion := _decoded(value, DeleteSubjectValue)) is not None:
+                    for version, one in list(self.subjects.get(deletion.subject, {}).items()):
+                        if version <= deletion.version:
+                            self._put(structs.replace(one, deleted=True))
+            case ClearSubjectKey(of=of) if value is not None:
+                for name in [of] if of else list(self.subjects):
+                    for version in [at for at, one in self.subjects.get(name, {}).items() if one.deleted]:
+                        self._remove(name, version)
+
+    def _put(self, value: SchemaValue) -> None:
+        known = self.by_id.get(value.id)
+        if known is not None and value.identity != self._identity_of(value.id):
+            return  # as in the common registry: an id never gets another schema
+        self._remove(value.subject, value.version)
+        self.subjects.setdefault(value.subject, {})[value.version] = value
+        self.by_id.setdefault(value.id, {})[value.subject, value.version] = None
+        self.ids.setdefault(value.identity, value.id)
+        self.last_id = max(self.last_id, value.id)
+        self.count += 1
+        self.bytes += len(value.schema)
+
+    def _remove(self, subject: str, version: int) -> None:
+        versions = self.subjects.get(subject, {})
+        old = versions.pop(version, None)
+        if old is None:
+            return
+        if not versions:
+            del self.subjects[subject]
+        self.count -= 1
+        self.bytes -= len(old.schema)
+        places = self.by_id[old.id]
+        del places[subject, version]
+        if not places:
+            del self.by_id[old.id]
+            if self.ids.get(old.identity) == old.id:
+                del self.ids[old.identity]
+
+    def _identity_of(self, schema_id: int) -> Identity:
+        subject, version = next(iter(self.by_id[schema_id]))
+        return self.subjects[subject][version].identity
+
+    # Questions
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaValue]:
+        """The versions of a subject in order; those deleted softly only if they are asked for."""
+        by_number = self.subjects.get(subject, {})
+        return [by_number[at] for at in sorted(by_number) if deleted or not by_number[at].deleted]
+
+    def named(self, schema_id: int, *, deleted: bool = True) -> Iterator[SchemaValue]:
+        """The versions that have an id, by subject and version."""
+        for subject, version in sorted(self.by_id.get(schema_id, {})):
+            one = self.subjects[subject][version]
+            if deleted or not one.deleted:
+                yield one
+
+    def level(self, subject: str) -> str:
+        """The compatibility level that counts for a subject."""
+        levels = (one.compatibility_level for one in self._configs_of(subject))
+        return next((one for one in levels if one is not None), DEFAULT_LEVEL)
+
+    def normalizes(self, subject: str) -> bool:
+        """Whether every schema of a subject is normalized."""
+        flags = (one.normalize for one in self._configs_of(subject))
+        return next((one for one in flags if one is not None), False)
+
+    def _configs_of(self, subject: str) -> list[ConfigValue]:
+        """The settings of a subject, then those of all."""
+        return [self.configs[one] for one in (subject, None) if one in self.configs]
+
+    def mode(self, subject: str | None) -> str:
+        """The mode that counts for a subject."""
+        return self.modes.get(subject) or self.modes.get(None) or READWRITE
+
+    def all(self) -> Iterator[SchemaValue]:
+        """Every version, by subject and version."""
+        for subject in sorted(self.subjects):
+            yield from self.versions(subject, deleted=True)
+
+    def referenced(self) -> dict[tuple[str, int], list[SchemaValue]]:
+        """By subject and version of a schema the ones that import it."""
+        referencing: dict[tuple[str, int], list[SchemaValue]] = {}
+        for one in self.all():
+            for reference in one.references:
+                referencing.setdefault((reference.subject, reference.version), []).append(one)
+        return referencing
+
+    def reference(self, one: SchemaReference) -> SchemaValue | None:
+        """The schema that is meant; version -1 is the latest."""
+        if one.version == -1:
+            return next(reversed(self.versions(one.subject)), None)
+        return self.subjects.get(one.subject, {}).get(one.version)
+
+
+def _decoded(value: bytes, kind: type[S]) -> S | None:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        return None

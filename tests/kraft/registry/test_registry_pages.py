@@ -1,0 +1,43 @@
+"""The reference of the registry has the routes, types and limits of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kraft.registry import requests, schemas
+from kraft.registry.requests import ROUTES
+from kraft.registry.service import LIMITS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "schema-registry.md").read_text()
+
+
+def routes() -> str:
+    rows = [f"| {one.method} | `{one.path}` | {one.about} |" for one in ROUTES]
+    return "\n".join(["| method | path | what |", "| --- | --- | --- |", *rows])
+
+
+def types() -> str:
+    rows = [f"| {name} | {one.about} |" for name, one in schemas.TYPES.items()]
+    return "\n".join(["| type | how it is read and compared |", "| --- | --- |", *rows])
+
+
+def limits() -> str:
+    return (
+        f"A body has at most {LIMITS.body_bytes:,} bytes, a record {requests.MAX_VALUE:,}, a subject's name "
+        f"{requests.MAX_SUBJECT:,} characters;\na schema refers to at most {requests.MAX_IMPORTS} others, also "
+        f"through others. There are at most {requests.MAX_VERSIONS:,} versions with {requests.MAX_BYTES >> 20} MiB of "
+        f"schemas,\n{requests.MAX_LISTED:,} of them in an answer, {LIMITS.connections} connections, and "
+        f"{LIMITS.requests_per_second:,} requests a second. A comparison takes at most {schemas.MOST_STEPS:,} steps."
+    )
+
+
+def test_the_page_has_all_routes() -> None:
+    assert routes() in PAGE
+
+
+def test_the_page_has_all_types() -> None:
+    assert types() in PAGE
+
+
+def test_the_page_has_the_limits() -> None:
+    assert limits() in PAGE

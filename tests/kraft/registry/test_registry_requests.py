@@ -1,0 +1,402 @@
+"""The registry's requests on a state in memory: codes and messages of the common registry, records byte for byte."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kraft.registry import requests, schemas
+from kraft.registry.records import NoopKey, Record, encoded
+from kraft.registry.requests import Answer, Asked, Refused, Run, Write, routed
+from kraft.registry.schemas import CannotCheck, InvalidSchema
+from kraft.registry.state import State
+
+A = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"}]}'
+A_AND_B = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":0}]}'
+WITHOUT_DEFAULT = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"},{"name":"b","type":"int"}]}'
+
+
+class Core:
+    """A registry whose topic is a list."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.log: list[Record] = []
+
+    def ask(self, method: str, path: str, body: Any = None, **query: str) -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            route, names = routed(method, path)
+            answer = self._run(route.handler(self.state, Asked(names, query, data)))
+        except Refused as no:
+            answer = no.answer
+        if isinstance(answer.body, bytes):
+            return answer.status, answer.body.decode()
+        return answer.status, json.loads(msgspec.json.encode(answer.body))
+
+    def _run(self, program: requests.Program) -> Answer:
+        result: object = None
+        try:
+            while True:
+                step = program.send(result)
+                while isinstance(step, Run):
+                    try:
+                        result = step.work()
+                        step = program.send(result)
+                    except (InvalidSchema, CannotCheck) as bad:
+                        step = program.throw(bad)
+                assert isinstance(step, Write)
+                for record in step.records:
+                    self.log.append(record)
+                    self.state.apply(*record)
+                result = None
+        except StopIteration as over:
+            answer: Answer = over.value
+            return answer
+
+    def register(self, subject: str, schema: str, **more: Any) -> tuple[int, Any]:
+        return self.ask("POST", f"/subjects/{subject}/versions", {"schema": schema, **more})
+
+    def id_of(self, subject: str, schema: str, **more: Any) -> int:
+        status, answer = self.register(subject, schema, **more)
+        assert status == 200, answer
+        return int(answer["id"])
+
+
+@pytest.fixture
+def core() -> Core:
+    return Core()
+
+
+def code(answer: tuple[int, Any]) -> tuple[int, int]:
+    return answer[0], answer[1]["error_code"]
+
+
+def test_equal_schemas_have_one_id_and_versions_count_up(core: Core) -> None:
+    assert core.id_of("s", A) == 1
+    assert core.id_of("s", A.replace(":", " : ")) == 1, "spaces are no difference"
+    assert core.id_of("t", A) == 1
+    assert core.id_of("s", A_AND_B) == 2
+    assert core.ask("GET", "/subjects") == (200, ["s", "t"])
+    assert core.ask("GET", "/subjects/s/versions") == (200, [1, 2])
+    assert core.ask("GET", "/subjects/s/versions/latest/schema") == (200, A_AND_B)
+    status, found = core.ask("GET", "/subjects/s/versions/1")
+    assert status == 200
+    assert {key: found[key] for key in ("subject", "version", "id", "schema")} == {
+        "subject": "s",
+        "version": 1,
+        "id": 1,
+        "schema": A,
+    }
+    assert core.ask("GET", "/schemas/ids/1")[1]["schema"] == A
+    assert core.ask("GET", "/schemas/ids/1/subjects") == (200, ["s", "t"])
+    assert core.ask("GET", "/schemas/ids/1/versions")[1] == [
+        {"subject": "s", "version": 1},
+        {"subject": "t", "version": 1},
+    ]
+    assert core.ask("POST", "/subjects/s", {"schema": A})[1]["version"] == 1
+    guid = core.ask("GET", "/schemas/ids/2")[1]["guid"]
+    assert core.ask("GET", f"/schemas/guids/{guid}")[1]["id"] == 2
+    assert core.ask("GET", f"/schemas/guids/{guid}/ids")[1] == [{"context": ".", "id": 2}]
+
+
+def test_a_list_of_schemas_is_cut(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "MAX_LISTED", 2)
+    for subject in ("a", "b", "c"):
+        core.register(subject, A)
+    core.register("a", A_AND_B)
+
+    def listed(**query: str) -> list[tuple[str, int]]:
+        return [(one["subject"], one["version"]) for one in core.ask("GET", "/schemas", **query)[1]]
+
+    assert listed() == [("a", 1), ("a", 2)]
+    assert listed(offset="2") == [("b", 1), ("c", 1)]
+    assert listed(latestOnly="true") == [("a", 2), ("b", 1)]
+    assert listed(subjectPrefix="c") == [("c", 1)]
+    assert core.ask("GET", "/subjects", offset="1", limit="1") == (200, ["b"])
+
+
+def test_the_records_are_those_of_the_common_registry(core: Core) -> None:
+    core.register("s", '{"type": "int"}')
+    core.ask("PUT", "/config", {"compatibility": "full"})
+    core.ask("PUT", "/config/s", {"compatibility": "NONE"})
+    core.ask("PUT", "/mode/s", {"mode": "READWRITE"})
+    core.ask("DELETE", "/subjects/s")
+    core.ask("DELETE", "/subjects/s", permanent="true")
+    core.log.append(encoded(NoopKey(), None))
+    assert core.log == [
+        (
+            b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}',
+            b'{"subject":"s","version":1,"id":1,"schema":"\\"int\\"","deleted":false}',
+        ),
+        (b'{"keytype":"CONFIG","magic":0}', b'{"compatibilityLevel":"FULL"}'),
+        (b'{"keytype":"CONFIG","subject":"s","magic":0}', b'{"subject":"s","compatibilityLevel":"NONE"}'),
+        (b'{"keytype":"MODE","subject":"s","magic":0}', b'{"subject":"s","mode":"READWRITE"}'),
+        (b'{"keytype":"DELETE_SUBJECT","subject":"s","magic":0}', b'{"subject":"s","version":1}'),
+        (b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}', None),
+        (b'{"keytype":"MODE","subject":"s","magic":0}', None),
+        (b'{"keytype":"CONFIG","subject":"s","magic":0}', None),
+        (b'{"keytype":"NOOP","magic":0}', None),
+    ]
+
+
+LEVELS = {
+    # level: what may follow A, then what may follow A_AND_B
+    "NONE": (True, True, True),
+    "BACKWARD": (True, False, True),
+    "FORWARD": (True, True, False),
+    "FULL": (True, False, False),
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_each_level_refuses_what_its_readers_cannot_read(core: Core, level: str) -> None:
+    core.ask("PUT", "/config", {"compatibility": level})
+    gains_default, gains_field, changes_type = LEVELS[level]
+    core.register("s", A)
+    wanted = {
+        A_AND_B: gains_default,
+        WITHOUT_DEFAULT: gains_field,
+        A.replace("int", "long"): changes_type,
+    }
+    for schema, fits in wanted.items():
+        answer = core.ask("POST", "/compatibility/subjects/s/versions/latest", {"schema": schema})
+        assert answer == (200, {"is_compatible": fits}), schema
+        if not fits:
+            status, refusal = core.register("s", schema)
+            assert (status, refusal["error_code"]) == (409, 40901)
+            assert refusal["message"].startswith(
+                'Schema being registered is incompatible with an earlier schema for subject "s", details: ['
+            )
+            assert f"{{compatibility: '{level}'}}" in refusal["message"]
+
+
+def test_a_transitive_level_looks_at_all_versions(core: Core) -> None:
+    core.register("s", A)
+    core.register("s", '{"type":"record","name":"A","fields":[]}')
+    back = A.replace('"int"', '"string","default":""')
+    assert core.ask("POST", "/compatibility/subjects/s/versions", {"schema": back})[1] == {"is_compatible": True}
+    core.ask("PUT", "/config/s", {"compatibility": "BACKWARD_TRANSITIVE"})
+    status, found = core.ask("POST", "/compatibility/subjects/s/versions", {"schema": back}, verbose="true")
+    assert status == 200
+    assert not found["is_compatible"]
+    assert "{oldSchemaVersion: 1}" in found["messages"]
+    assert code(core.register("s", back)) == (409, 40901)
+
+
+def test_soft_and_hard_deletion(core: Core) -> None:
+    core.register("s", A)
+    core.register("s", A_AND_B)
+    assert code(core.ask("DELETE", "/subjects/s", permanent="true")) == (404, 40405)
+    assert code(core.ask("DELETE", "/subjects/s/versions/1", permanent="true")) == (404, 40407)
+    assert core.ask("DELETE", "/subjects/s/versions/1") == (200, 1)
+    assert code(core.ask("DELETE", "/subjects/s/versions/1")) == (404, 40406)
+    assert core.ask("GET", "/subjects/s/versions") == (200, [2])
+    assert core.ask("GET", "/subjects/s/versions", deleted="true") == (200, [1, 2])
+    assert core.ask("GET", "/subjects/s/versions", deletedOnly="true") == (200, [1])
+    assert code(core.ask("GET", "/subjects/s/versions/1")) == (404, 40402)
+    assert core.ask("GET", "/subjects/s/versions/1", deleted="true")[0] == 200
+    assert core.ask("GET", "/schemas/ids/1")[0] == 200, "what was written with the schema stays readable"
+    assert core.ask("DELETE", "/subjects/s") == (200, [2])
+    assert code(core.ask("DELETE", "/subjects/s")) == (404, 40404)
+    assert core.ask("GET", "/subjects") == (200, [])
+    assert core.ask("GET", "/subjects", deleted="true") == (200, ["s"])
+    assert core.ask("DELETE", "/subjects/s", permanent="true") == (200, [1, 2])
+    assert code(core.ask("GET", "/schemas/ids/1")) == (404, 40403)
+    assert code(core.ask("DELETE", "/subjects/s")) == (404, 40401)
+    assert core.id_of("s", A) == 3, "an id is never used again"
+    assert core.ask("GET", "/subjects/s/versions") == (200, [1])
+
+
+def test_a_deleted_schema_that_comes_back_keeps_its_id(core: Core) -> None:
+    core.register("s", A)
+    core.register("s", A_AND_B)
+    core.ask("DELETE", "/subjects/s")
+    assert core.id_of("s", A) == 1
+    assert core.ask("GET", "/subjects/s/versions") == (200, [3])
+    assert core.ask("GET", "/subjects/s/versions", deleted="true") == (200, [2, 3])
+
+
+def test_references_are_found_and_protected(core: Core) -> None:
+    core.register("address", '{"type":"record","name":"Address","namespace":"x","fields":[]}')
+    uses = '{"type":"record","name":"User","fields":[{"name":"home","type":"x.Address"}]}'
+    assert code(core.register("user", uses)) == (422, 42201)
+    reference = {"name": "x.Address", "subject": "address", "version": -1}
+    assert core.id_of("user", uses, references=[reference]) == 2
+    stored = core.ask("GET", "/subjects/user/versions/1")[1]["references"]
+    assert stored == [{**reference, "version": 1}], "the latest version has a number from then on"
+    assert core.ask("GET", "/subjects/address/versions/1/referencedby") == (200, [2])
+    assert code(core.ask("DELETE", "/subjects/address")) == (422, 42206)
+    assert code(core.ask("DELETE", "/subjects/address/versions/1")) == (422, 42206)
+    assert code(core.register("t", uses, references=[{**reference, "version": 7}])) == (422, 42201)
+    core.ask("DELETE", "/subjects/user")
+    assert core.ask("DELETE", "/subjects/address") == (200, [1])
+
+
+def test_settings_and_modes_are_inherited(core: Core) -> None:
+    assert core.ask("GET", "/config") == (200, {"compatibilityLevel": "BACKWARD"})
+    assert code(core.ask("GET", "/config/s")) == (404, 40408)
+    assert core.ask("GET", "/config/s", defaultToGlobal="true") == (200, {"compatibilityLevel": "BACKWARD"})
+    assert core.ask("PUT", "/config/s", {"compatibility": "full"}) == (200, {"compatibility": "FULL"})
+    assert core.ask("GET", "/config/s") == (200, {"compatibilityLevel": "FULL"})
+    assert core.ask("DELETE", "/config/s") == (200, {"compatibilityLevel": "FULL"})
+    assert code(core.ask("DELETE", "/config/s")) == (404, 40401)
+    assert code(core.ask("PUT", "/config", {"compatibility": "SOME"})) == (422, 42203)
+    assert code(core.ask("PUT", "/config", {"compatibility": "FULL", "alias": "t"})) == (422, 422)
+    assert core.ask("GET", "/mode") == (200, {"mode": "READWRITE"})
+    assert code(core.ask("GET", "/mode/s")) == (404, 40409)
+    assert code(core.ask("PUT", "/mode", {"mode": "X"})) == (422, 42204)
+    core.ask("PUT", "/mode", {"mode": "readonly"})
+    for method, path, body in (
+        ("POST", "/subjects/s/versions", {"schema": A}),
+        ("PUT", "/config/s", {"compatibility": "NONE"}),
+    ):
+        assert code(core.ask(method, path, body)) == (422, 42205)
+    assert core.ask("PUT", "/mode/s", {"mode": "READWRITE"}) == (200, {"mode": "READWRITE"})
+    assert core.id_of("s", A) == 1
+    assert core.ask("DELETE", "/mode/s") == (200, {"mode": "READWRITE"})
+    assert code(core.ask("DELETE", "/subjects/s")) == (422, 42205)
+
+
+def test_import_mode_takes_ids_and_versions(core: Core) -> None:
+    assert code(core.register("s", A, id=40, version=4)) == (422, 42205)
+    assert core.ask("PUT", "/mode", {"mode": "IMPORT"})[0] == 200
+    assert code(core.register("s", A)) == (422, 42205)
+    assert core.id_of("s", A, id=40, version=4) == 40
+    assert core.ask("GET", "/subjects/s/versions") == (200, [4])
+    assert code(core.register("t", A_AND_B, id=40, version=1)) == (422, 42207)
+    core.ask("PUT", "/mode", {"mode": "READWRITE"})
+    assert core.id_of("t", A_AND_B) == 41
+    assert code(core.ask("PUT", "/mode", {"mode": "IMPORT"})) == (422, 42205)
+    core.ask("DELETE", "/subjects/s")
+    core.ask("DELETE", "/subjects/t")
+    assert core.ask("PUT", "/mode", {"mode": "IMPORT"})[0] == 200
+    assert core.ask("GET", "/subjects", deleted="true") == (200, [])
+
+
+def test_normalization_makes_equal_what_means_the_same(core: Core) -> None:
+    one = '{"type":"record","name":"A","namespace":"n","fields":[{"type":"int","name":"a"},{"name":"b","type":"A"}]}'
+    two = '{"name":"n.A","fields":[{"name":"a","type":{"type":"int"}},{"name":"b","type":"n.A"}],"type":"record"}'
+    assert core.id_of("s", one) != core.id_of("t", two)
+    first = core.ask("POST", "/subjects/u/versions", {"schema": one}, normalize="true")[1]["id"]
+    assert core.ask("POST", "/subjects/u/versions", {"schema": two}, normalize="True")[1]["id"] == first
+    core.ask("PUT", "/config/v", {"normalize": True})
+    assert core.id_of("v", two) == first
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "wanted"),
+    [
+        ("GET", "/nothing", None, (404, 404)),
+        ("PATCH", "/subjects", None, (405, 405)),
+        ("POST", "/subjects/s/versions", b"{", (400, 400)),
+        ("POST", "/subjects/s/versions", b"[" * 100_000, (422, 422)),
+        ("POST", "/subjects/s/versions", {"schema": 3}, (422, 422)),
+        ("POST", "/subjects/s/versions", {"schema": ""}, (422, 42201)),
+        ("POST", "/subjects/s/versions", {"schema": "int"}, (422, 42201)),
+        ("POST", "/subjects/s/versions", {"schema": "NaN"}, (422, 42201)),
+        ("POST", "/subjects/s/versions", {"schema": '{"type":"record"}'}, (422, 42201)),
+        ("POST", "/subjects/s/versions", {"schema": '["int","int"]'}, (422, 42201)),
+        ("POST", "/subjects/s/versions", {"schema": "[" * 5000}, (422, 42201)),
+        (
+            "POST",
+            "/subjects/s/versions",
+            {"schema": '{"type":"array","items":' * 2000 + '"int"' + "}" * 2000},
+            (422, 42201),
+        ),
+        ("POST", "/subjects/s/versions", {"schema": "{}", "schemaType": "XML"}, (422, 42201)),
+        ("POST", "/subjects//versions", {"schema": '"int"'}, (422, 42208)),
+        ("POST", "/subjects/:.other:s/versions", {"schema": '"int"'}, (422, 42208)),
+        ("POST", "/subjects/%00/versions", {"schema": '"int"'}, (422, 42208)),
+        ("POST", f"/subjects/{'s' * 2000}/versions", {"schema": '"int"'}, (422, 42208)),
+        ("POST", "/subjects/s", {"schema": '"int"'}, (404, 40401)),
+        ("GET", "/subjects/s/versions", None, (404, 40401)),
+        ("GET", "/subjects/s/versions/1", None, (404, 40401)),
+        ("GET", "/subjects/s/versions/0", None, (422, 42202)),
+        ("GET", "/subjects/s/versions/2147483648", None, (422, 42202)),
+        ("GET", "/subjects/s/versions/one", None, (422, 42202)),
+        ("GET", "/schemas/ids/7", None, (404, 40403)),
+        ("GET", "/schemas/ids/x", None, (404, 404)),
+        ("GET", "/schemas/guids/x", None, (404, 40403)),
+        ("DELETE", "/subjects/s", None, (404, 40401)),
+        ("POST", "/compatibility/subjects/s/versions/3", {"schema": '"int"'}, (404, 40402)),
+    ],
+)
+def test_what_is_wrong_has_the_code_of_the_common_registry(
+    core: Core, method: str, path: str, body: Any, wanted: tuple[int, int]
+) -> None:
+    assert code(core.ask(method, path, body)) == wanted
+    assert not core.log
+
+
+def test_a_schema_that_is_too_large_for_a_record_or_a_full_registry_is_refused(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert code(core.register("s", json.dumps({"type": "string", "doc": "x" * 1_000_000}))) == (422, 42209)
+    monkeypatch.setattr(requests, "MAX_VERSIONS", 1)
+    core.register("s", A)
+    assert code(core.register("s", A_AND_B)) == (422, 42209)
+
+
+def test_a_comparison_that_takes_long_is_refused_with_the_cure(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemas, "MOST_STEPS", 1000)
+    names = [f'{{"type":"record","name":"R{at}","fields":[]}}' for at in range(60)]
+    union = f"[{','.join(names)}]"
+    core.register("s", union)
+    other = f"[{','.join(reversed(names))}]"
+    status, refusal = core.register("s", other)
+    assert (status, refusal["error_code"]) == (422, 42203)
+    assert "NONE" in refusal["message"]
+    core.ask("PUT", "/config/s", {"compatibility": "NONE"})
+    assert core.register("s", other)[0] == 200
+
+
+SUBJECTS = st.sampled_from(["a", "b"])
+SCHEMAS = st.sampled_from(['"int"', '"string"', A, A_AND_B])
+ACTIONS = st.one_of(
+    st.tuples(st.just("POST"), SUBJECTS, SCHEMAS),
+    st.tuples(st.just("DELETE"), SUBJECTS, st.sampled_from(["", "/versions/latest", "/versions/1", "/versions/2"])),
+    st.tuples(st.just("HARD"), SUBJECTS, st.sampled_from(["", "/versions/1", "/versions/2"])),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@example([("POST", "a", '"int"'), ("DELETE", "a", ""), ("POST", "a", '"int"'), ("DELETE", "a", "")])
+@given(st.lists(ACTIONS, max_size=12))
+def test_the_topic_says_everything(actions: list[tuple[str, str, str]]) -> None:
+    core = Core()
+    core.ask("PUT", "/config", {"compatibility": "NONE"})
+    ids: dict[str, int] = {}
+    known: dict[int, str] = {}
+    for kind, subject, what in actions:
+        if kind == "POST":
+            ids[what] = core.id_of(subject, what)
+            assert known.setdefault(ids[what], what) == what, "an id means one schema for ever"
+        else:
+            core.ask("DELETE", f"/subjects/{subject}{what}", permanent=str(kind == "HARD").lower())
+    compacted: dict[bytes, bytes | None] = {}
+    for key, value in core.log:
+        compacted.pop(key, None)  # what stays is the last record of a key, in its place
+        compacted[key] = value
+    for log in (core.log, list(compacted.items())):
+        again = State()
+        for record in log:
+            again.apply(*record)
+        if log is core.log:
+            assert vars(again) == vars(core.state)
+        else:
+            assert again.subjects == core.state.subjects, "as after compaction"
+
+
+@given(st.binary(max_size=40) | st.none(), st.binary(max_size=40) | st.none())
+def test_a_record_of_anybody_changes_nothing(key: bytes | None, value: bytes | None) -> None:
+    state = State()
+    state.apply(key, value)
+    for of in ("SCHEMA", "CONFIG", "MODE", "DELETE_SUBJECT", "CLEAR_SUBJECT", "CONTEXT"):
+        state.apply(json.dumps({"keytype": of, "subject": "s", "version": 1, "magic": 0}).encode(), value)
+    assert not state.subjects or value is not None

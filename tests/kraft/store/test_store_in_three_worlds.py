@@ -1,0 +1,319 @@
+"""The store for Trio, asyncio and threads: one suite, run three times, over real files and TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+
+import kraft
+import kraft.asyncio
+import kraft.sync
+from kraft.config import Config
+from kraft.store import Event, Lease, Page, Put
+from metadata_log.disk import OsDisk
+from metadata_log.errors import MetadataLogError
+from metadata_log.log.log_dir import format_directory
+from support.eventually import eventually
+from support.kraft.worlds import WORLDS, AsyncioWorld, Test, ThreadWorld, World
+from support.loopback import free_ports
+
+
+def config_of(directory: Path) -> Config:
+    """A quorum of one node, with a formatted directory."""
+    (port,) = free_ports(1)
+    log_dir = str(directory / "node")
+    format_directory(OsDisk(), log_dir, node_id=1, cluster_id="4L6g3nShT-eMCtK--X86sw", rng=Random(1), now_ms=1)
+    return Config.parse(
+        f"process.roles=controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{port}\n"
+        f"controller.listener.names=CONTROLLER\nlisteners=CONTROLLER://127.0.0.1:{port}\nlog.dirs={log_dir}\n"
+        "controller.quorum.election.timeout.ms=50\ncontroller.quorum.append.linger.ms=0\n"
+    )
+
+
+@pytest.fixture(params=WORLDS, ids=lambda world: world.__name__)
+def world(request: pytest.FixtureRequest) -> World:
+    made: World = request.param()
+    return made
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return config_of(tmp_path)
+
+
+async def keys_and_values(world: World) -> None:
+    store = world.store
+    assert await store.get("a") is None
+    version = await store.put("a", b"1", if_absent=True)
+    entry = await store.get("a", linearizable=False)
+    assert (entry.key, entry.value, entry.version) == ("a", b"1", version)
+    with pytest.raises(kraft.Conflict) as refused:
+        await store.put("a", b"2", if_value=b"2")
+    assert refused.value.entry == entry
+    with pytest.raises(kraft.Refused, match="at most 1024 bytes"):
+        await store.put("k" * 2000, b"")
+    assert await store.transact(Put("b", b"2"), Put("c", b"3")) == version + 1 == store.revision
+    page: Page = await store.scan(after="a", limit=1)
+    assert ([one.key for one in page.entries], page.is_last, page.revision) == (["b"], False, version + 1)
+    assert await store.delete("a")
+    assert not await store.delete("a")
+    assert await store.clear("") == 2
+
+
+async def watches(world: World) -> None:
+    store = world.store
+    watch = store.watch("w/")
+
+    async def write() -> None:
+        for number in range(3):
+            await store.put(f"w/{number}", b"")
+            await store.put(f"other/{number}", b"")
+
+    async with world.beside(write):
+        events = [await anext(watch) for _ in range(3)]
+    assert [(type(event), event.key) for event in events] == [(Event, f"w/{number}") for number in range(3)]
+    again = store.watch(key="w/2", after=0)
+    assert (await anext(again)).key == "w/2"
+
+    async def wait(store: Any) -> None:
+        await anext(store.watch())
+
+    assert await world.gives_up(wait, 0.05)
+
+
+async def locks(world: World) -> None:
+    store, api = world.store, world.api
+    tokens: list[int] = []
+    inside: list[str] = []
+
+    async def work(name: str) -> None:
+        for _ in range(3):
+            async with api.Lock(store, "it") as held:
+                assert held.is_held
+                assert not inside
+                inside.append(name)
+                tokens.append(held.token)
+                await store.get("it")
+                inside.clear()
+            assert not held.is_held
+
+    async with world.beside(lambda: work("one")):
+        await work("other")
+    assert len(tokens) == 6
+    assert tokens == sorted(set(tokens))
+
+    async def wait(store: Any) -> None:
+        async with api.Lock(store, "it"):
+            raise AssertionError("two hold it")
+
+    async with api.Lock(store, "it"):
+        assert await world.gives_up(wait, 0.05)
+    # The one that gave up stands in no line any more.
+    async with api.Lock(store, "it"), api.Semaphore(store, "it", 2), api.Semaphore(store, "it", 2):
+        pass
+    lock = api.Lock(store, "it")
+    async with lock:
+        with pytest.raises(RuntimeError, match="each holder makes its own"):
+            await lock.__aenter__()
+    with pytest.raises(ZeroDivisionError):
+        async with lock:
+            _ = 1 / 0
+
+
+async def leases_by_hand(world: World) -> None:
+    store = world.store
+    lease = await store.grant(3)
+    await store.put("mine", b"", lease=lease)
+    await store.renew(lease)
+    assert lease.is_held
+    await store.revoke(Lease(lease.id, 3))
+    assert await store.get("mine") is None
+    with pytest.raises(kraft.LeaseLost):
+        await store.renew(lease)
+    assert not lease.is_held
+    with pytest.raises(kraft.Refused, match="a lease lives for"):
+        await store.grant(1)
+
+
+async def elections(world: World) -> None:
+    election = world.api.Election(world.store, "boss")
+    leaders = election.observe()
+    assert await anext(leaders) is None
+    async with election.campaign(b"me") as held:
+        leader = await anext(leaders)
+        assert leader == await election.leader()
+        assert (leader.value, leader.token) == (b"me", held.token)
+    assert await anext(leaders) is None
+
+
+async def what_is_left(world: World) -> None:
+    store, api = world.store, world.api
+    counter, queue = api.Counter(store, "visits"), api.Queue(store, "mail")
+    assert await counter.add() == 1
+    assert await counter.add(4) == 5 == await counter.value()
+
+    async def party() -> None:
+        await api.Barrier(store, "start", 2).wait()
+        await queue.put(b"letter")
+
+    async with world.beside(party):
+        await api.Barrier(store, "start", 2).wait()
+        assert await queue.get() == b"letter"
+
+    async def wait(store: Any) -> None:
+        await api.Queue(store, "mail").get()
+
+    assert await world.gives_up(wait, 0.05)
+
+
+@pytest.mark.parametrize(
+    "test", [keys_and_values, watches, locks, leases_by_hand, elections, what_is_left], ids=lambda test: test.__name__
+)
+def test_a_store_does_the_same_in_each_world(world: World, test: Test, config: Config) -> None:
+    world.run(config, test)
+
+
+def test_a_lost_lease_ends_the_block(world: World, config: Config) -> None:
+    async def lose(world: World) -> None:
+        store = world.store
+
+        async def hold() -> None:
+            async with store.lease(3) as lease:
+                await store.put("mine", b"", lease=lease)
+                await store.revoke(Lease(lease.id, lease.ttl))
+                with pytest.raises(kraft.LeaseLost):
+                    await store.put("mine", b"", lease=lease)
+                # The next renewal finds that. A block in a thread cannot be cancelled, and looks.
+                if world.name == "threads":
+                    eventually(lambda: not lease.is_held, "the lease is lost")
+                else:
+                    await anext(store.watch("never"))
+
+        with pytest.raises(kraft.LeaseLost, match="has ended"):
+            await hold()
+        assert await store.get("mine") is None
+
+    world.run(config, lose)
+
+
+def test_a_directory_that_is_not_formatted_is_an_error_at_the_opening(world: World, tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    (tmp_path / "node" / "meta.properties").unlink()
+
+    async def never(world: World) -> None:
+        raise AssertionError("it has opened")
+
+    with pytest.raises(MetadataLogError):
+        world.run(config, never)
+
+
+def test_an_error_of_the_block_is_raised_and_the_store_opens_again(world: World, config: Config) -> None:
+    async def fail(world: World) -> None:
+        await world.store.put("a", b"1")
+        raise ZeroDivisionError
+
+    async def look(world: World) -> None:
+        assert (await world.store.get("a")).value == b"1"
+
+    with pytest.raises(ZeroDivisionError):
+        world.run(config, fail)
+    world.run(config, look)
+    for thread in threading.enumerate():
+        if thread.name == "kraft-store":
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("other", [AsyncioWorld, ThreadWorld])
+def test_a_store_that_has_ended_says_so(other: type[World], config: Config) -> None:
+    world = other()
+    watches: list[Any] = []
+
+    async def take(world: World) -> None:
+        watches.append(world.store.watch())
+
+    async def use(_: World) -> None:
+        with pytest.raises(kraft.LoopEnded, match="the thread kraft-store has ended"):
+            await world.store.get("a")
+        with pytest.raises(StopAsyncIteration):
+            await anext(watches[0])
+
+    world.run(config, take)
+    if other is AsyncioWorld:
+        asyncio.run(use(world))
+    else:
+        with pytest.raises(StopIteration):
+            use(world).send(None)
+
+
+def test_calls_wait_without_a_busy_loop(world: World, config: Config) -> None:
+    async def wait(world: World) -> None:
+        async def next_event(store: Any) -> None:
+            await anext(store.watch())
+
+        before = time.process_time()
+        assert await world.gives_up(next_event, 0.5)
+        assert time.process_time() - before < 0.25
+
+    world.run(config, wait)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_is_refused_and_does_no_harm(config: Config) -> None:
+    with kraft.sync.open_store(config) as store:
+        store.put("a", b"1")
+        lock = kraft.sync.Lock(store, "it")
+        child = os.fork()
+        if not child:
+            refused = 0
+            for call in (lambda: store.get("a"), lock.__enter__, lambda: next(store.watch())):
+                try:
+                    call()
+                except kraft.Forked:
+                    refused += 1
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        assert store.put("a", b"2") > 0
+
+
+def test_an_asyncio_block_that_others_cancel_stays_cancelled(config: Config) -> None:
+    async def main() -> None:
+        async with kraft.asyncio.open_store(config) as store:
+
+            async def hold() -> None:
+                async with kraft.asyncio.Lock(store, "it"):
+                    holds.set()
+                    await asyncio.Event().wait()
+
+            holds = asyncio.Event()
+            task = asyncio.ensure_future(hold())
+            await holds.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with asyncio.timeout(5), kraft.asyncio.Lock(store, "it"):
+                pass
+
+    asyncio.run(main())
+
+
+def test_a_store_of_asyncio_serves_a_trio_program_in_another_thread(config: Config) -> None:
+    """Whoever runs a loop of Trio may still use the functions that wait, from a worker thread."""
+
+    async def main() -> None:
+        def work() -> int:
+            with kraft.sync.open_store(config) as store:
+                return store.put("a", b"1")
+
+        assert await trio.to_thread.run_sync(work) == 1
+
+    trio.run(main)

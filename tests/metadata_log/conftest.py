@@ -1,1 +1,0 @@
-"""Makes the modules beside this file importable for the tests in the folders below."""

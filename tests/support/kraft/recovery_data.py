@@ -1,0 +1,31 @@
+"""The directories of `tests/data/recover.tar.xz`: three real quorums of Kafka, each copy as SIGKILL left it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kraft.operate.recover.inventory import read_inventory
+from kraft.operate.recover.plan import Plan, PlanOptions, make_plan
+from metadata_log.disk import OsDisk
+from support.real_data import archive, unpack
+
+CASES: tuple[dict[str, Any], ...] = tuple(json.loads(archive("recover")["cases.json"]))
+
+
+def unpack_cluster(cluster: str, target: Path) -> Path:
+    """The directories of one quorum: static, dynamic or old39."""
+    return unpack("recover", cluster, target / cluster)
+
+
+def paths(folder: Path, *names: str) -> list[str]:
+    """The paths of directories in a folder."""
+    return [str(folder / name) for name in names]
+
+
+def plan_of(folder: Path, controllers: str, brokers: str = "", options: PlanOptions | None = None) -> Plan:
+    """The plan for directories that are named in one string."""
+    disk = OsDisk()
+    inventory = read_inventory(disk, paths(folder, *controllers.split()), paths(folder, *brokers.split()))
+    return make_plan(disk, inventory, options)
