@@ -24,6 +24,7 @@ from transport.handshakes import Handshakes
 from transport.interface import PEERS, Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.limits import MAX_FRAME_BYTES, Limit, answer_limit, request_limit
+from transport.protocol.software import SOFTWARE_NAME, SOFTWARE_VERSION
 from transport.sasl import NO_SASL, Sasl, server_of, wall_clock_ms
 from transport.server_channel import ServerChannel
 from transport.serving import (
@@ -43,11 +44,6 @@ from transport.traffic import SUCCESS, TLS, Traffic
 
 log = logging.getLogger("transport")
 
-SOFTWARE_NAME: Final = "trio-kraft"
-SOFTWARE_VERSION: Final = "0.1.0"
-"""The version of this software. `pyproject.toml` reads it here: to ask for the installed one would cost a start more
-than all else in a transport.
-"""
 _KEEP_SECONDS: Final = 0.5
 """The interval of reconnecting to the kept peers, if no peer connects."""
 _KEEP_APART_SECONDS: Final = 0.05

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from kraft.admin.client import AdminClient, Refusal
 from transport.protocol.errors import Error
-from transport.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from transport.protocol.messages.api_versions import ApiVersionsResponse
 from transport.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
-from transport.wire import SOFTWARE_NAME, SOFTWARE_VERSION
+from transport.protocol.software import versions_request
 
 
 class UpgradeType(IntEnum):
@@ -53,8 +53,7 @@ async def describe_features(admin: AdminClient) -> Features:
         RequestRefused: The controller refused the request.
         NoController: No controller answered in time.
     """
-    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
-    answer = await admin.ask_active(request, ApiVersionsResponse, _describe_refusal)
+    answer = await admin.ask_active(versions_request(), ApiVersionsResponse, _describe_refusal)
     finalized = {each.name: each.max_version_level for each in answer.finalized_features}
     supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
     return Features(

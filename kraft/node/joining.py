@@ -30,7 +30,8 @@ from metadata_log.records.control import VotersRecord
 from metadata_log.types import random_uuid
 from transport.interface import Endpoint
 from transport.protocol.apis import ApiKey
-from transport.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from transport.protocol.messages.api_versions import ApiVersionsResponse
+from transport.protocol.software import versions_request
 
 _PATIENCE_S: Final = 10
 """After which time a wait for a leader is told, as its cause may be an address that has changed."""
@@ -221,8 +222,7 @@ async def _cluster_id_at(config: Config, *, is_raw: bool) -> str:
     async with open_admin(servers, transport=transport, delays=_Silence()) as admin:
         cluster = await admin.describe_cluster()
         leader = dict(cluster.controllers)[cluster.controller_id]
-        asked = ApiVersionsRequest(client_software_name="kraft", client_software_version="1")
-        answer = await admin.ask(leader, asked, ApiVersionsResponse)
+        answer = await admin.ask(leader, versions_request(), ApiVersionsResponse)
         if isinstance(answer, ApiVersionsResponse):
             _check_kind({one.api_key for one in answer.api_keys}, leader, is_raw=is_raw)
         return cluster.cluster_id

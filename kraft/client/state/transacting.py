@@ -34,7 +34,7 @@ from transport.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
-from transport.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from transport.protocol.messages.api_versions import ApiVersionsResponse
 from transport.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from transport.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -45,6 +45,7 @@ from transport.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from transport.protocol.software import versions_request
 
 FEATURE: Final = "transaction.version"
 ADDS_ITSELF_SINCE: Final = 2
@@ -78,7 +79,6 @@ FATAL_OF_A_LEADER: Final = frozenset(
 _NONE: Final = -1
 _TRANSACTION: Final = 1
 _GROUP: Final = 0
-_NAME: Final = "trio-kraft"
 
 
 class TransactionSettings(Struct, frozen=True, kw_only=True):
@@ -335,7 +335,7 @@ class TransactionState:
         if to is None:
             return FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=[name]), self._any_broker()
         if self._level is None:
-            return ApiVersionsRequest(client_software_name=_NAME, client_software_version="1"), to
+            return versions_request(), to
         if self.phase is Phase.BEGINNING:
             return InitProducerIdRequest(name, self._settings.transaction_timeout_ms, producer_id, epoch), to
         if added := self._to_add:

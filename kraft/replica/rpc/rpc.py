@@ -57,6 +57,7 @@ from transport.protocol.messages import (
     VoteRequest,
     VoteResponse,
 )
+from transport.protocol.software import versions_request
 
 
 class Rpc:
@@ -124,7 +125,7 @@ class Rpc:
             case AddVoter() | RemoveVoter() | UpdateVoter():
                 return voter_rpc.request_to_wire(message, self.cluster_id, self._timeout_ms)
             case ProbeVersions():
-                return voter_rpc.probe()
+                return versions_request()
             case DescribeQuorum():
                 raise AssertionError("a replica never asks another to describe the quorum")
 

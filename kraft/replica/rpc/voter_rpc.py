@@ -25,7 +25,7 @@ from transport.protocol.errors import Error
 from transport.protocol.messages import add_raft_voter as add_wire
 from transport.protocol.messages import remove_raft_voter as remove_wire
 from transport.protocol.messages import update_raft_voter as update_wire
-from transport.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from transport.protocol.messages.api_versions import ApiVersionsResponse
 
 VoterWireRequest = (
     add_wire.AddRaftVoterRequest | remove_wire.RemoveRaftVoterRequest | update_wire.UpdateRaftVoterRequest
@@ -119,11 +119,6 @@ def reply_from_wire(message: VoterWireResponse, listener: str) -> VoterReply:
             leader = message.current_leader
             known = endpoint(listener, leader.host, leader.port) if leader.host else Endpoints()
             return UpdateVoterReply(epoch=leader.leader_epoch, leader_id=leader.leader_id, endpoints=known, error=error)
-
-
-def probe() -> ApiVersionsRequest:
-    """The request for the features that a node supports."""
-    return ApiVersionsRequest(client_software_name="kraft", client_software_version="1")
 
 
 def probed(message: ApiVersionsResponse) -> ProbeVersionsReply:
