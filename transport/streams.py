@@ -154,6 +154,7 @@ class StreamSockets:
             except OSError as failed:
                 connected = cause_of(failed), reason_of(failed)
             if isinstance(connected, tuple):
+                await _unless_closed()
                 channel.on_closed(*connected)
                 self._owner.batch_delivered()
             else:
@@ -170,6 +171,7 @@ async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType 
         try:
             with trio.fail_after(ADDRESS_SECONDS if left else math.inf):
                 await attempt.connect(address)
+            await _unless_closed()
             refuse_itself(attempt.getsockname(), attempt.getpeername())
         except trio.TooSlowError:
             attempt.close()
@@ -183,6 +185,14 @@ async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType 
         else:
             return attempt
     return failure
+
+
+async def _unless_closed() -> None:
+    """End the task of a connection that was closed while it waited for the socket.
+
+    What the system has done is done: no cancellation interrupts a task that it has woken already.
+    """
+    await trio.lowlevel.checkpoint_if_cancelled()
 
 
 class _Connection:
@@ -209,8 +219,9 @@ class _Connection:
                 nursery.start_soon(self._write_all, connected, channel)
                 cause, detail = await self._read_all(connected, channel, batch_delivered)
                 nursery.cancel_scope.cancel()
-            channel.on_closed(cause, detail)
-            batch_delivered()
+        await _unless_closed()
+        channel.on_closed(cause, detail)
+        batch_delivered()
 
     async def _read_all(
         self, connected: trio.socket.SocketType, channel: Channel, batch_delivered: Callable[[], object]
@@ -222,6 +233,7 @@ class _Connection:
                 data = await connected.recv(read_bytes)
             except OSError as failed:
                 return cause_of(failed), reason_of(failed)
+            await _unless_closed()
             if not data:
                 return Cause.RESET, PEER_CLOSED
             read_bytes = max(READ_BYTES, min(channel.on_data(data), MOST_READ_BYTES))
@@ -243,6 +255,7 @@ class _Connection:
                         return
                     self.unsent -= sent
                     data = data[sent:]
+            await _unless_closed()
             channel.on_drained()
 
     def write(self, data: bytes) -> None:
