@@ -470,6 +470,16 @@ class Store(_Remote):
             partial(self.trio.scan, prefix, after=after, limit=limit, linearizable=linearizable, max_age=max_age)
         )
 
+    async def entries(self, prefix: str = "", *, linearizable: bool = True) -> AsyncIterator[Entry]:
+        """Iterate over all keys with a prefix, a page at a time; see `kraft.Store.entries`."""
+        page = await self.scan(prefix, linearizable=linearizable)
+        while True:
+            for entry in page.entries:
+                yield entry
+            if page.is_last:
+                return
+            page = await self.scan(prefix, after=page.entries[-1].key, linearizable=linearizable)
+
     @property
     def revision(self) -> int:
         """The last revision that this node has applied."""

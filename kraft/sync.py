@@ -441,6 +441,15 @@ class Store(_Remote):
             partial(self.trio.scan, prefix, after=after, limit=limit, linearizable=linearizable, max_age=max_age)
         )
 
+    def entries(self, prefix: str = "", *, linearizable: bool = True) -> Iterator[Entry]:
+        """Iterate over all keys with a prefix, a page at a time; see `kraft.Store.entries`."""
+        page = self.scan(prefix, linearizable=linearizable)
+        while True:
+            yield from page.entries
+            if page.is_last:
+                return
+            page = self.scan(prefix, after=page.entries[-1].key, linearizable=linearizable)
+
     @property
     def revision(self) -> int:
         """The last revision that this node has applied."""

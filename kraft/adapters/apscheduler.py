@@ -157,12 +157,7 @@ class KraftDataStore(BaseExternalDataStore):
 
     async def _all(self, kind: str) -> list[tuple[Entry, Document]]:
         """All documents of a kind, with their entries."""
-        entries: list[Entry] = []
-        while True:
-            page = await self.store.trio.scan(f"{self.prefix}{kind}/", after=entries[-1].key if entries else "")
-            entries += page.entries
-            if page.is_last:
-                return [(entry, _loaded(entry)) for entry in entries]
+        return [(entry, _loaded(entry)) async for entry in self.store.trio.entries(f"{self.prefix}{kind}/")]
 
     async def _change(self, decide: Callable[[Store, _Changes], Awaitable[T]]) -> T:
         """Read, decide and change at once: `decide` runs again if another one has changed what it changes."""

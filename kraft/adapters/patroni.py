@@ -147,12 +147,7 @@ class Kraft(AbstractDCS):  # type: ignore[misc]  # its base has no types
         """The keys below a path, by the rest of their names."""
 
         async def scan(store: Store) -> list[Entry]:
-            entries: list[Entry] = []
-            while True:
-                page = await store.scan(path, after=entries[-1].key if entries else "")
-                entries += page.entries
-                if page.is_last:
-                    return entries
+            return [entry async for entry in store.entries(path)]
 
         return {entry.key.removeprefix(path): entry for entry in self._call(scan)}
 

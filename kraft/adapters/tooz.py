@@ -257,17 +257,9 @@ class KraftDriver(coordination.CoordinationDriverCachedRunWatchers):
         """All groups."""
 
         async def groups() -> list[bytes]:
-            return [_id_of(one) for one in await self._all(_GROUPS)]
+            return [_id_of(one) async for one in self.store.trio.entries(_GROUPS)]
 
         return self.ask(groups)
-
-    async def _all(self, prefix: str) -> list[Entry]:
-        entries: list[Entry] = []
-        while True:
-            page = await self.store.trio.scan(prefix, after=entries[-1].key if entries else "")
-            entries += page.entries
-            if page.is_last:
-                return entries
 
     async def _existing(self, group_id: bytes) -> Entry:
         group = await self.store.trio.get(_group(group_id))
@@ -328,7 +320,7 @@ class KraftDriver(coordination.CoordinationDriverCachedRunWatchers):
         return _loaded((await self._joined(group_id, member_id)).value)
 
     async def _with_capabilities(self, group_id: bytes) -> dict[bytes, Capabilities | None]:
-        members = await self._all(_members(group_id))
+        members = [one async for one in self.store.trio.entries(_members(group_id))]
         if not members:
             await self._existing(group_id)
         return {_id_of(one): _loaded(one.value) for one in members}

@@ -182,6 +182,27 @@ class Store:
 
         return await self.node.read(page, linearizable=linearizable, max_age=max_age)
 
+    async def entries(self, prefix: str = "", *, linearizable: bool = True) -> AsyncIterator[Entry]:
+        """Iterate over all keys with a prefix, in order, a page at a time.
+
+        Pages are of different moments: what is changed meanwhile may be seen or not, and every other key is seen once.
+        To go on with what changes, take `revision` before, and watch from there.
+
+        Args:
+            prefix: What the keys begin with; empty for all keys.
+            linearizable: As for `get`, for each page.
+
+        Raises:
+            NodeStopped: The node has stopped.
+        """
+        page = await self.scan(prefix, linearizable=linearizable)
+        while True:
+            for entry in page.entries:
+                yield entry
+            if page.is_last:
+                return
+            page = await self.scan(prefix, after=page.entries[-1].key, linearizable=linearizable)
+
     @property
     def revision(self) -> int:
         """The last revision that this node has applied."""

@@ -68,6 +68,18 @@ async def keys_and_values(world: World) -> None:
     assert await store.clear("") == 2
 
 
+async def all_entries(world: World) -> None:
+    """More keys than a page has."""
+    store = world.store
+    assert [one async for one in store.entries("none/")] == []
+    wanted = [f"k/{number:04}" for number in range(1200)]
+    for begin in range(0, len(wanted), 120):
+        await store.transact(*(Put(key, b"") for key in wanted[begin : begin + 120]))
+    await store.put("l", b"")
+    assert [one.key async for one in store.entries("k/")] == wanted
+    assert [one.key async for one in store.entries(linearizable=False)] == [*wanted, "l"]
+
+
 async def watches(world: World) -> None:
     store = world.store
     watch = store.watch("w/")
@@ -175,7 +187,9 @@ async def what_is_left(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "test", [keys_and_values, watches, locks, leases_by_hand, elections, what_is_left], ids=lambda test: test.__name__
+    "test",
+    [keys_and_values, all_entries, watches, locks, leases_by_hand, elections, what_is_left],
+    ids=lambda test: test.__name__,
 )
 def test_a_store_does_the_same_in_each_world(world: World, test: Test, config: Config) -> None:
     world.run(config, test)

@@ -140,7 +140,18 @@ class ThreadWorld(World):
 
 
 NOT_AWAITED = {
-    *("watch", "observe", "lease", "campaign", "leaders", "memberships", "committed", "append_soon", "append_many"),
+    *(
+        "watch",
+        "observe",
+        "entries",
+        "lease",
+        "campaign",
+        "leaders",
+        "memberships",
+        "committed",
+        "append_soon",
+        "append_many",
+    ),
     *("create", "join", "create_store", "join_store", "connect_store"),
 }
 """The functions that return a context manager, an iterator or a handle."""
