@@ -30,7 +30,6 @@ from metadata_log.log.log_dir import (
     first_voter,
     format_directory,
     locked_to_format,
-    note_what_it_hosts,
     read_meta_properties,
 )
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
@@ -276,9 +275,8 @@ def restore(path: str, directory: str, *, node_id: int | None = None) -> None:
             now_ms=now_ms,
             dynamic=True,
             initial_voters=voters,
+            hosts=RAW_LOG if is_log else None,
         )
-        if is_log:
-            note_what_it_hosts(disk, directory, RAW_LOG, now_ms)
 
 
 def _write_snapshot(writer: SnapshotWriter, values: Iterable[bytes], now_ms: int) -> None:

@@ -16,11 +16,13 @@ from kraft.node.monitoring import NodeMonitor
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
-from kraft.replica.interface.application import METADATA, ApplicationFactory, host_silent_raw_log, kind_of
+from kraft.replica.interface.application import METADATA, Application, ApplicationFactory, host_silent_raw_log, kind_of
+from kraft.replica.interface.options import ReplicaOptions
 from kraft.security.contexts import LoadedTls, load_tls
 from kraft.state_machine import C, R, StateMachine
 from metadata_log.disk import DirectoryDisk, Disk, OsDisk
 from metadata_log.log.log_dir import is_unused, note_what_it_hosts
+from metadata_log.serde import Message
 from transport.causes import one_cause
 from transport.descriptors import connections_allowed
 from transport.interface import Transport
@@ -121,15 +123,33 @@ def open_node(
         stores=keeper_of(config, loaded),
         disk=disk,
         rng=Random(SystemRandom().getrandbits(64)) if rng is None else rng,
-        application=application,
         inline_flush=inline_flush,
     )
-    return _running(run, disk, config.metadata_log_dir, clock, None if monitor is None else partial(monitor, config))
+    told = None if monitor is None else partial(monitor, config)
+    return _running(run, application, disk, config.metadata_log_dir, clock, told)
+
+
+def _saying_its_kind(
+    application: ApplicationFactory, disk: Disk, directory: str, clock: NodeClock
+) -> ApplicationFactory:
+    """The factory of an application whose directory says what its log is of, before the log has a record.
+
+    It is called by whoever has the lock of the directory.
+    """
+
+    def hosted(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> Application:
+        made = application(options, cluster_id, bootstrap, rng)
+        if kind_of(made) != METADATA and is_unused(disk, directory):
+            note_what_it_hosts(disk, directory, kind_of(made), clock.now_ms())
+        return made
+
+    return hosted
 
 
 @asynccontextmanager
 async def _running(
     run: Callable[..., Awaitable[None]],
+    application: ApplicationFactory,
     disk: Disk,
     directory: str,
     clock: NodeClock | None,
@@ -137,15 +157,11 @@ async def _running(
 ) -> AsyncIterator[Node]:
     # Made here, as `kraft.asyncio` and `kraft.sync` call `open_node` outside of the thread in which Trio runs.
     clock = NodeClock() if clock is None else clock
-    run = partial(run, clock=clock, monitor=None if monitor is None else monitor(clock))
-    is_new = is_unused(disk, directory)
+    application = _saying_its_kind(application, disk, directory, clock)
+    run = partial(run, application=application, clock=clock, monitor=None if monitor is None else monitor(clock))
     with one_cause():
         async with trio.open_nursery() as nursery:
             node: Node = await nursery.start(run)
-            kind = kind_of(node.application)
-            if is_new and kind != METADATA:
-                # The node has the lock of the directory.
-                note_what_it_hosts(disk, directory, kind, clock.now_ms())
             yield node
             await node.shutdown()
 

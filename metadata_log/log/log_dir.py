@@ -188,6 +188,7 @@ def format_directory(
     initial_voters: VotersRecord | None = None,
     is_controller: bool = True,
     credentials: Sequence[UserScramCredentialRecord] = (),
+    hosts: str | None = None,
     ignore_formatted: bool = False,
 ) -> bool:
     """Format a log directory for a node, as kafka-storage does (Kafka: `Formatter`).
@@ -207,6 +208,7 @@ def format_directory(
         is_controller: Whether the directory holds the metadata log of a controller. From 4.4 on only such a directory
             has the first records of a cluster.
         credentials: SCRAM credentials to begin with.
+        hosts: What the log is of, if that is known already; see `MetaProperties.hosts`.
         ignore_formatted: Whether to leave a formatted directory as it is.
 
     Returns:
@@ -241,7 +243,7 @@ def format_directory(
         own = [voter.voter_directory_id for voter in initial_voters.voters if voter.voter_id == node_id]
         directory_id = own[0] if own else directory_id
     # Last: a directory with this file counts as formatted.
-    meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
+    meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id, hosts=hosts)
     replace_file(disk, directory, META_PROPERTIES, format_meta_properties(meta, now_ms))
     return True
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,14 @@ import trio.testing
 import kraft
 import kraft.sync
 from kraft.node.backup import copy_snapshot
-from kraft.replica.interface.application import host_silent_raw_log
+from kraft.replica.interface.application import RAW_LOG, host_silent_raw_log
 from kraft.testing import Cluster
 from metadata_log.disk import OsDisk, OsFile
 from metadata_log.errors import CorruptBatch, DirectoryError
-from metadata_log.log.log_dir import take_lock
+from metadata_log.log.log import MetadataLog
+from metadata_log.log.log_dir import read_meta_properties, take_lock
 from metadata_log.log.snapshot import encode_snapshot, read_snapshot
+from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
 from support.kraft.sum_machine import Add, Sum
@@ -251,6 +255,76 @@ def test_a_damaged_backup_of_a_raw_log_is_refused_and_makes_nothing(tmp_path: Pa
             kraft.restore(str(path), f"{tmp_path}/new")
         assert str(path) in str(refused.value)
     assert not (tmp_path / "new").exists()
+
+
+class Killed(BaseException):
+    """The process has ended."""
+
+
+class KilledDisk(OsDisk):
+    """A disk whose process is killed before one of the changes of names; what was changed before stays."""
+
+    left = 0
+
+    def _change(self) -> None:
+        type(self).left -= 1
+        if self.left < 0:
+            raise Killed
+
+    def mkdir(self, path: str) -> None:
+        self._change()
+        super().mkdir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._change()
+        super().rename(source, target)
+
+    def fsync_dir(self, path: str) -> None:
+        self._change()
+        super().fsync_dir(path)
+
+
+def test_a_restore_that_is_killed_leaves_no_directory_that_does_not_say_what_its_log_is_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kraft.sync.create(f"{tmp_path}/1", settings=FAST) as one:
+        one.append([b"x"])
+        path = one.backup(str(tmp_path))
+    monkeypatch.setattr("kraft.node.backup.OsDisk", KilledDisk)
+    for steps in count():
+        KilledDisk.left = steps
+        directory = f"{tmp_path}/new{steps}"
+        try:
+            kraft.restore(path, directory)
+        except Killed:
+            meta = read_meta_properties(OsDisk(), directory)
+            assert meta is None or meta.hosts == RAW_LOG, steps
+            continue
+        break
+    assert steps > 10
+    meta = read_meta_properties(OsDisk(), directory)
+    assert meta is not None
+    assert meta.hosts == RAW_LOG
+
+
+async def test_a_directory_says_what_its_log_is_of_before_the_log_has_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed at its first record leaves a directory that no program of another kind opens."""
+    said: list[str | None] = []
+    append = MetadataLog.append
+
+    def watched(log: MetadataLog, data: bytes, batches: Sequence[RecordBatch] | None = None) -> None:
+        meta = read_meta_properties(OsDisk(), f"{tmp_path}/1")
+        assert meta is not None
+        said.append(meta.hosts)
+        append(log, data, batches)
+
+    monkeypatch.setattr(MetadataLog, "append", watched)
+    async with kraft.create(f"{tmp_path}/1", settings=FAST):
+        pass
+    assert said
+    assert set(said) == {RAW_LOG}
 
 
 async def test_what_is_no_state_of_the_log_is_refused(tmp_path: Path) -> None:
