@@ -146,7 +146,7 @@ def left_to_a_person(
     heading = next((line for line in changelog.splitlines() if line.startswith(f"## {version}")), None)
     found = []
     if f"v{version}" in tags:
-        found.append(f"{version} has a tag already: raise the version in transport/protocol/software.py")
+        found.append(f"{version} has a tag already: raise the version in metadata_log/software.py")
     if heading is None or fragments:
         waiting = f"{fragments} files wait in changelog.d"
         found.append(f"write the changelog: uv run towncrier build --version {version} ({waiting})")

@@ -4,8 +4,8 @@ In a checkout:
 
     $ python3 -m tarfile -e tests/data/clusters.tar.xz corpus
     $ python3 examples/outages.py corpus/failover/nodes/c1
-       665.9 s of partitions: below-min-isr, as of session-timeout
-       174.7 s of partitions: leaderless, as of session-timeout
+    below-min-isr for 665.9 s, all partitions added up; cause: session-timeout
+    leaderless for 174.7 s, all partitions added up; cause: session-timeout
 """
 
 import sys
@@ -24,8 +24,10 @@ def main(directory: str) -> None:
         outage = dict(zip(UNAVAILABILITY.names, row, strict=True))
         lasted[outage["kind"], outage["cause"]] += round(outage["seconds"] * 1000)
     for (kind, cause), milliseconds in lasted.most_common(3):
-        print(f"{milliseconds / 1000:8.1f} s of partitions: {kind}, as of {cause}")
+        print(f"{kind} for {milliseconds / 1000:.1f} s, all partitions added up; cause: {cause}")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python3 examples/outages.py DIRECTORY")
     main(sys.argv[1])

@@ -75,10 +75,10 @@ LAYERS = (
     Layer(("metadata_log.tables",), ("metadata_log", "metadata_log.arrow"), ("pyarrow",), pure=False),
     Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow", "metadata_log.tables"), IN_SPARK, pure=False),
     Layer(("pyspark_kraft",), ("metadata_log.spark",), pure=False),
-    Layer(("transport.protocol", "transport.faults"), (*BYTES, "metadata_log.lazy_names")),
+    Layer(("transport.protocol", "transport.faults"), (*BYTES, "metadata_log.lazy_names", "metadata_log.software")),
     Layer(
         ("transport",),
-        (*BYTES, "metadata_log.lazy_names", "transport.protocol", "transport.faults"),
+        (*BYTES, "metadata_log.lazy_names", "metadata_log.software", "transport.protocol", "transport.faults"),
         ("trio",),
         pure=False,
     ),

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from metadata_log.serde import Message
 from metadata_log.serde.fields import OPEN_END
+from metadata_log.software import SOFTWARE_NAME, SOFTWARE_VERSION
 from transport.addresses import addresses_of
 from transport.channels import Channel, Connector, LateSockets, Owner, Socket, Sockets
 from transport.client_channel import ClientChannel, ClientOptions
@@ -24,7 +25,6 @@ from transport.handshakes import Handshakes
 from transport.interface import PEERS, Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.limits import MAX_FRAME_BYTES, Limit, answer_limit, request_limit
-from transport.protocol.software import SOFTWARE_NAME, SOFTWARE_VERSION
 from transport.sasl import NO_SASL, Sasl, server_of, wall_clock_ms
 from transport.server_channel import ServerChannel
 from transport.serving import (

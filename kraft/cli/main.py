@@ -22,6 +22,7 @@ from kraft.cli.help import format_help_of, help_of_bare_group, hint_for, what_is
 from kraft.config.errors import CommandFailed, ConfigError, UsageError
 from metadata_log.errors import MetadataLogError, install_extra
 from metadata_log.printable import printable
+from metadata_log.software import SOFTWARE_VERSION
 
 
 class OutputClosed(Exception):
@@ -99,7 +100,7 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Example: kraft quickstart --for 60",
 )
-@click.version_option(package_name="trio-kraft", prog_name="kraft", message="%(prog)s %(version)s")
+@click.version_option(SOFTWARE_VERSION, prog_name="kraft", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
 def kraft(debug: bool) -> None:
     """Run and inspect the controller quorum of Apache Kafka, and decode its files."""

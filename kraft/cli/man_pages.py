@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.metadata import version
 from inspect import cleandoc
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from typing import Final
 import click
 
 from kraft.cli.text import count, echo
+from metadata_log.software import SOFTWARE_VERSION
 
 SECTION: Final = 1
 SOURCE: Final = "trio-kraft"
@@ -162,7 +162,7 @@ def man_command(context: click.Context, *, directory: Path) -> None:
     root = context.find_root().command
     assert isinstance(root, click.Group)
     directory.mkdir(parents=True, exist_ok=True)
-    pages = dict(man_pages(root, "kraft", version("trio-kraft")))
+    pages = dict(man_pages(root, "kraft", SOFTWARE_VERSION))
     for name, text in pages.items():
         (directory / name).write_text(text, "utf-8")
     echo(f"wrote {count(len(pages), 'page')} into {directory}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -13,6 +12,7 @@ from metadata_log.printable import printable_lines
 from metadata_log.report.figures import Figure, looks_in
 from metadata_log.report.looks import LOOKS, Look
 from metadata_log.report.tables import Table
+from metadata_log.software import SOFTWARE_VERSION
 
 Commands = Mapping[str, str]
 """By the name of a table: the command that prints every row of that table."""
@@ -116,6 +116,6 @@ def write_page(out: Path, page: Page) -> None:
         sections=page.sections,
         legend=legend,
         looks=legend,
-        version=version("trio-kraft"),
+        version=SOFTWARE_VERSION,
     )
     out.write_text(text, encoding="utf-8")

@@ -13,7 +13,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.history.views import DERIVED_VIEWS, HISTORY_VIEWS, VIEWS
 from metadata_log.log.segment import parse_file_name
+from metadata_log.software import SOFTWARE_VERSION
 from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
 from metadata_log.spark.errors import OptionError
 from metadata_log.spark.log_index import index_log
@@ -159,7 +159,7 @@ def make_job(
     return Job(
         root=root,
         run=run,
-        version=version("trio-kraft"),
+        version=SOFTWARE_VERSION,
         views=tuple(wanted or DEFAULT_VIEWS),
         gate=gate,
         rebuild=rebuild,

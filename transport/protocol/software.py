@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from metadata_log.software import SOFTWARE_NAME, SOFTWARE_VERSION
 from transport.protocol.messages.api_versions import ApiVersionsRequest
-
-SOFTWARE_NAME: Final = "trio-kraft"
-SOFTWARE_VERSION: Final = "0.1.0"
-"""The version of this software. `pyproject.toml` reads it here: to ask for the installed one would cost a start more
-than all else in a transport.
-"""
 
 
 def versions_request() -> ApiVersionsRequest:

@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 import click
@@ -51,6 +50,7 @@ from kraft.operate.doctor.unclean_election import OPERATION as UNCLEAN_ELECTION
 from kraft.operate.interrupts import run_tasks
 from metadata_log.disk import OsDisk
 from metadata_log.releases import resolve_release
+from metadata_log.software import SOFTWARE_VERSION
 
 NOTHING_READ: Final = 3
 _EXAMINE: Final = "examine"
@@ -277,7 +277,7 @@ def _report(found: GatheredFacts, operation: str | None, node_id: int | None, re
 
 def _say(report: Report, *, as_json: bool, as_sarif: bool) -> None:
     if as_sarif:
-        echo(json.dumps(sarif(report.findings, version("trio-kraft")), ensure_ascii=False))
+        echo(json.dumps(sarif(report.findings, SOFTWARE_VERSION), ensure_ascii=False))
     elif as_json:
         echo(json.dumps(report_json(report), ensure_ascii=False))
     else:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +39,7 @@ from kraft.process.process import Process
 from kraft.security.contexts import TlsFacts
 from metadata_log.disk import DirectoryDisk
 from metadata_log.releases import NEWEST_RELEASE
+from metadata_log.software import SOFTWARE_VERSION
 from transport.addresses import bind, bound_to
 from transport.interface import Endpoint, Listener, Transport
 
@@ -279,7 +279,7 @@ class Monitor:
 
 
 def _build_info() -> Reading:
-    labels = (("version", version("trio-kraft")), ("kafka", NEWEST_RELEASE), ("python", platform.python_version()))
+    labels = (("version", SOFTWARE_VERSION), ("kafka", NEWEST_RELEASE), ("python", platform.python_version()))
     return Reading(own_names.BUILD_INFO, 1, labels)
 
 

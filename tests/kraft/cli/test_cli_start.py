@@ -37,7 +37,7 @@ def modules_loaded(*words: str) -> set[str]:
     return set(names)
 
 
-@pytest.mark.parametrize(("words", "most"), [(["--help"], 100), (["--version"], 160)])
+@pytest.mark.parametrize(("words", "most"), [(["--help"], 100), (["--version"], 90)])
 def test_help_and_version_load_few_modules(words: list[str], most: int) -> None:
     assert len(modules_loaded(*words)) <= most
 
