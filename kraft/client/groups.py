@@ -51,6 +51,19 @@ CONSUMER: Final = "consumer"
 DEAD: Final = "Dead"
 IDLE: Final = frozenset({"Empty", DEAD})
 """The states of groups without members."""
+STATES: Final = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    DEAD,
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
+"""The states of groups of any type (Kafka: `GroupState`)."""
+TYPES: Final = (CLASSIC, CONSUMER, "share", "streams")
+"""The types of groups (Kafka: `GroupType`)."""
 
 
 class ListedGroup(Struct, frozen=True):
@@ -328,6 +341,8 @@ async def delete_group(ask: Questions, group: str) -> Error:
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "STATES",
+    "TYPES",
     "CommittedOffset",
     "GroupDescription",
     "GroupMember",

@@ -33,6 +33,17 @@ from transport.protocol.messages.write_txn_markers import (
 
 NO_TRANSACTION: Final = -1
 """The first offset of a producer without an open transaction."""
+STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+"""The states of transactional ids (Kafka: `TransactionState`)."""
 _ANY: Final = -1
 
 
@@ -143,9 +154,13 @@ async def find_hanging(
     Raises:
         ClientError: A broker did not answer in time, or refused.
     """
+    described = sorted((await describe_producers(ask, partitions)).items())
+    for (topic, number), (error, _) in described:
+        if error not in (Error.NONE, Error.UNKNOWN_TOPIC_OR_PARTITION):  # what was deleted has no transaction
+            raise refused(f"the producers of {topic}-{number}", error)
     old = [
         OpenTransaction(*one, producer)
-        for one, (_, producers) in sorted((await describe_producers(ask, partitions)).items())
+        for one, (_, producers) in described
         for producer in producers
         if producer.current_txn_start_offset != NO_TRANSACTION and ask.now_ms - producer.last_timestamp > older_than_ms
     ]

@@ -22,6 +22,8 @@ from kraft.client.groups import (
     IDLE,
     LATEST,
     NO_OFFSET,
+    STATES,
+    TYPES,
     CommittedOffset,
     GroupDescription,
     alter_offsets,
@@ -68,8 +70,22 @@ def groups_command() -> None:
 
 
 @groups_command.command("list", short_help="All groups.", epilog=f"Example: kraft groups list --state Empty {EXAMPLE}")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state. May be repeated.")
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only groups of this type. May be repeated.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    metavar="STATE",
+    help="Only groups in this state. May be repeated.",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=click.Choice(TYPES, case_sensitive=False),
+    metavar="TYPE",
+    help="Only groups of this type. May be repeated.",
+)
 @on_brokers
 def list_command(states: tuple[str, ...], types: tuple[str, ...], *, cluster: BrokerCluster) -> None:
     """List the groups of all brokers: classic, consumer, share and streams groups."""

@@ -14,6 +14,7 @@ from kraft.cli.text import table
 from kraft.client.questions import ClusterView, Questions, TopicPartition
 from kraft.client.transactions import (
     NO_TRANSACTION,
+    STATES,
     OpenTransaction,
     abort_transaction,
     describe_producers,
@@ -58,7 +59,14 @@ def transactions_command() -> None:
 @transactions_command.command(
     "list", short_help="All transactional ids.", epilog=f"Example: kraft transactions list --state Ongoing {EXAMPLE}"
 )
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only in this state. May be repeated.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    metavar="STATE",
+    help="Only in this state. May be repeated.",
+)
 @click.option("--older-than", type=click.IntRange(0), metavar="MS", help="Only transactions open for so long.")
 @on_brokers
 def list_command(states: tuple[str, ...], older_than: int | None, *, cluster: BrokerCluster) -> None:
@@ -217,6 +225,10 @@ def find_hanging_command(
         view = await ask.cluster()
         if topic is not None:
             _check_partition(view, (topic, partition or 0))
+        if broker is not None and broker not in view.brokers:
+            raise CommandFailed(
+                f"there is no broker {broker}", hint=f"There are {', '.join(map(str, sorted(view.brokers)))}."
+            )
         wanted = [
             one for one in partitions_led_by(view, broker) if topic in {None, one[0]} and partition in {None, one[1]}
         ]

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 import trio
+from confluent_kafka import Producer
 
+from kraft.broker.transactions.transaction import STATUS_OF
 from kraft.client import open_client
 from kraft.client.state.identity import LAST_PRODUCE_OF_V1
 from kraft.client.state.requests import Ask
+from kraft.client.transactions import STATES
+from kraft.testing import Kafka
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
@@ -71,6 +75,35 @@ async def leave_open(cluster: DataCluster, topic: str) -> bool:
     return error == Error.NONE
 
 
+def test_a_partition_that_nobody_describes_is_no_all_clear(capsys: pytest.CaptureFixture[str]):
+    with Kafka() as kafka:
+        kafka.create_topic("t")
+        kafka.fail_next("DescribeProducers", "TOPIC_AUTHORIZATION_FAILED")
+        done = run(capsys, "transactions", "find-hanging", f"--bootstrap-server={kafka.bootstrap_servers}")
+        assert (done.code, done.out) == (1, "")
+        assert "t-0: TOPIC_AUTHORIZATION_FAILED" in done.err
+
+
+@pytest.mark.parametrize("words", [("groups", "--state"), ("groups", "--type"), ("transactions", "--state")])
+def test_a_filter_that_nothing_can_meet_is_a_usage_error(capsys: pytest.CaptureFixture[str], words: tuple[str, str]):
+    command, option = words
+    done = run(capsys, command, "list", option, "Stabel", "--bootstrap-server=127.0.0.1:1")
+    assert (done.code, done.out) == (2, "")
+    assert f"'{option}': 'Stabel' is not one of " in done.err
+
+
+def test_filters_are_those_of_the_coordinators_in_any_case(capsys: pytest.CaptureFixture[str]):
+    assert set(STATES) == set(STATUS_OF)
+    with Kafka() as kafka:
+        kafka.create_topic("t")
+        producer = Producer({**kafka.client_config("confluent-kafka"), "transactional.id": "one"})
+        producer.init_transactions(20)
+        listed = run(
+            capsys, "transactions", "list", "--state=empty", f"--bootstrap-server={kafka.bootstrap_servers}", "--json"
+        )
+        assert [one["transactionalId"] for one in json.loads(listed.out)["transactions"]] == ["one"]
+
+
 def test_a_hanging_transaction_is_found_and_ended(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     settings: dict[str, Any] = {
         "transaction_state_log_replication_factor": "1",
@@ -90,6 +123,9 @@ def test_a_hanging_transaction_is_found_and_ended(capsys: pytest.CaptureFixture[
         [one] = json.loads(found.out)["hanging"]
         assert (one["topic"], one["partition"], one["producerId"], one["openSinceOffset"]) == ("t", 0, PRODUCER, 0)
         assert str(PRODUCER) in run(capsys, "transactions", "find-hanging", server, "--topic=t").out
+        missing = run(capsys, "transactions", "find-hanging", server, "--broker=9")
+        assert (missing.code, missing.out) == (1, "")
+        assert "there is no broker 9" in missing.err
         done = run(capsys, "transactions", "abort", "--topic=t", "--partition=0", "--start-offset=0", server)
         assert done.out == f"Aborted in t-0: producer id {PRODUCER}, epoch {EPOCH}\n", done
         assert run(capsys, "transactions", "find-hanging", server).code == 0
