@@ -133,21 +133,38 @@ def _of_markers(request: pytest.FixtureRequest) -> dict[str, Any]:
     for marker in reversed(list(request.node.iter_markers("kafka"))):
         if marker.args or not marker.kwargs.keys() <= _ALLOWED:
             raise pytest.UsageError(f"the marker kafka takes {', '.join(sorted(_ALLOWED))}, by name: {marker}")
-        settings = {**wanted["settings"], **marker.kwargs.get("settings", {})}
+        for name in ("brokers", "controllers", "seed"):
+            if not isinstance(number := marker.kwargs.get(name, 0), int):
+                raise pytest.UsageError(f"{name} of the marker kafka is a whole number, and not {number!r}")
+        if not isinstance(given := marker.kwargs.get("settings", {}), Mapping):
+            raise pytest.UsageError(f"settings of the marker kafka are a dictionary, and not {given!r}")
+        settings = {**wanted["settings"], **given}
         wanted |= {**marker.kwargs, "settings": settings}
     return wanted
 
 
 def _of_ini(config: pytest.Config) -> dict[str, Any]:
     settings = [line.partition("=") for line in config.getini("kafka_settings")]
+    for key, equals, _ in settings:
+        if not equals:
+            raise pytest.UsageError(f"a line of kafka_settings is key=value, and not {key!r}")
     return {
-        "brokers": int(config.getini("kafka_brokers")),
-        "controllers": int(config.getini("kafka_controllers")),
+        "brokers": _number(config, "kafka_brokers"),
+        "controllers": _number(config, "kafka_controllers"),
         "settings": {key.strip(): value.strip() for key, _, value in settings},
         "security": config.getini("kafka_security"),
         "auto_create": config.getini("kafka_auto_create"),
-        "seed": int(config.getini("kafka_seed")),
+        "seed": _number(config, "kafka_seed"),
     }
+
+
+def _number(config: pytest.Config, key: str) -> int:
+    """The whole number that an ini key has."""
+    text = config.getini(key)
+    try:
+        return int(text)
+    except ValueError:
+        raise pytest.UsageError(f"{key} is a whole number, and not {text!r}") from None
 
 
 # What a failing test is told

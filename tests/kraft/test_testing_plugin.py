@@ -67,6 +67,33 @@ def test_fixtures_have_their_scopes_and_the_marker_and_ini_keys_decide(pytester:
     result.stdout.fnmatch_lines(["*the marker kafka takes auto_create, brokers*"])
 
 
+@pytest.mark.parametrize(
+    ("ini", "told"),
+    [
+        ("kafka_brokers = three", "kafka_brokers is a whole number, and not 'three'"),
+        ("kafka_seed =", "kafka_seed is a whole number, and not ''"),
+        ("kafka_settings = num.partitions", "a line of kafka_settings is key=value, and not 'num.partitions'"),
+    ],
+)
+def test_a_wrong_ini_key_is_told(pytester: pytest.Pytester, ini: str, told: str) -> None:
+    pytester.makeini(f"[pytest]\n{ini}\n")
+    pytester.makepyfile("def test_it(kafka_cluster):\n    pass")
+    result = pytester.runpytest_inprocess(*PLUGIN)
+    result.assert_outcomes(errors=1)
+    assert told in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [("brokers='2'", "brokers of the marker kafka is a whole"), ("settings='a=b'", "settings of the marker kafka are")],
+)
+def test_a_wrong_marker_is_told(pytester: pytest.Pytester, given: str, told: str) -> None:
+    pytester.makepyfile(f"import pytest\n@pytest.mark.kafka({given})\ndef test_it(kafka_cluster):\n    pass")
+    result = pytester.runpytest_inprocess(*PLUGIN)
+    result.assert_outcomes(errors=1)
+    assert told in result.stdout.str()
+
+
 def test_a_failure_shows_the_seed_the_state_and_the_log(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
