@@ -13,6 +13,13 @@ Given = Value | tuple[Value, Value]
 Pair = tuple[bytes | None, bytes | None]
 
 
+def several(values: Iterable[Given]) -> Iterable[Given]:
+    """The values themselves; raises `TypeError` for a single text, whose characters would be values."""
+    if isinstance(values, str | bytes):
+        raise TypeError(f"values is a list of values or of pairs, and not a single value: [{values!r}]?")
+    return values
+
+
 def pair_of(given: Given) -> Pair:
     """The key and the value."""
     key, value = given if isinstance(given, tuple) else (None, given)

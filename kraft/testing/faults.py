@@ -46,12 +46,31 @@ def api_key(api: str | int) -> int:
 
 def error_of(error: str | int | Error) -> Error:
     """An error by Kafka's name, such as `NOT_LEADER_OR_FOLLOWER`, or by its number."""
-    if isinstance(error, str):
-        try:
-            return Error[error.upper()]
-        except KeyError:
-            raise ValueError(f"Kafka has no error {error!r}") from None
-    return Error.of(error)
+    try:
+        found = Error[error.upper()] if isinstance(error, str) else Error(error)
+    except (KeyError, ValueError):
+        raise ValueError(f"Kafka has no error {error!r}") from None
+    if found is Error.NONE:
+        raise ValueError("NONE is no error")
+    return found
+
+
+def from_zero_on(name: str, number: int) -> int:
+    """The number, which must not be negative."""
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(f"{name} is a whole number, 0 or more, and not {number!r}")
+    return number
+
+
+def bounds_of(milliseconds: int | Sequence[int]) -> tuple[int, int]:
+    """The least and the most of a delay, which is one number or has two."""
+    bounds = (milliseconds, milliseconds) if isinstance(milliseconds, int) else tuple(milliseconds)
+    if len(bounds) != 2:
+        raise ValueError(f"a delay is a number of milliseconds, or the least and the most, and not {milliseconds!r}")
+    least, most = (from_zero_on("a delay", one) for one in bounds)
+    if least > most:
+        raise ValueError(f"the least delay is above the most: {milliseconds!r}")
+    return least, most
 
 
 class FailNext(Struct, kw_only=True):

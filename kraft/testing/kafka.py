@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from kraft.testing.client_configs import CLIENTS, Access
 from kraft.testing.faults import CLIENTS as ALL_CLIENTS
-from kraft.testing.faults import FailNext, Faults, api_key, error_of
+from kraft.testing.faults import FailNext, Faults, api_key, bounds_of, error_of, from_zero_on
 from kraft.testing.identities import MECHANISMS, Account, Accounts, Authority
 from kraft.testing.live import LOOK_SECONDS, SECURITY, Layout, LiveCluster, open_cluster
 from kraft.testing.log_lines import Call, LogLines
@@ -228,6 +228,10 @@ class Kafka:
         """The ids of the nodes that run."""
         return self._cluster.running
 
+    def failure_of(self, node_id: int) -> Exception | None:
+        """What has ended a node by itself, such as a full disk; None for a node that runs or was ended by the test."""
+        return self._cluster.ended_by.get(node_id)
+
     @property
     def image(self) -> MetadataImage:
         """The committed metadata: topics, leaders, ISRs, configurations, ACLs."""
@@ -311,7 +315,7 @@ class Kafka:
         *,
         partitions: int = 1,
         replication_factor: int | None = None,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, str | int] | None = None,
     ) -> None:
         """Create a topic; returns once every broker that serves knows it.
 
@@ -324,11 +328,12 @@ class Kafka:
         from kraft.admin import SomeRefused, create_topic
 
         replicas = replication_factor or min(3, self.layout.brokers)
+        configs = {key: str(value) for key, value in (config or {}).items()}
 
         async def create() -> None:
             async with self._cluster.admin() as admin:
                 try:
-                    await create_topic(admin, name, partitions=partitions, replication_factor=replicas, configs=config)
+                    await create_topic(admin, name, partitions=partitions, replication_factor=replicas, configs=configs)
                 except SomeRefused as refused:
                     if refused.refused[name].error is Error.TOPIC_ALREADY_EXISTS:
                         refused.add_note("Another test may have created it: call reset() first, or take another name.")
@@ -369,9 +374,9 @@ class Kafka:
         Returns:
             The partition and the offset of each record.
         """
-        from kraft.testing.expected import pair_of
+        from kraft.testing.expected import pair_of, several
 
-        wanted = [pair_of(one) for one in values]
+        wanted = [pair_of(one) for one in several(values)]
         kept = tuple(Header(key, value) for key, value in (headers or {}).items())
 
         async def produce() -> list[Delivered]:
@@ -446,10 +451,11 @@ class Kafka:
             A list, in which the records are after the block.
         """
         from kraft.testing import looking
-        from kraft.testing.expected import difference, listed
+        from kraft.testing.expected import difference, listed, several
 
         if (expected is None) is (count is None):
             raise ValueError("say what is expected: either records or their count")
+        several(expected or ())
         wanted = len(expected) if expected is not None else count or 0
         starts = self._call(looking.ends, self._cluster, topic)
         records: list[ConsumedRecord] = []
@@ -499,6 +505,7 @@ class Kafka:
     @_noted
     def restart(self, node_id: int) -> None:
         """Start a node with what is on its disk, after `kill` if it runs; a broker serves again when this returns."""
+        self._faults(node_id)
 
         async def restart() -> None:
             if node_id in self._cluster.running:
@@ -544,7 +551,7 @@ class Kafka:
         self._do(lambda: self._cluster.wires.plan.partition(side, rest))
 
     @_noted
-    def delay(self, node_id: int, milliseconds: int | tuple[int, int], *, to: int | None = None) -> None:
+    def delay(self, node_id: int, milliseconds: int | Sequence[int], *, to: int | None = None) -> None:
         """Let messages to a node take longer.
 
         Args:
@@ -552,7 +559,7 @@ class Kafka:
             milliseconds: How long, or the least and the most, of which each message draws one.
             to: Delay the messages between the node and this other one; by default those of clients to the node.
         """
-        bounds = milliseconds if isinstance(milliseconds, tuple) else (milliseconds, milliseconds)
+        bounds = bounds_of(milliseconds)
         faults = self._faults(node_id)
         if to is None:
             faults.request_delay_ms = bounds
@@ -563,6 +570,7 @@ class Kafka:
     @_noted
     def throttle(self, milliseconds: int, *, node_id: int | None = None) -> None:
         """Answer clients with this throttle time, as for a client above its quota (KIP-219); 0 ends that."""
+        from_zero_on("milliseconds", milliseconds)
         for one in self._brokers(node_id):
             one.throttle_ms = milliseconds
 
@@ -572,6 +580,7 @@ class Kafka:
 
         Each broker does so once, or only the one that is named.
         """
+        from_zero_on("after_bytes", after_bytes)
         for one in self._brokers(node_id):
             one.break_after = after_bytes
 
@@ -585,12 +594,13 @@ class Kafka:
     @_noted
     def slow_disk(self, node_id: int, milliseconds: int) -> None:
         """Let a broker take longer for what it appends: clients wait for it, and as a follower it falls behind."""
-        self._faults(node_id).disk_delay_ms = milliseconds
+        self._faults(node_id).disk_delay_ms = from_zero_on("milliseconds", milliseconds)
 
     @_noted
     def full_disk(self, node_id: int, *, free_bytes: int = 0) -> None:
         """Let no more than so many bytes be written at a node. A broker without a disk ends, as in Kafka."""
         self._faults(node_id)
+        from_zero_on("free_bytes", free_bytes)
         self._do(lambda: self._cluster.fill(node_id, free_bytes))
 
     # Requests
@@ -614,6 +624,8 @@ class Kafka:
             topic: Only requests that name this topic.
             node_id: Only at this broker.
         """
+        if times < 1:
+            raise ValueError(f"at least one request fails, and not {times}")
         rule = FailNext(api=api_key(api), error=error_of(error), times=times, topic=topic, node_id=node_id)
         self._brokers(node_id)
 

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +195,41 @@ def test_a_misspelt_name_is_told_with_what_there_is(kafka: Kafka) -> None:
         kafka.fail_next("Produce", "NOPE")
     with pytest.raises(NodeDown, match="there are 1"):
         kafka.kill(7)
+    with pytest.raises(ValueError, match="there are 1"):
+        kafka.restart(7)
     with pytest.raises(ValueError, match="a cluster has a broker"):
         Kafka(brokers=3)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda kafka: kafka.delay(1, [50, 10]),
+        lambda kafka: kafka.delay(1, [10]),
+        lambda kafka: kafka.delay(1, "10"),
+        lambda kafka: kafka.delay(1, -1, to=1),
+        lambda kafka: kafka.throttle("10"),
+        lambda kafka: kafka.break_connection(after_bytes=-1),
+        lambda kafka: kafka.slow_disk(1, 0.5),
+        lambda kafka: kafka.full_disk(1, free_bytes=-1),
+        lambda kafka: kafka.fail_next("Produce", "INVALID_RECORD", 0),
+        lambda kafka: kafka.fail_next("Produce", "NONE"),
+        lambda kafka: kafka.fail_next("Produce", 9999),
+    ],
+)
+def test_a_fault_that_makes_no_sense_is_refused_and_harms_nobody(kafka: Kafka, wrong: Callable[[Kafka], None]) -> None:
+    kafka.create_topic("orders", config={"retention.ms": 1000_000})
+    with pytest.raises(ValueError, match=r"delay|is a whole number|at least one|no error"):
+        wrong(kafka)
+    kafka.produce("orders", ["one"])
+    assert [one.value for one in kafka.consume("orders")] == [b"one"]
+
+
+def test_a_single_text_is_no_list_of_values(kafka: Kafka) -> None:
+    with pytest.raises(TypeError, match=r"\['one'\]\?"):
+        kafka.produce("orders", "one")
+    with pytest.raises(TypeError, match="single value"), kafka.assert_produces("orders", "one"):
+        pass
 
 
 def test_calls_come_from_threads_and_from_any_event_loop(kafka: Kafka) -> None:

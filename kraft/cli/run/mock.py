@@ -13,6 +13,7 @@ import click
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 
+_LOOK_SECONDS: Final = 0.2
 _FAULTS: Final = ("fail_next", "delay", "throttle", "break_connection", "slow_disk", "full_disk")
 
 
@@ -68,8 +69,11 @@ def mock_command(*, port: int, registry: int | None, directory: str | None, faul
                 addresses[REGISTRY] = kafka.schema_registry_url
             except (ModuleNotFoundError, OSError) as failed:
                 raise CommandFailed(str(failed)) from failed
+        signal.signal(signal.SIGINT, lambda *_: ended.set())
         click.echo(json.dumps({"event": "ready", **addresses}))
-        ended.wait()
+        while not ended.wait(_LOOK_SECONDS):
+            if not kafka.running:
+                raise CommandFailed(f"the node has ended: {kafka.failure_of(*kafka.broker_ids)}")
 
 
 def _read(path: str) -> list[tuple[str, dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from kraft.testing import Kafka
+from support.documented_programs import HOWTO
 from support.kraft.command_line import run
 
 
@@ -60,7 +62,7 @@ def test_it_says_when_it_serves_and_its_faults_happen(tmp_path: Path) -> None:
         for value in ("one", "two"):
             producer.produce("orders", value, on_delivery=lambda error, _: outcomes.append(error))
             producer.flush(20)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
     assert [None if one is None else one.code() for one in outcomes] == [KafkaError.INVALID_RECORD, None]
 
@@ -96,12 +98,36 @@ def test_a_directory_is_kept_and_the_next_start_goes_on_with_it(
         assert not kafka.image.topics.by_id
 
 
+def test_the_faults_of_the_page_happen_and_a_node_that_ends_ends_the_command(tmp_path: Path) -> None:
+    page = (HOWTO / "replace-a-container.md").read_text()
+    [listed] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    faults = tmp_path / "faults.json"
+    faults.write_text(listed)
+    command = [sys.executable, "-m", "kraft", "mock", "--port", "0", "--faults", str(faults)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+        ended_at_last(process),
+    ):
+        assert process.stdout is not None
+        servers = {"bootstrap.servers": json.loads(process.stdout.readline())["PLAINTEXT"]}
+        producer = Producer({**servers, "retry.backoff.ms": 1, "linger.ms": 0})
+        producer.produce("orders", "one")
+        assert producer.flush(30) == 0
+        for _ in range(3):
+            producer.produce("orders", b"x" * 500_000)
+            producer.flush(2)
+        assert process.wait(30) == 1
+        assert process.stderr is not None
+        assert "kraft: error: the node has ended: " in process.stderr.read()
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("{", "no JSON list"),
         ('[{"fault": "kil"}]', "no fault 'kil'"),
         ('[{"fault": "throttle", "ms": 1}]', "throttle: "),
+        ('[{"fault": "delay", "node_id": 1, "milliseconds": "5"}]', "delay: "),
     ],
 )
 def test_a_bad_file_of_faults_is_a_usage_error(
