@@ -320,7 +320,8 @@ class Node:
 
         The successor campaigns first, and wins if its log is as long as those of a majority. With more than three
         voters those that have heard this leader a moment ago may refuse it, as in Kafka, so that another one wins. If
-        this node is elected again instead, it hands over again.
+        this node is elected again instead, it hands over again. If a third one is elected, this node does no more: no
+        request of Kafka's asks another leader to resign, so that only the program of that node can hand over there.
 
         Args:
             node_id: The id of a voter; by default the one that has most of the log, or whoever else wins.
