@@ -1,4 +1,4 @@
-"""Locks, elections, semaphores, queues and counters as clients use them, in virtual time and under faults.
+"""Locks, elections, semaphores, barriers, queues and counters as clients use them, in virtual time and under faults.
 
 `test_store_simulated` looks at the state machine; here the code of the clients runs.
 """
@@ -16,14 +16,15 @@ import trio._core._run as trio_scheduler
 from trio.testing import MockClock
 
 from kraft.state_machine import Position
-from kraft.store import Delete, Held
+from kraft.store import Append, Delete, Held, recipes
+from kraft.store.commands import NO_LEASE
 from kraft.store.locks import Election, Leader, Line
 from kraft.store.machine import StoreMachine
-from kraft.store.recipes import Counter
+from kraft.store.recipes import Barrier, Counter
 from kraft.store.store import Lease, Store
 from kraft.testing import cluster
 from kraft.testing.faults import JumpingClock
-from support.kraft.simulated_recipes import Broken, run_recipes
+from support.kraft.simulated_recipes import Broken, Meeting, run_recipes
 
 
 @pytest.fixture(autouse=True)
@@ -155,6 +156,25 @@ def addition_without_a_condition(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Counter, "add", add_over)
 
 
+def dead_party_is_counted(patch: pytest.MonkeyPatch) -> None:
+    """The place of a party at a barrier does not end with its lease: when it comes again, it is counted twice."""
+
+    def append(prefix: str, value: bytes, lease: int = NO_LEASE) -> Append:
+        return Append(prefix, value)
+
+    patch.setattr(recipes, "Append", append)
+
+
+def barrier_opens_for_most(patch: pytest.MonkeyPatch) -> None:
+    """A barrier opens when one party is missing."""
+    init = Barrier.__init__
+
+    def for_most(barrier: Barrier, store: Store, name: str, parties: int, ttl: float) -> None:
+        init(barrier, store, name, parties - 1, ttl)
+
+    patch.setattr(Barrier, "__init__", for_most)
+
+
 SLOW = pytest.mark.soak
 BUGS = (
     pytest.param(lease_by_hope, "hold it at the same time", id="lease-by-hope"),
@@ -165,6 +185,8 @@ BUGS = (
     pytest.param(leader_of_long_ago, "leads, and .* is told to", id="leader-of-long-ago", marks=SLOW),
     pytest.param(value_taken_by_two, "taken twice", id="value-taken-by-two", marks=SLOW),
     pytest.param(addition_without_a_condition, "have the same sum", id="addition-without-a-condition", marks=SLOW),
+    pytest.param(dead_party_is_counted, "must have come so far", id="dead-party-is-counted"),
+    pytest.param(barrier_opens_for_most, "must have come so far", id="barrier-opens-for-most", marks=SLOW),
 )
 
 
@@ -175,3 +197,13 @@ async def test_a_planted_bug_is_found(
     planted(monkeypatch)
     with pytest.raises(Broken, match=why):
         await run_seeds(range(60))
+
+
+def test_the_count_of_a_meeting_finds_who_leaves_too_early() -> None:
+    meeting = Meeting()
+    meeting.came = 3
+    for party in range(3):
+        meeting.leave(party)
+    meeting.came = 5
+    with pytest.raises(Broken, match="leaves round 2: 6 must have come so far, and 5 have"):
+        meeting.leave(1)

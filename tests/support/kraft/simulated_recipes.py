@@ -3,10 +3,13 @@
 Each client stands for a process with a node of its own. Nodes lose power and come back, are cut off, and hear nothing
 for a while, so that answers are lost. Clients hang inside of their blocks, as in a process that was paused, also
 until long after their lease. In every second seed clocks of nodes jump and run too fast.
+
+Besides, some parties meet at barriers all the time, and once more when all is calm, after one of them has died.
 """
 
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -21,6 +24,9 @@ from transport.causes import one_cause
 from transport.faults import Faults
 
 TTL = 3.0
+PARTIES = 3
+ROUNDS = 2
+"""How often the parties of a barrier wait for each other, before they go to the next one."""
 
 
 class Broken(AssertionError):
@@ -65,6 +71,31 @@ class Resource(Struct):
         del self.inside[held.token]
 
 
+class Meeting:
+    """Who has come to a barrier, and who has left it, counted beside the barrier.
+
+    An opening is for parties that have all come, each counted for one opening alone, and none of them leaves twice by
+    it. So a party that leaves for the r-th time has seen r openings, for which r times as many arrivals are needed.
+    """
+
+    def __init__(self) -> None:
+        self.came = 0
+        """The arrivals that a barrier may have counted."""
+        self.left = [0] * PARTIES
+        """How often each party has left."""
+        self.lost = 0
+        """The arrivals that have failed. The barrier may have counted them before."""
+
+    def leave(self, party: int) -> None:
+        """A party leaves."""
+        self.left[party] += 1
+        needed = max(self.left) * PARTIES
+        if needed > self.came:
+            raise Broken(
+                f"a party leaves round {self.left[party]}: {needed} must have come so far, and {self.came} have"
+            )
+
+
 class World:
     """A cluster with clients. `seed` draws what all of them do, and what strikes them."""
 
@@ -82,6 +113,8 @@ class World:
         self.sums: list[int] = []
         self.additions = 0
         """The additions that were begun."""
+        self.met = 0
+        """How often a party has left a barrier."""
         self.calm = trio.Event()
 
     def machine(self) -> kraft.StoreMachine:
@@ -156,6 +189,79 @@ class World:
             if was_calm:
                 return
 
+    async def wait(self, rng: Random, name: str, meeting: Meeting, party: int) -> None:
+        """Come to a barrier, and leave it; perhaps give up before."""
+        store = self.store(rng)
+        if store is None:
+            return
+        meeting.came += 1
+        gives_up = rng.random() < 0.1 and not self.calm.is_set()
+        try:
+            with trio.move_on_after(rng.random() * 2 * TTL if gives_up else 60) as waiting:
+                await kraft.Barrier(store, name, PARTIES, TTL).wait()
+        except (kraft.NodeStopped, kraft.LeaseLost):
+            meeting.lost += 1
+            return
+        if not waiting.cancelled_caught:
+            meeting.leave(party)
+            return
+        if self.calm.is_set() and not meeting.lost and not gives_up:
+            raise Broken("it is calm, and a party waits for a minute")
+        meeting.lost += 1
+
+    async def party(self, name: str, meeting: Meeting, party: int) -> None:
+        """Wait for the others, round after round. If one was counted and does not know it, the others come no more."""
+        rng = Random(f"party {self.seed} {name} {party}")
+        while meeting.left[party] < ROUNDS and not (self.calm.is_set() and meeting.lost):
+            # Who comes back at once may find places of those who have not quite left.
+            await trio.sleep(rng.random() * rng.choice((0.1, 2)))
+            await self.wait(rng, name, meeting, party)
+
+    async def meetings(self) -> None:
+        """Meet at one barrier after the other, until it is calm."""
+        for number in count():
+            if self.calm.is_set():
+                return
+            meeting = Meeting()
+            with trio.move_on_after(20):
+                async with trio.open_nursery() as nursery:
+                    for party in range(PARTIES):
+                        nursery.start_soon(self.party, f"start {number}", meeting, party)
+            self.met += sum(meeting.left)
+
+    async def last_meeting(self) -> None:
+        """When it is calm: one party comes and dies, the others come and wait for it, and it comes again.
+
+        Nothing is lost on the network by now, so that leases are renewed in time.
+        """
+        self.cluster.network.plan.faults = Faults(delay_ms=(1, 80), reorder=True)
+        for number in count():
+            meeting, name = Meeting(), f"end {number}"
+            dying = self.rng.choice(self.cluster.ids)
+            store = kraft.Store(self.cluster.machine(dying))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._die, dying)
+                try:
+                    await kraft.Barrier(store, name, PARTIES, TTL).wait()
+                except (kraft.NodeStopped, kraft.LeaseLost):
+                    pass
+                else:
+                    raise Broken("one party has come, and leaves")
+            await trio.sleep(10 * TTL)
+            async with trio.open_nursery() as nursery:
+                for party in range(1, PARTIES):
+                    nursery.start_soon(self.party, name, meeting, party)
+                await trio.sleep(4 * TTL)
+                nursery.start_soon(self.party, name, meeting, 0)
+            if not meeting.lost:
+                self.met += sum(meeting.left)
+                return
+
+    async def _die(self, node_id: int) -> None:
+        await trio.sleep(1)
+        await self.cluster.kill(node_id)
+        await self.cluster.restart(node_id)
+
     async def strike(self) -> None:
         """One fault, and its end."""
         rng, cluster = self.rng, self.cluster
@@ -213,11 +319,13 @@ async def run_recipes(seed: int, seconds: float = 40, clients: int = 4) -> World
                 async with trio.open_nursery() as nursery:
                     for number in range(clients):
                         nursery.start_soon(world.client, number)
+                    nursery.start_soon(world.meetings)
                     ends = trio.current_time() + seconds
                     while trio.current_time() < ends:
                         await trio.sleep(world.rng.random() * 5)
                         await world.strike()
                     world.calm.set()
+                await world.last_meeting()
             world.check()
             cluster.check()
     return world
