@@ -387,24 +387,26 @@ class QuorumController:
         self, version: int, now_ms: int, caller: Caller = ANONYMOUS, *, is_forwarded: bool = False
     ) -> RequestContext:
         latest, committed = self.history.latest, self.history.committed.stable
-        rules = self.settings.admin.authorizer
+        settings = self.settings
+        rules = settings.admin.authorizer
+        # By position: the interpreter makes a dictionary of so many arguments with names.
         return RequestContext(
-            image=latest,
-            committed=committed,
-            next_offset=self._next_offset,
-            version=version,
-            now_ms=now_ms,
-            rng=self._rng,
-            cluster_id=self.settings.cluster_id,
-            defaults=self._defaults,
-            sessions=self._sessions,
-            forwarded=is_forwarded,
-            caller=caller,
-            denials=self._denials,
-            authorizer=None if rules is None else Authorizer(rules, committed.acls, self._is_loaded),
-            own_settings=self.settings.own_settings,
-            voters=self._voter_ids,
-            admin=self.settings.admin,
+            latest,
+            committed,
+            self._next_offset,
+            version,
+            now_ms,
+            self._rng,
+            settings.cluster_id,
+            self._defaults,
+            self._sessions,
+            self._voter_ids,
+            settings.own_settings,
+            settings.admin,
+            caller,
+            is_forwarded,
+            None if rules is None else Authorizer(rules, committed.acls, self._is_loaded),
+            self._denials,
         )
 
     def _describe_cluster(

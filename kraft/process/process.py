@@ -571,9 +571,11 @@ class Process:
 
     def _perform(self, action: Action, now_ms: int) -> None:
         """Carry out what a part wants, one action after the other."""
+        # As in `step`: each write has a Proposal.
+        if type(action) is Proposal:
+            self._proposals.propose(self._effects.step_core, action, now_ms)
+            return
         match action:
-            case Proposal():
-                self._proposals.propose(self._effects.step_core, action, now_ms)
             case Answer() | Drop() | LeaveUnanswered() | Returned() | Noted():
                 self._outbox.outputs.append(action)
             case Redirect():

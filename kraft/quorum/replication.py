@@ -206,15 +206,25 @@ def answer_parked(quorum: QuorumState, now_ms: int) -> None:
     leader = quorum.state
     assert isinstance(leader, LeaderState), leader
     reply = _empty_reply(quorum, leader)
+    end_offset = quorum.log.end_offset
     for parked in quorum.purgatory.take_all():
         request = parked.request
-        if request.offset < quorum.log.end_offset:
+        offset, replica, most = request.offset, request.replica, request.max_bytes
+        if offset < end_offset:
             # The Fetch was valid when it was parked, and this leader's log has only grown since.
-            _count_fetch(quorum, leader, request, now_ms)
-            if reply.high_watermark != leader.high_watermark:
-                reply = _empty_reply(quorum, leader)
-            most = leader.answer_bytes(request.replica, request.max_bytes)
-            quorum.emit(SendRecords(parked.request_id, reply, request.offset, most))
+            voter = leader.voter_progress(replica)
+            if voter is not None and voter.end_offset == offset <= leader.high_watermark:
+                # It was counted on arrival, and commits nothing: only the time and the end of the log are other ones.
+                voter.fetched(offset, end_offset, now_ms)
+                voter.directory_id = replica.directory_id
+                if leader.note_contact(replica.id):
+                    leader.check_quorum_deadline_ms = now_ms + quorum.check_quorum_ms
+            else:
+                _count_fetch(quorum, leader, request, now_ms)
+                most = leader.answer_bytes(replica, most)
+                if reply.high_watermark != leader.high_watermark:
+                    reply = _empty_reply(quorum, leader)
+            quorum.emit(SendRecords(parked.request_id, reply, offset, most))
         else:
             request = replace(request, max_wait_ms=0)
             on_fetch(quorum, Received(parked.request_id, request), request, now_ms)

@@ -65,7 +65,8 @@ class Proposals:
     @property
     def is_full(self) -> bool:
         """Whether so much waits for a commit that the application may decide nothing more."""
-        return len(self._deferred.held) >= self._max_waiting or self._is_backlog_full
+        uncommitted_bytes = self.backlog.size_bytes + self._core.pending_bytes
+        return uncommitted_bytes >= self._max_uncommitted_bytes or len(self._deferred.held) >= self._max_waiting
 
     @property
     def _is_backlog_full(self) -> bool:

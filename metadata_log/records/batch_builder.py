@@ -14,6 +14,7 @@ from google_crc32c import value as crc32c
 
 from metadata_log.compression import Compression, deflate
 from metadata_log.records.batch import (
+    BEFORE_LENGTH,
     CHECKED_AT,
     CONTROL,
     DELETE_HORIZON,
@@ -65,11 +66,30 @@ def _assemble(
     body: bytes,
 ) -> RecordBatch:
     """The batch of a header and encoded records; computes length and CRC."""
-    checked = _CHECKED.pack(attributes, last_delta, *timestamps, *producer, count) + body
+    base_time, max_time = timestamps
+    producer_id, producer_epoch, sequence = producer
+    checked = (
+        _CHECKED.pack(attributes, last_delta, base_time, max_time, producer_id, producer_epoch, sequence, count) + body
+    )
     crc = crc32c(checked)
-    data = _FRONT.pack(base_offset, len(checked) + 9, epoch, 2, crc) + checked
+    size = len(checked) + CHECKED_AT
+    data = _FRONT.pack(base_offset, size - BEFORE_LENGTH, epoch, 2, crc) + checked
     return RecordBatch(
-        0, base_offset, len(data), epoch, 2, crc, attributes, last_delta, *timestamps, *producer, count, data
+        0,
+        base_offset,
+        size,
+        epoch,
+        2,
+        crc,
+        attributes,
+        last_delta,
+        base_time,
+        max_time,
+        producer_id,
+        producer_epoch,
+        sequence,
+        count,
+        data,
     )
 
 

@@ -404,9 +404,7 @@ class ServerConnection:
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
         del self._open[sequence]
-        if self._is_in_turn(request, sequence, len(frame)):
-            return frame
-        return self._release(sequence, frame)
+        return frame if self._is_in_turn(request, sequence, len(frame)) else self._release(sequence, frame)
 
     def answer_in_pieces(self, request: Request, message: Message) -> list[bytes]:
         """As `answer`, in a few pieces: large records are sent from where they are, not copied into the frame."""

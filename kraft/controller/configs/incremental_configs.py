@@ -119,8 +119,8 @@ def alter(
     if kind not in _VALIDATORS:
         raise _wrong_kind(kind)
     is_broker, is_topic, clears_elr = kind == _BROKER, kind == _TOPIC, False
-    before = dict(context.image.configs.of(resource))
-    after = before.copy()
+    before = context.image.configs.of(resource)
+    after = dict(before)
     # The changes are grouped by key first, so the last operation on a key wins.
     wanted = {changes[0].name: changes[0]} if len(changes) == 1 else {change.name: change for change in changes}
     for name, change in wanted.items():

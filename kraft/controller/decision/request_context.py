@@ -46,7 +46,7 @@ class DecisionSettings(Struct, frozen=True, kw_only=True):
     deletes_topics: bool = True
 
 
-class RequestContext(Struct, frozen=True, gc=False, kw_only=True):
+class RequestContext(Struct, frozen=True, gc=False):
     """The context of one request. A decision changes only `sessions` (by its methods), `rng` and `denials`.
 
     `image` includes uncommitted records; a write is decided on `image`. `committed` serves reads. The first record of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, final, runtime_checkable
 
 from msgspec import Struct
 
@@ -51,6 +51,7 @@ class ForSubmit(Struct, frozen=True, gc=False):
     submit_id: int
 
 
+@final
 class Proposal(Struct, frozen=True, gc=False):
     """Records to append, in order. A proposal without records is answered once all outstanding records are committed:
     the decision may depend on them.
