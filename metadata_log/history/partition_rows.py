@@ -231,11 +231,12 @@ class CellColumns:
 
     @cached_property
     def _topics(self) -> _Numbered:
-        """A head of each topic."""
+        """A head of each topic of each cluster: copies of a log have topics with the same ids."""
         heads = self._fields[0]
-        ids, places = _numbered([head.topic_id for head in heads])
-        of_id = {head.topic_id: head for head in heads}
-        return [of_id[one] for one in ids], places
+        topics = list(map(attrgetter("cluster", "topic_id"), heads))
+        distinct, places = _numbered(topics)
+        head_of = dict(zip(topics, heads, strict=True))
+        return [head_of[one] for one in distinct], places
 
     @cached_property
     def _pairs(self) -> _Numbered:

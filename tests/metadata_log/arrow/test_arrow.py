@@ -34,10 +34,13 @@ from metadata_log.arrow import (
     schema_of,
     write_parquet,
 )
+from metadata_log.arrow.views import history_batches
 from metadata_log.compression import Compression
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
-from metadata_log.history import VIEWS, rows
+from metadata_log.history import VIEWS, Options, rows
+from metadata_log.history.engine import HistoryPass, steps
+from metadata_log.history.partition_rows import CELL_VIEWS
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reading.damage import Damage, DamagedFile
 from metadata_log.reading.entries import Entry
@@ -421,6 +424,19 @@ def _hashable(cell: object) -> object:
             return list(cell)
         case _:
             return cell
+
+
+@pytest.mark.parametrize("view", CELL_VIEWS)
+def test_histories_of_copies_share_batches_and_keep_their_clusters(tmp_path: Path, view: str) -> None:
+    """Rows of a copied cluster, whose topics have the same ids, would be told of another cluster."""
+    path = str(unpack("static3", "nodes/c1", tmp_path))
+    names = ["original", "copy"]
+    stories = [HistoryPass(name, frozenset({view}), Options()) for name in names]
+    passes = [(story, steps(story, read_timeline(OsDisk(), path))) for story in stories]
+    batches = list(history_batches(passes, view, schema_of(view).names))
+    expected = [row for name in names for row in read_view(path, view, cluster=name).read_all().to_pylist()]
+    assert pa.Table.from_batches(batches).to_pylist() == expected
+    assert {row["cluster"] for row in expected} == set(names)
 
 
 def test_texts_as_dictionaries(tmp_path: Path) -> None:
