@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from msgspec import structs
 
 from kraft.limits import OFFSETS_PER_TRANSACTION, SUBSCRIBED_TOPICS
-from kraft.node.gc_freeze import THRESHOLDS
+from kraft.node.gc_freeze import EVERY_S, THRESHOLDS, freeze_young
 from kraft.wire import Answer
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.consumer_offsets import (
@@ -92,16 +92,19 @@ class Bench:
         print(f"{name:74}{cpu:9.1f}{wall:9.1f}{turns:9}{total:12.0f}", flush=True)
 
     def measured(self, turn: Callable[[], Any]) -> Any:
-        """Run one turn."""
+        """Run one turn, and then, when it is time for it, one that freezes the survivors, as `kraft serve` does."""
+        result = self._measured(turn)
+        if time.monotonic() > self._freeze_s:
+            self._measured(freeze_young)
+            self._freeze_s = time.monotonic() + EVERY_S
+        return result
+
+    def _measured(self, turn: Callable[[], Any]) -> Any:
         cpu, wall = time.thread_time(), time.perf_counter()
         result = turn()
         cpu_ms, wall_ms = 1000 * (time.thread_time() - cpu), 1000 * (time.perf_counter() - wall)
         before = self.longest
         self.longest = max(before[0], cpu_ms), max(before[1], wall_ms), before[2] + 1, before[3] + cpu_ms
-        if time.monotonic() > self._freeze_s:
-            # As `kraft serve` does (`kraft.node.gc_freeze`).
-            gc.freeze()
-            self._freeze_s = time.monotonic() + 1
         return result
 
     def poll(self) -> None:
@@ -214,20 +217,11 @@ def many_groups(count: int, _offsets: int, _members: int) -> None:
     assert not bench.ask(ListGroupsRequest(), 5).groups
     bench.append(*(one for at in range(count) for one in of_group(f"group-{at}", "orders", 1, 1, now_ms)))
     bench.load("them again")
-    with bench.phase("full collection of gc_freeze after that"):
-        bench.measured(collect_all)
     with bench.phase("resign"):
         bench.measured(
             lambda: bench.brokers.change(PartitionChangeRecord(partition_id=0, topic_id=GROUPS.id, leader=102))
         )
         bench.settle()
-
-
-def collect_all() -> None:
-    """Collect and freeze, as `kraft.node.gc_freeze` does when the objects of a node have become many more."""
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
 
 
 def many_offsets(_groups: int, count: int, _members: int) -> None:

@@ -57,6 +57,46 @@ class Channel(Protocol):
         """The peer or the network ended the connection, or the connection failed. The socket is closed already."""
 
 
+class _Ended:
+    """What is left of a socket or a channel for the other one after the end: nothing happens any more.
+
+    They refer to each other. Apart, both are freed at once, and the collector has no cycle to find.
+    """
+
+    unsent: Final = 0
+
+    def write(self, data: bytes) -> None:
+        """Drop the bytes."""
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Drop the pieces."""
+
+    def pause(self) -> None:
+        """Nothing is read anyway."""
+
+    def resume(self) -> None:
+        """Nothing is read anyway."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def on_connected(self) -> None:
+        """Nobody waits for the connection."""
+
+    def on_data(self, data: bytes) -> int:
+        """Drop the bytes."""
+        return 0
+
+    def on_drained(self) -> None:
+        """Nobody writes."""
+
+    def on_closed(self, cause: Cause, detail: str) -> None:
+        """Nobody asks."""
+
+
+ENDED: Final = _Ended()
+
+
 class Connector(Protocol):
     """Connects to peers."""
 

@@ -39,7 +39,7 @@ from transport.addresses import (
     set_options,
     text_of,
 )
-from transport.channels import MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
+from transport.channels import ENDED, MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
 from transport.descriptors import ACCEPT_PAUSE_SECONDS, CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
 from transport.interface import Cause, Endpoint, Listener
 from transport.limited_log import LimitedLog
@@ -390,8 +390,9 @@ class _Connection:
     def lose(self, cause: Cause, detail: str) -> None:
         """Report that the connection ended; to be called from the loop's own tasks only."""
         if not self._closed:
+            channel = self._channel
             self.close()
-            self._channel.on_closed(cause, detail)
+            channel.on_closed(cause, detail)
 
     def on_events(self, events: int) -> None:
         """Connect, write or read, as the events of the socket say."""
@@ -497,3 +498,4 @@ class _Connection:
         self._addresses = None
         self._out.clear()
         self._release()
+        self._channel = ENDED

@@ -9,7 +9,7 @@ from typing import Final
 
 from metadata_log.errors import EncodeError
 from metadata_log.serde import Message
-from transport.channels import Socket
+from transport.channels import ENDED, Socket
 from transport.handshakes import Handshakes
 from transport.interface import Cause, Request
 from transport.protocol.apis import Api, ApiKey
@@ -418,6 +418,7 @@ class ServerChannel:
                 self._logins.leave(self)
             self._socket.close()
             self._serving.leave(self, self.connection.lost())
+            self._socket = ENDED
 
     @property
     def is_idle(self) -> bool:

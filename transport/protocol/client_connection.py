@@ -296,4 +296,5 @@ class ClientConnection:
         tokens += [waiting.token for waiting in self._waiting]
         self._in_flight.clear()
         self._waiting.clear()
+        self.frames.end()
         return [Failed(token, cause, detail) for token in tokens]

@@ -41,6 +41,10 @@ class FrameReader:
         self._max_frame_bytes = max_frame_bytes
         self.small_bytes = min(max_frame_bytes, UNCOUNTED_BYTES)
 
+    def end(self) -> None:
+        """No frame follows: forget whoever limits them, who most likely has this reader."""
+        self._allowed = None
+
     @property
     def missing(self) -> int:
         """How many bytes the incomplete frame (or length) still needs; a hint for the size of the next read."""

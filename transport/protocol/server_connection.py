@@ -116,7 +116,7 @@ class ServerConnection:
         """The frames that `take` has not read yet."""
         self.early_bytes = 0
         """The bytes of answers that wait for those of earlier requests."""
-        self._handle = handle
+        self._handle: object = handle
         self._listener = listener
         self._peer = peer
         self._served = served
@@ -308,6 +308,8 @@ class ServerConnection:
         self._open.clear()
         self._early.clear()
         self._forget_waiting()
+        self._handle = None
+        self.frames.end()
         return unanswered
 
     def _read(self, frame: bytes) -> Request | bytes | None:

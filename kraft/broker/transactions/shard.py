@@ -225,18 +225,20 @@ class TransactionShard:
         if written.last_epoch == NO_EPOCH:
             del self._last_epochs[name]
 
-        def ended(error: Error, later: Context) -> Operation | None:
-            if error is Error.REQUEST_TIMED_OUT:
-                # The record is in the log, and will be committed or lost: until then nobody may build on either.
-                return Operation(on_end=ended)
-            del self._pending[name]
-            if error is Error.NONE:
-                self._follow(name, written, later)
-            elif written.status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT):
-                later.timers.set(Completion(name), later.now_ms + RETRY_MS)
-            return None
-
+        ended = partial(self._written, name, written)
         return Operation([record_of(name, written, version_of(context.image))], result, ended)
+
+    def _written(self, name: str, written: Transaction, error: Error, context: Context) -> Operation | None:
+        """A change is committed, or not."""
+        if error is Error.REQUEST_TIMED_OUT:
+            # The record is in the log, and will be committed or lost: until then nobody may build on either.
+            return Operation(on_end=partial(self._written, name, written))
+        del self._pending[name]
+        if error is Error.NONE:
+            self._follow(name, written, context)
+        elif written.status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT):
+            context.timers.set(Completion(name), context.now_ms + RETRY_MS)
+        return None
 
     def _follow(self, name: str, written: Transaction, context: Context) -> None:
         """Do what follows a committed change: set its time-out, or send the markers of its end."""
