@@ -358,7 +358,8 @@ class Requests:
         outcomes = self._go_on(now_ms) if now_ms >= self._long_ms else []
         waiting, hosting = self._waiting, self._manager.hosting
         for sender in self._senders.values():
-            waiting.wake_in_turn(sender.take_changes())
+            if woken := sender.take_changes():
+                waiting.wake_in_turn(woken)
         if hosting.led:
             led = hosting.take_led()
             for runtime in self._runtimes:
@@ -389,7 +390,8 @@ class Requests:
                 runtime.on_changes(changes, now_ms)
             if now_ms >= runtime.next_ms:
                 outcomes += runtime.due(now_ms)
-                self._waiting.wake_in_turn(runtime.take_changes())
+                if woken := runtime.take_changes():
+                    self._waiting.wake_in_turn(woken)
                 if runtime is self.transactions:
                     # There may be markers to send.
                     self._senders_ms = None

@@ -79,6 +79,9 @@ SHORT_VARINTS: Final = (
 )
 """The encoded numbers of one or two bytes that are not negative: most lengths and offset deltas."""
 
+_MOST_SMALL: Final = _MOST_KNOWN - 16
+"""A key and a value below this size make a record with a length that is among them, too."""
+
 
 def varint(number: int) -> bytes:
     """Encode a signed number as a zigzag varint."""
@@ -97,6 +100,23 @@ def encode_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
 ) -> bytes:
     """Encode a record with its length."""
+    if (
+        key is not None
+        and value is not None
+        and not headers
+        and 0 <= timestamp_delta < _MOST_KNOWN
+        and 0 <= offset_delta < _MOST_KNOWN
+        and len(key) + len(value) < _MOST_SMALL
+    ):
+        # Each number is known: a record of a coordinator, and most others.
+        known = SHORT_VARINTS
+        body = b"".join(
+            (
+                *(b"\x00", known[timestamp_delta], known[offset_delta]),
+                *(known[len(key)], key, known[len(value)], value, b"\x00"),
+            )
+        )
+        return known[len(body)] + body
     parts = [b"\x00", varint(timestamp_delta), varint(offset_delta)]
     parts += (_NULL,) if key is None else (varint(len(key)), key)
     parts += (_NULL,) if value is None else (varint(len(value)), value)

@@ -140,9 +140,13 @@ class MarkerSender:
             self._unplaced.append((ending, one))
         for _ in range(min(len(self._unplaced), MARKERS_PLACED_PER_TURN)):
             self._place(*self._unplaced.popleft(), image)
-        busy = {broker for broker, _ in self._sent.values()}
-        for broker_id in [one for one in self._placed if one not in busy]:
+        for broker_id in self._free() if self._placed else ():
             yield from self._send(broker_id, image)
+
+    def _free(self) -> list[int]:
+        """The brokers with markers that wait for no other request."""
+        busy = {broker for broker, _ in self._sent.values()}
+        return [one for one in self._placed if one not in busy]
 
     def _place_again(self) -> None:
         """Leaders may have changed: look for those of all markers that are not under way."""
@@ -217,8 +221,7 @@ class MarkerSender:
         """When the next `due` is due, in ms."""
         if self._unplaced or self._ended:
             return 0
-        busy = {broker for broker, _ in self._sent.values()}
-        if any(one not in busy for one in self._placed):
+        if self._placed and self._free():
             return 0
         return self._later[0][0] if self._later else NEVER_MS
 

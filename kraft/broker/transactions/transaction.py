@@ -45,7 +45,7 @@ class Status(IntEnum):
     @property
     def is_ending(self) -> bool:
         """Whether the outcome is decided, and the partitions are still to learn it."""
-        return self in (Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+        return self in _ENDING
 
     @property
     def is_over(self) -> bool:
@@ -58,6 +58,7 @@ class Status(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
+_ENDING: Final = (Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
 STATUS_OF: Final[Mapping[str, Status]] = MappingProxyType({each.title: each for each in Status})
 """The states by the names that administrators use."""
 
