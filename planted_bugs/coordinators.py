@@ -29,7 +29,7 @@ from kraft.broker.transactions import shard as transaction_shard
 from kraft.broker.transactions.shard import TransactionShard
 from kraft.broker.transactions.transaction import Decision, Expected, Transaction
 from kraft.wire import WireRequest
-from planted_bugs.registry import Patches, Scope, mutant, survivor
+from planted_bugs.registry import Patches, Scope, mutant
 from transport.protocol.errors import Error
 from transport.protocol.messages.produce import ProduceRequest
 from transport.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -198,13 +198,7 @@ def classic_members_wait_for_no_former_owner(code: Patches) -> None:
     code.replace(ConsumerGroups, "reconcile", reconcile)
 
 
-@survivor(
-    Scope.COORDINATOR_CLUSTER,
-    tried=10,
-    killed_by="tests/kraft/broker/groups/test_migration.py::test_a_classic_member_joins_a_consumer_group",
-    because="It takes a late request of a classic member in a mixed group, which few runs have: of clusters of one"
-    " controller and two brokers seed 26 finds it.",
-)
+@mutant(Scope.COORDINATOR_CLUSTER, budget=200, faults=None)
 def classic_members_sync_at_any_epoch(code: Patches) -> None:
     """A classic member of a consumer group gets its present assignment whatever generation it names."""
     sound = classic_members._known

@@ -160,6 +160,22 @@ class GroupLedger:
                     f" told to own it, and {known} before"
                 )
 
+    def epoch_of(self, group: str, member_id: str) -> int:
+        """The committed generation or member epoch of a member; 0 for none."""
+        classic = self._classic.get(group)
+        if classic is not None:
+            return classic.generation if member_id in classic.names else 0
+        epoch, _ = self._members.get(group, {}).get(member_id, (0, frozenset()))
+        return epoch
+
+    def accepted(self, group: str, member_id: str, generation: int, present: int) -> None:
+        """A classic member was told that it belongs to a generation; `present` is what it was in when it asked."""
+        if generation < present:
+            raise InvariantViolated(
+                f"member {member_id} of group {group} is told that it belongs to generation {generation}, and was in"
+                f" {present} before it asked"
+            )
+
     def acknowledged(self, place: Place, its_mark: str) -> None:
         """A member was told that its offset is committed."""
         noted = self._marks.get((place, its_mark))

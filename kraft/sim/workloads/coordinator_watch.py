@@ -23,6 +23,7 @@ from transport.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from transport.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from transport.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from transport.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from transport.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -40,8 +41,8 @@ TRANSFORMERS: Final = "transformers"
 """The group with the offsets of the inputs that workers have transformed."""
 WORKERS: Final = ("worker-0", "worker-1", "worker-2")
 """The transactional ids. Each transforms the inputs of the partition with its number."""
-FETCHES: Final = 100
-"""Of how many fetches of offsets the run knows what was acknowledged before."""
+ASKED: Final = 100
+"""Of how many fetches of offsets, and of how many requests of classic members, the run knows what was so before."""
 WATCHED: Final = (OFFSETS, STATES, OUTPUT)
 SPARED: Final = (*WATCHED, INPUT)
 """The topics that nobody deletes, grows or lets have an unclean leader."""
@@ -62,8 +63,10 @@ class CoordinatorWatch(RecordWatch):
         """The end and the watermark of each replica at the last look."""
         self._begun: dict[PartitionKey, int] = {}
         """The last leader epoch of which the leader has everything that was shown."""
-        self._floors: deque[tuple[OffsetFetchRequest, dict[Place, int]]] = deque(maxlen=FETCHES)
+        self._floors: deque[tuple[OffsetFetchRequest, dict[Place, int]]] = deque(maxlen=ASKED)
         """The least offsets that each of the last fetches of offsets may return."""
+        self._present: deque[tuple[Message, int]] = deque(maxlen=ASKED)
+        """The generations of members that were committed when they sent their last requests."""
         self.is_void = False
         """Whether records are lost as Kafka allows: then the ledgers of coordinators judge no more."""
 
@@ -72,6 +75,8 @@ class CoordinatorWatch(RecordWatch):
         PartitionWatch.administering(self, request)
         if isinstance(request, OffsetFetchRequest):
             self._floors.append((request, self.groups.floor()))
+        elif isinstance(request, (SyncGroupRequest, HeartbeatRequest)):
+            self._present.append((request, self.groups.epoch_of(request.group_id, request.member_id)))
 
     def _follow_metadata(self) -> None:
         super()._follow_metadata()
@@ -167,6 +172,17 @@ class CoordinatorWatch(RecordWatch):
                 if noted.error_code == Error.NONE and key is not None:
                     place = request.group_id, of_topic.name or self._name_of(of_topic.topic_id), wanted.partition_index
                     self.groups.pended(key, request.producer_id, place, wanted.committed_metadata or "")
+        if isinstance(request, (SyncGroupRequest, HeartbeatRequest)):
+            self._judge_generation(member, request, response)
+
+    def _judge_generation(
+        self, member: DataBroker, request: SyncGroupRequest | HeartbeatRequest, response: Message
+    ) -> None:
+        """A leader that nobody has told of its successor knows the former generations only, as in Kafka."""
+        is_accepted = isinstance(response, (SyncGroupResponse, HeartbeatResponse)) and response.error_code == Error.NONE
+        if is_accepted and self.is_current(member, request.group_id):
+            present = next((epoch for asked, epoch in self._present if asked is request), 0)
+            self.groups.accepted(request.group_id, request.member_id, request.generation_id, present)
 
     def _judge_offsets(self, member: DataBroker, response: OffsetFetchResponse, floors: dict[Place, int]) -> None:
         for group in response.groups:

@@ -90,6 +90,17 @@ def two_members_are_told_of_one_partition() -> None:
     ledger.told("g", 3, "b", [(INPUT, 0)])
 
 
+@CASES("member m of group g is told that it belongs to generation 2, and was in 3 before it asked")
+def a_member_is_told_of_a_former_generation() -> None:
+    ledger = GroupLedger()
+    ledger.committed(KEY, generation(2, m=[0]))
+    ledger.accepted("g", "m", 2, ledger.epoch_of("g", "m"))
+    ledger.committed(KEY, generation(3, m=[0]))
+    assert ledger.epoch_of("g", "other") == 0
+    ledger.accepted("g", "other", 2, ledger.epoch_of("g", "other"))
+    ledger.accepted("g", "m", 2, ledger.epoch_of("g", "m"))
+
+
 @CASES("is acknowledged, and no record of it is committed")
 def a_commit_is_acknowledged_too_early() -> None:
     ledger = group_of(commit(5, "a"))
