@@ -1,15 +1,16 @@
-"""Columns of rows as Arrow arrays."""
+"""Columns of rows as Arrow arrays, and rows as batches."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metadata_log.arrow.schema import COLUMN_TYPES, TIMESTAMP
+from metadata_log.arrow.schema import COLUMN_TYPES, TIMESTAMP, schema_of
+from metadata_log.history.views import VIEWS
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -44,3 +45,16 @@ _MAKERS: Final[dict[pa.DataType, Callable[[Sequence[Any]], pa.Array]]] = {
     TIMESTAMP: _timestamps,
     COLUMN_TYPES["map<string,string>"]: _maps,
 }
+
+
+def batch_of(some: list[tuple[Any, ...]], view: str, columns: Sequence[str]) -> pa.RecordBatch:
+    """Rows of a view, at least one, as a batch of some of its columns."""
+    names = VIEWS[view].names
+    return batch_in(some, [names.index(name) for name in columns], schema_of(view, columns))
+
+
+def batch_in(some: list[tuple[Any, ...]], places: Iterable[int], schema: pa.Schema) -> pa.RecordBatch:
+    """The values at some places of rows, at least one, as a batch."""
+    turned = list(zip(*some, strict=True))
+    arrays = [array_of(turned[place], field.type) for place, field in zip(places, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec.structs import replace
 
-from metadata_log.arrow.columns import array_of
+from metadata_log.arrow.columns import batch_in, batch_of
 from metadata_log.arrow.partition_rows import ROWS, cell_batches
 from metadata_log.arrow.read import Mode
 from metadata_log.arrow.schema import schema_of
@@ -124,17 +124,5 @@ def rows_reader(view: str, found: Iterable[tuple[Any, ...]]) -> pa.RecordBatchRe
     schema = schema_of(view)
     source = iter(found)
     chunks = iter(lambda: list(islice(source, ROWS)), [])
-    batches = (_batch(some, range(len(schema)), schema) for some in chunks)
+    batches = (batch_in(some, range(len(schema)), schema) for some in chunks)
     return pa.RecordBatchReader.from_batches(schema, batches)
-
-
-def batch_of(some: list[tuple[Any, ...]], view: str, columns: Sequence[str]) -> pa.RecordBatch:
-    """Rows of a view, at least one, as a batch of some of its columns."""
-    names = VIEWS[view].names
-    return _batch(some, [names.index(name) for name in columns], schema_of(view, columns))
-
-
-def _batch(some: list[tuple[Any, ...]], places: Iterable[int], schema: pa.Schema) -> pa.RecordBatch:
-    turned = list(zip(*some, strict=True))
-    arrays = [array_of(turned[place], field.type) for place, field in zip(places, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from metadata_log.arrow.without_pandas import without_pandas
+from metadata_log.arrow.lean_pyarrow import load_lean_pyarrow
 from metadata_log.disk import Disk, OsDisk, file_bytes, make_directory
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
@@ -290,7 +290,7 @@ def _outcomes(fleet: Fleet, job: Job, processes: int) -> Iterator[Outcome]:
     from multiprocessing import get_context
 
     workers = min(processes, len(fleet.directories))
-    with ProcessPoolExecutor(workers, get_context("spawn"), without_pandas) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), load_lean_pyarrow) as pool:
         try:
             waiting = [pool.submit(materialize_one, one, fleet.storage, job) for one in fleet.directories]
             for done in as_completed(waiting):

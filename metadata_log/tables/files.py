@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metadata_log.arrow.lean_pyarrow import load_lean_compute
 from metadata_log.arrow.schema import schema_of
 from metadata_log.disk import Disk, File, make_directory, read_whole
 from metadata_log.history.partition_rows import CELL_VIEWS, Shared, whole_rows
@@ -433,8 +434,9 @@ class _Writer:
         if not rows:
             return
         # Most runs of a quiet night write no row, and these modules load much of pyarrow.
+        load_lean_compute()
+        from metadata_log.arrow.columns import batch_of
         from metadata_log.arrow.partition_rows import cell_arrays
-        from metadata_log.arrow.views import batch_of
 
         lineage = self._lineage_arrays()
         for at in range(0, len(rows), _GROUP_ROWS):

@@ -205,7 +205,10 @@ def materialize_command(
 
     Exit codes: 0 the tables are up to date; 1 a cluster failed, or damage stopped a cluster (--gate fail).
     """
-    from metadata_log.arrow.without_pandas import without_pandas
+    if kind == "parquet" and location is None and master is None:
+        from metadata_log.arrow.lean_pyarrow import load_lean_pyarrow
+
+        load_lean_pyarrow()
     from metadata_log.cluster_names import ClusterNames
     from metadata_log.disk import OsDisk
     from metadata_log.spark.cluster_table import is_wanted, write_clusters
@@ -228,8 +231,6 @@ def materialize_command(
             hint = "mode=PERMISSIVE is --gate warn, and mode=FAILFAST is --gate fail."
             raise UsageError("--gate says what a run does at damage", where=f"--option {option}", hint=hint)
     lake = _lake(kind, os.path.abspath(out), location, catalog, namespace, pairs(lake_options, "--lake-option"))
-    if lake is None and master is None:
-        without_pandas()
     with plain_failures():
         source = parse_options({**chosen_options(options, _OPTIONS), "paths": json.dumps(list(paths))})
         job = make_job(

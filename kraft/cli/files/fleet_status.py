@@ -53,12 +53,13 @@ def status_command(*, out: str, max_age: str, growing: int, prometheus: str | No
     """
     from msgspec import to_builtins
 
-    from metadata_log.arrow.without_pandas import without_pandas
+    from metadata_log.arrow.lean_pyarrow import load_lean_pyarrow
+
+    load_lean_pyarrow()
     from metadata_log.disk import OsDisk, replace_file
     from metadata_log.tables.commit import STAGING, known_clusters
     from metadata_log.tables.status import fleet_status
 
-    without_pandas()
     with plain_failures():
         if known_clusters(OsDisk(), os.path.join(out, STAGING)):
             hint = "Query the table `runs` of the lake."

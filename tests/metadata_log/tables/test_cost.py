@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -46,3 +48,24 @@ def test_a_row_of_a_table_costs_few_calls(tmp_path: Path) -> None:
     assert rows > 10_000
     assert calls["call"] / rows < MOST_CALLS
     assert calls["c_call"] / rows < MOST_BUILT_IN
+
+
+_COMMAND = """
+import json, sys
+from kraft.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps(sorted({"numpy", "pandas", "pyarrow"} & sys.modules.keys())))
+"""
+
+
+def test_a_command_loads_pyarrow_alone(tmp_path: Path) -> None:
+    """NumPy and pandas took longer to load than everything else of a night with nothing new."""
+    log, out = str(unpack("static3", "nodes/c1", tmp_path / "log")), str(tmp_path / "out")
+    words = ("fleet", "materialize", "--out", out, "--jobs", "1", log)
+    for night in ("new", "nothing new"):
+        told = subprocess.run([sys.executable, "-c", _COMMAND, *words], capture_output=True, check=True, text=True)
+        assert night in told.stdout
+        assert json.loads(told.stdout.splitlines()[-1]) == ["pyarrow"], night
