@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from msgspec import structs
 
 from kraft.limits import OFFSETS_PER_TRANSACTION, SUBSCRIBED_TOPICS
-from kraft.node.gc_freeze import EVERY_S, THRESHOLDS, freeze_young
+from kraft.node.gc_freeze import EVERY_S, THRESHOLDS, Survivors
 from kraft.wire import Answer
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.consumer_offsets import (
@@ -82,6 +82,7 @@ class Bench:
         self._last_id = 1 << 20
         self.longest = (0.0, 0.0, 0, 0.0)
         self._freeze_s = 0.0
+        self._survivors = Survivors()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -95,7 +96,7 @@ class Bench:
         """Run one turn, and then, when it is time for it, one that freezes the survivors, as `kraft serve` does."""
         result = self._measured(turn)
         if time.monotonic() > self._freeze_s:
-            self._measured(freeze_young)
+            self._measured(self._survivors.freeze)
             self._freeze_s = time.monotonic() + EVERY_S
         return result
 

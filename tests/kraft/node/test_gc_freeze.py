@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.node.gc_freeze import freeze_young
+from kraft.node.gc_freeze import Survivors
 from support.kraft.data_cluster import DataCluster, data_cluster
 
 ROUNDS = 3
@@ -100,15 +101,32 @@ class Cycle:
         self.itself = self
 
 
+def cycles_among_unfrozen() -> list[Cycle]:
+    return [one for one in gc.get_objects() if isinstance(one, Cycle)]
+
+
 @pytest.mark.usefixtures("unfrozen")
 def test_garbage_is_not_frozen_and_survivors_are() -> None:
-    freeze_young()
-    before = gc.get_freeze_count()
+    survivors = Survivors()
+    assert gc.get_freeze_count() > 0
     survivor = Cycle()
     Cycle()
-    freeze_young()
-    assert not any(isinstance(one, Cycle) for one in gc.get_objects())
-    assert survivor.itself is survivor
+    survivors.freeze()
+    assert cycles_among_unfrozen() == []
     gc.unfreeze()
-    assert before > 0
-    assert [one for one in gc.get_objects() if isinstance(one, Cycle)] == [survivor]
+    assert cycles_among_unfrozen() == [survivor]
+
+
+@pytest.mark.usefixtures("unfrozen")
+def test_cycles_that_outlived_a_second_are_freed_when_the_heap_has_grown() -> None:
+    survivors = Survivors(growth=1, spare=2_000)
+    lost = [Cycle()]
+    watched = weakref.ref(lost[0])
+    survivors.freeze()
+    lost.clear()
+    survivors.freeze()
+    assert watched() is not None
+    kept = [Cycle() for _ in range(3_000)]
+    survivors.freeze()
+    assert watched() is None
+    assert len(kept) == 3_000
