@@ -32,7 +32,7 @@ from kraft.testing.log_lines import Call, LogLines
 from kraft.testing.registry import RegistryBeside
 from kraft.trio_thread import TrioThread
 from metadata_log.disk import Disk
-from metadata_log.image import MetadataImage
+from metadata_log.image import MetadataImage, Partition
 from metadata_log.records.record import Header
 from transport.protocol.errors import Error
 
@@ -238,12 +238,21 @@ class Kafka:
         return self._cluster.image
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads a partition; -1 for none."""
-        return self.image.topics[topic].partitions[partition].leader
+        """The broker that leads a partition; -1 for none. Raises ValueError for a partition that does not exist."""
+        return self._partition(topic, partition).leader
 
     def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
-        """The replicas of a partition that are in sync."""
-        return tuple(self.image.topics[topic].partitions[partition].isr)
+        """The replicas of a partition that are in sync. Raises ValueError for a partition that does not exist."""
+        return tuple(self._partition(topic, partition).isr)
+
+    def _partition(self, topic: str, partition: int) -> Partition:
+        topics = self.image.topics
+        if topic not in topics:
+            raise ValueError(f"there is no topic {topic!r}; there are {', '.join(sorted(topics)) or 'none'}")
+        partitions = topics[topic].partitions
+        if not 0 <= partition < len(partitions):
+            raise ValueError(f"topic {topic} has no partition {partition}; it has {len(partitions)}")
+        return partitions[partition]
 
     def is_fenced(self, broker_id: int) -> bool:
         """Whether the controllers count a broker as dead."""

@@ -197,6 +197,11 @@ def test_a_misspelt_name_is_told_with_what_there_is(kafka: Kafka) -> None:
         kafka.kill(7)
     with pytest.raises(ValueError, match="there are 1"):
         kafka.restart(7)
+    with pytest.raises(ValueError, match="no topic 'nope'"):
+        kafka.leader("nope")
+    kafka.create_topic("one-partition")
+    with pytest.raises(ValueError, match="no partition 1; it has 1"):
+        kafka.isr("one-partition", 1)
     with pytest.raises(ValueError, match="a cluster has a broker"):
         Kafka(brokers=3)
 

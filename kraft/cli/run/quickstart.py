@@ -25,6 +25,7 @@ from rich.text import Text
 from kraft.admin import AdminClient, AdminError, QuorumDescription, open_admin
 from kraft.cli.run.record_tour import RecordTour
 from kraft.cli.run.tour import StepDone, Tour
+from kraft.cli.text import count
 from kraft.client import open_client
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
@@ -68,9 +69,9 @@ class View:
             )
             return
         at_end = "kept at the end" if self._kept else "removed at the end; --dir DIR keeps them"
-        brokers = f" and {len(cluster.brokers)} brokers" if cluster.brokers else ""
+        brokers = f" and {count(len(cluster.brokers), 'broker')}" if cluster.brokers else ""
         click.echo(
-            f"{len(cluster.controllers)} controllers{brokers} of cluster {cluster.cluster_id};"
+            f"{count(len(cluster.controllers), 'controller')}{brokers} of cluster {cluster.cluster_id};"
             f" files in {cluster.home} ({at_end})"
         )
         for node in cluster.nodes:

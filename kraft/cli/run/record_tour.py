@@ -260,7 +260,7 @@ class RecordTour:
         longest_ms = round(self._longest_s * 1000)
         return (
             f"all {len(self._sent):,} acknowledged records were read, each once and in order; the longest silence was"
-            f" {longest_ms:,} ms; the group got all of them, {again:,} again",
+            f" {longest_ms:,} ms; the group got all of them, {again:,} of them twice",
             {"acknowledged": len(self._sent), "read": self._count(), "longestMs": longest_ms, "again": again},
         )
 
