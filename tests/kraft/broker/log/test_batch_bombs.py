@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from test_cleaning import clean, survivors
 
@@ -239,10 +241,10 @@ def test_the_lines_of_a_batch_are_made_one_at_a_time(monkeypatch: pytest.MonkeyP
     made = 0
     real = record_module.Record
 
-    def counted(*given: object) -> object:
+    def counted(*given: Any) -> object:
         nonlocal made
         made += 1
-        return real(*given)  # type: ignore[arg-type]
+        return real(*given)
 
     monkeypatch.setattr(record_module, "Record", counted)
     lines = record_lines(stored)

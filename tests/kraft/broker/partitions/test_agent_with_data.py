@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -29,9 +29,18 @@ from support.broker.data_brokers import (
 )
 from support.broker.fetch_answers import answer_fetch
 from support.kraft.broker_agents import EPOCH, heartbeat, replay
-from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from transport.protocol.messages.alter_partition import AlterPartitionRequest
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from transport.protocol.messages.broker_registration import BrokerRegistrationResponse
 from transport.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+
+M = TypeVar("M", bound=Message)
+
+
+def message_of(send: Send, kind: type[M]) -> M:
+    """The message, which is of this kind."""
+    assert isinstance(send.message, kind)
+    return send.message
 
 
 def agent_with_data(broker_id: int, disk: MemoryDisk) -> tuple[BrokerAgent, ReplicaManager]:
@@ -75,10 +84,10 @@ def running(agent: BrokerAgent, *committed: Message) -> tuple[int, list[Send]]:
     while True:
         sends = agent.poll(now_ms)
         opened += fetches(sends)
-        beats = [send.message for send in sends if send.reply_to.key is Channel.HEARTBEATS]
+        beats = [message_of(send, BrokerHeartbeatRequest) for send in sends if send.reply_to.key is Channel.HEARTBEATS]
         if beats:
-            assert agent.replicas.is_loaded == (not beats[0].want_fence)  # type: ignore[attr-defined]
-            is_fenced = beats[0].want_fence  # type: ignore[attr-defined]
+            is_fenced = beats[0].want_fence
+            assert agent.replicas.is_loaded == (not is_fenced)
             agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=is_fenced), now_ms)
             if not is_fenced:
                 break
@@ -106,14 +115,13 @@ def test_an_agent_fetches_again_at_once_after_an_answer_with_records() -> None:
     running(leader, *metadata(leader=1))
     now_ms, [send] = running(follower, *metadata(leader=1))
     append(leading, b"a", now_ms=now_ms)
-    assert (send.target, send.message.max_wait_ms) == (Target(1, "h1", 9092), 500)  # type: ignore[attr-defined]
-    state = replace(send.message.replica_state, replica_epoch=50)  # type: ignore[attr-defined]
-    request = replace(send.message, replica_state=state)
-    assert isinstance(request, FetchRequest)
+    asked = message_of(send, FetchRequest)
+    assert (send.target, asked.max_wait_ms) == (Target(1, "h1", 9092), 500)
+    request = replace(asked, replica_state=replace(asked.replica_state, replica_epoch=50))
     follower.on_reply(send.reply_to.key, answer_fetch(leading, request, now_ms), now_ms)
     assert part_of(following).log.end_offset == 1
     [again] = fetches(follower.poll(now_ms))
-    assert again.message.topics[0].partitions[0].fetch_offset == 1  # type: ignore[attr-defined]
+    assert message_of(again, FetchRequest).topics[0].partitions[0].fetch_offset == 1
     assert fetches(follower.poll(now_ms)) == [], "one request is open"
 
 
@@ -136,7 +144,7 @@ def test_an_agent_with_data_proposes_to_remove_a_slow_follower() -> None:
         if send.reply_to.key is Channel.ISR_CHANGES
     ]
     assert len(asked) == 1
-    [topic] = asked[0].message.topics  # type: ignore[attr-defined]
+    [topic] = message_of(asked[0], AlterPartitionRequest).topics
     assert topic.topic_id == TOPIC
     assert [one.broker_id for one in topic.partitions[0].new_isr_with_epochs] == [1]
 
@@ -199,7 +207,7 @@ def test_heartbeats_go_on_while_many_partitions_are_published_a_few_in_each_turn
         led_in_turn.append(0)
         for send in agent.poll(now_ms):
             if send.reply_to.key is Channel.HEARTBEATS:
-                beats.append(send.message.current_metadata_offset)  # type: ignore[attr-defined]
+                beats.append(message_of(send, BrokerHeartbeatRequest).current_metadata_offset)
                 agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
     assert max(led_in_turn) == manager.partitions_per_turn == 8
     assert sum(led_in_turn) == len(others)

@@ -135,7 +135,7 @@ def test_a_damaged_partition_is_offline_alone() -> None:
     disk.remove("d/a-0/leader-epoch-checkpoint")
     put(disk, "d/a-0", {"leader-epoch-checkpoint": b"0\n1\n0 zero\n"})
     again = started(1, image, disk)
-    assert [again.partitions.get(key).is_offline for key in keys] == [True, False]  # type: ignore[union-attr]
+    assert [again.partitions[key].is_offline for key in keys] == [True, False]
     refused = append_to(again, keys[0], batch(b"y"), acks=1, now_ms=NOW_MS)
     assert isinstance(refused, Refused)
     assert refused.error is Error.KAFKA_STORAGE_ERROR

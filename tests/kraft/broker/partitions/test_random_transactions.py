@@ -37,6 +37,7 @@ from transport.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
 NAME = "in-turn"
@@ -234,7 +235,8 @@ class TransactionsRun(ClientsRun):
         assert isinstance(outcome, Answer), outcome
         if named == self._marking:
             self._marking = None
-            [part] = outcome.message.markers[0].topics[0].partitions  # type: ignore[attr-defined]
+            assert isinstance(outcome.message, WriteTxnMarkersResponse)
+            [part] = outcome.message.markers[0].topics[0].partitions
             if part.error_code == Error.NONE:
                 self.coordinator.marker = None
             else:

@@ -13,6 +13,7 @@ from kraft.broker.partitions.watermarks import next_high_watermark
 from kraft.broker.request.reading import divergence
 from kraft.broker.request.sessions import Wanted
 from metadata_log.log.epochs import EpochHistory
+from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from support.broker.data_brokers import KEY, LAG_MS, TOPIC, batch, part_of
@@ -512,7 +513,7 @@ def test_a_follower_beyond_the_end_of_a_leader_that_lost_its_disk_truncates() ->
     wired.append(1, b"a", b"b")
     wired.run(300)
     wired.kill(1)
-    wired.disks[1].__init__()  # type: ignore[misc]
+    wired.disks[1] = MemoryDisk()
     wired.restart(1)
     wired.elect(1, (1,))
     wired.run(5000)
