@@ -35,6 +35,7 @@ from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
+    FetchResponse,
     FetchTopic,
     ForgottenTopic,
     PartitionData,
@@ -130,7 +131,8 @@ def test_a_request_that_overtakes_one_that_waits_ends_the_older_one_with_an_erro
     assert brokers.ask(101, fetch(session_id=session, session_epoch=2)).error_code == 0
     [late] = brokers.poll(101, after_ms=500)
     assert isinstance(late, Answer)
-    assert late.message.error_code == Error.INVALID_FETCH_SESSION_EPOCH  # type: ignore[attr-defined]
+    assert isinstance(late.message, FetchResponse)
+    assert late.message.error_code == Error.INVALID_FETCH_SESSION_EPOCH
 
 
 def test_a_topic_id_that_is_unknown_at_first_is_found_later_without_being_asked_again() -> None:

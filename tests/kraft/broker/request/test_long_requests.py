@@ -34,7 +34,7 @@ from transport.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 MANY = 60_000
 KEY: PartitionKey = (topic_id(1), 0)
@@ -100,7 +100,8 @@ def test_a_record_that_was_lost_while_others_were_checked_is_not_acknowledged() 
     lead_again(brokers)
     _, [found] = ended(brokers)
     assert isinstance(found, Answer)
-    [topic] = found.message.responses  # type: ignore[attr-defined]
+    assert isinstance(found.message, ProduceResponse)
+    [topic] = found.message.responses
     assert [each.error_code for each in topic.partition_responses] == [Error.NOT_LEADER_OR_FOLLOWER, Error.NONE]
 
 
@@ -113,7 +114,8 @@ def test_a_record_that_another_leader_has_kept_is_acknowledged() -> None:
     lead_again(brokers, cut=1)
     _, [found] = ended(brokers)
     assert isinstance(found, Answer)
-    [topic] = found.message.responses  # type: ignore[attr-defined]
+    assert isinstance(found.message, ProduceResponse)
+    [topic] = found.message.responses
     assert [each.error_code for each in topic.partition_responses] == [Error.NONE, Error.NONE]
 
 
@@ -199,7 +201,8 @@ def test_many_partitions_of_a_produce_have_turns() -> None:
     assert outcome is None
     turns, [found] = ended(brokers)
     assert isinstance(found, Answer)
-    [topic] = found.message.responses  # type: ignore[attr-defined]
+    assert isinstance(found.message, ProduceResponse)
+    [topic] = found.message.responses
     codes = [each.error_code for each in topic.partition_responses]
     assert codes == [0, 0] + [Error.UNKNOWN_TOPIC_OR_PARTITION] * 2998
     assert turns >= 2 * 3000 // 64 // 20

@@ -13,6 +13,7 @@ from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from support.broker.request_brokers import START_MS, Brokers, NewTopic, batch, fetch, produce, topic_id
 from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import FetchResponse
 from transport.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 TOPIC = topic_id(1)
@@ -111,7 +112,10 @@ def test_a_fetch_keeps_to_the_room_that_other_answers_leave() -> None:
     def found(room: int) -> int:
         _, outcome = brokers.send(101, fetch((KEY, 0)), room=room)
         assert isinstance(outcome, Answer), outcome
-        return len(outcome.message.responses[0].partitions[0].records)  # type: ignore[attr-defined]
+        assert isinstance(outcome.message, FetchResponse)
+        records = outcome.message.responses[0].partitions[0].records
+        assert records is not None
+        return len(records)
 
     assert [found(room) // size for room in (4 * size, 2 * size, 0)] == [4, 2, 1]
     _, outcome = brokers.send(101, fetch((KEY, 4), wait_ms=500), room=0)
