@@ -56,7 +56,7 @@ def old_garbage() -> Counter[str]:
 
 def use(cluster: DataCluster, number: int) -> None:
     """Connections, topics, a group and a transaction that come and go."""
-    to = {"bootstrap.servers": cluster.bootstrap}
+    to: dict[str, str | int | float | bool] = {"bootstrap.servers": cluster.bootstrap}
     admin, topic = AdminClient(to), f"topic-{number}"
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(SECONDS)
     producer = Producer(to | {"transactional.id": "id"})
@@ -72,13 +72,13 @@ def use(cluster: DataCluster, number: int) -> None:
     record = consumer.poll(SECONDS)
     assert record is not None
     assert record.value() == b"record"
-    consumer.commit(record, asynchronous=False)
+    consumer.commit(message=record, asynchronous=False)
     consumer.close()
     admin.delete_topics([topic])[topic].result(SECONDS)
 
 
 def test_nothing_that_clients_have_used_becomes_a_cycle(tmp_path: Path) -> None:
-    with data_cluster(tmp_path, brokers=1, **SETTINGS) as cluster:
+    with data_cluster(tmp_path, 1, 0, **SETTINGS) as cluster:
         use(cluster, 0)
         with without_full_collections():
             for number in range(1, 1 + ROUNDS):
