@@ -84,6 +84,11 @@ class TopicsImage(Struct, frozen=True):
     def __contains__(self, name: str) -> bool:
         return name in self.by_name
 
+    def get(self, name: str) -> TopicImage | None:
+        """The topic of this name, if there is one."""
+        topic_id = self.by_name.get(name)
+        return None if topic_id is None else self.by_id[topic_id]
+
     def __iter__(self) -> Iterator[str]:
         for name, _ in in_key_order(self.by_name):
             yield name

@@ -71,68 +71,35 @@ def metadata(
     if version < _IDS_SINCE and any(one.name is None or one.topic_id != Uuid.ZERO for one in request.topics or ()):
         raise ApiError(Error.INVALID_REQUEST, f"Topic ids are not supported in version {version}.")
     alive = reachable(image, listener)
-    topics: list[MetadataResponseTopic] = []
-    ids = dict.fromkeys(one.topic_id for one in request.topics or () if one.topic_id != Uuid.ZERO)
-    names: Iterable[str]
     every = wants_all(request, version)
-    if every:
-        names = image.topics
-    elif ids:
-        known = [(one, image.topics.by_id.get(one)) for one in ids]
-        topics += [
-            MetadataResponseTopic(error_code=Error.UNKNOWN_TOPIC_ID, name=None, topic_id=one)
-            for one, topic in known
-            if topic is None
-        ]
-        names = [topic.name for _, topic in known if topic is not None]
-    else:
-        names = dict.fromkeys(one.name for one in request.topics or () if one.name is not None)
+    by_id = any(one.topic_id != Uuid.ZERO for one in request.topics or ())
+    names, topics = (image.topics, []) if every else _asked(image, request, by_id=by_id)
     with_operations = request.include_topic_authorized_operations
     denied: list[MetadataResponseTopic] = []
     work = 0
     for name in names:
+        topic = image.topics.get(name)
         if not permissions.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=not every):
             if not every:
-                denied.append(
-                    MetadataResponseTopic(
-                        error_code=Error.TOPIC_AUTHORIZATION_FAILED,
-                        name=None if ids else name,
-                        topic_id=image.topics[name].id if ids else Uuid.ZERO,
-                    )
-                )
-            yield None
-            continue
-        operations = permissions.on_topic(name) if with_operations else NOT_ASKED
-        if name not in image.topics:
-            error = absence(name)
-            if creates and not _may_create(permissions, name):
-                error, operations = Error.TOPIC_AUTHORIZATION_FAILED, NOT_ASKED
+                denied.append(_denied(name, topic if by_id else None))
+        elif topic is None:
+            topics.append(_absent(name, permissions, creates=creates, with_operations=with_operations))
+        else:
+            partitions: list[MetadataResponsePartition] = []
+            for number, partition in enumerate(topic.partitions):
+                partitions.append(_partition(image, listener, number, partition, version))
+                work += 1
+                if work % ITEMS_PER_STEP == 0:
+                    yield None
             topics.append(
                 MetadataResponseTopic(
-                    error_code=error,
                     name=name,
+                    topic_id=topic.id,
                     is_internal=is_internal(name),
-                    topic_authorized_operations=operations,
+                    partitions=partitions,
+                    topic_authorized_operations=permissions.on_topic(name) if with_operations else NOT_ASKED,
                 )
             )
-            yield None
-            continue
-        topic = image.topics[name]
-        partitions: list[MetadataResponsePartition] = []
-        for number, partition in enumerate(topic.partitions):
-            partitions.append(_partition(image, listener, number, partition, version))
-            work += 1
-            if work % ITEMS_PER_STEP == 0:
-                yield None
-        topics.append(
-            MetadataResponseTopic(
-                name=name,
-                topic_id=topic.id,
-                is_internal=is_internal(name),
-                partitions=partitions,
-                topic_authorized_operations=operations,
-            )
-        )
         yield None
     return MetadataResponse(
         brokers=[
@@ -145,6 +112,45 @@ def metadata(
         cluster_authorized_operations=(
             permissions.on_cluster() if request.include_cluster_authorized_operations else NOT_ASKED
         ),
+    )
+
+
+def _asked(
+    image: MetadataImage, request: MetadataRequest, *, by_id: bool
+) -> tuple[Iterable[str], list[MetadataResponseTopic]]:
+    """The names of the topics that a request asks for, and an error for each id that no topic has.
+
+    A request that has the id of one topic names all of them so.
+    """
+    if not by_id:
+        return dict.fromkeys(one.name for one in request.topics or () if one.name is not None), []
+    names: list[str] = []
+    unknown: list[MetadataResponseTopic] = []
+    for topic_id in dict.fromkeys(one.topic_id for one in request.topics or () if one.topic_id != Uuid.ZERO):
+        if (topic := image.topics.by_id.get(topic_id)) is None:
+            unknown.append(MetadataResponseTopic(error_code=Error.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
+        else:
+            names.append(topic.name)
+    return names, unknown
+
+
+def _denied(name: str, named_by_id: TopicImage | None) -> MetadataResponseTopic:
+    """The refusal of a topic, by what the client named it by: it does not learn the other."""
+    return MetadataResponseTopic(
+        error_code=Error.TOPIC_AUTHORIZATION_FAILED,
+        name=name if named_by_id is None else None,
+        topic_id=Uuid.ZERO if named_by_id is None else named_by_id.id,
+    )
+
+
+def _absent(name: str, permissions: Permissions, *, creates: bool, with_operations: bool) -> MetadataResponseTopic:
+    """The error for a name that no topic has."""
+    may_exist = not creates or _may_create(permissions, name)
+    return MetadataResponseTopic(
+        error_code=absence(name) if may_exist else Error.TOPIC_AUTHORIZATION_FAILED,
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=permissions.on_topic(name) if may_exist and with_operations else NOT_ASKED,
     )
 
 

@@ -259,7 +259,7 @@ class ConsumerGroups:
             return False
         if seen.topics is topics:
             return True
-        if any(_topic(seen.topics, name) is not _topic(topics, name) for name in group.topics):
+        if any(seen.topics.get(name) is not topics.get(name) for name in group.topics):
             return False
         self._seen[group.group_id] = _Seen(seen.epoch, topics)
         return True
@@ -538,11 +538,6 @@ def _told(assigned: Assigned) -> Assignment:
             for topic_id, epochs in sorted(assigned.items())
         ]
     )
-
-
-def _topic(topics: TopicsImage, name: str) -> object:
-    topic_id = topics.by_name.get(name)
-    return None if topic_id is None else topics.by_id[topic_id]
 
 
 def _configured(image: MetadataImage, group_id: str, key: str, default: int) -> int:
