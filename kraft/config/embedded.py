@@ -154,7 +154,8 @@ def _security(tls: Tls | None, sasl: Sasl | None) -> Iterator[tuple[str, str]]:
         yield "ssl.keystore.location", tls.identity
         yield "ssl.truststore.type", PEM
         yield "ssl.truststore.location", tls.authorities
-        yield "ssl.client.auth", "required"
+        # With the name of the listener: where there are logins, too, Kafka asks for certificates by this key alone.
+        yield f"listener.name.{LISTENER.lower()}.ssl.client.auth", "required"
         if tls.password:
             yield "ssl.key.password", tls.password
         if not tls.checks_host:

@@ -373,6 +373,11 @@ async def test_a_program_formats_a_dynamic_quorum(tmp_path: Path) -> None:
 async def test_nodes_with_tls_and_logins_join(tmp_path: Path, mechanism: str | None) -> None:
     given = secured(tmp_path, mechanism=mechanism)
     stranger: NodeSettings = {**given, "sasl": kraft.Sasl(user="x", password="y", mechanism=mechanism or "PLAIN")}
+    (tmp_path / "other").mkdir()
+    forged = kraft.Tls(
+        identity=Authority(lambda: tmp_path / "other").certificate("node").file, authorities=given["tls"].authorities
+    )
+    unsigned: NodeSettings = {**given, "tls": forged}
     with trio.fail_after(20):
         async with (
             kraft.create_store(f"{tmp_path}/1", **given) as one,
@@ -386,6 +391,9 @@ async def test_nodes_with_tls_and_logins_join(tmp_path: Path, mechanism: str | N
             with pytest.raises(kraft.NoController):
                 async with kraft.connect_store(at(one.node), **stranger):
                     pytest.fail("a stranger came in")
+            with pytest.raises(kraft.NoController, match="no authority that the peer trusts has signed"):
+                async with kraft.connect_store(at(one.node), **unsigned):
+                    pytest.fail("a certificate of another authority came in")
 
 
 async def test_logins_by_scram_need_the_password_and_survive_a_restart_of_all(tmp_path: Path) -> None:
