@@ -712,6 +712,10 @@ async def _opened(
     An error of the node ends the block only at its end; until then methods raise `NodeStopped` or `LoopEnded`. If the
     block ends without an error, the node shuts down gracefully.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError("this runs in asyncio: in a Trio program use the same name of kraft") from None
     thread = TrioThread(manager, name)
     try:
         yield wrap(thread, await asyncio.wrap_future(thread.opened))

@@ -93,7 +93,7 @@ class TrioThread(Generic[T]):
             self.ended.set_exception(failure)
 
     def _why(self) -> str:
-        return f"the thread {self._name} has ended"
+        return f"the thread {self._name} has ended with the block that opened it: open it again"
 
     async def _main(self) -> None:
         self._closing = trio.Event()
@@ -224,7 +224,10 @@ class TrioThread(Generic[T]):
     def check_process(self) -> None:
         """Raise `Forked` if this process is not the one that has the thread."""
         if os.getpid() != self._process:
-            raise Forked(f"the thread {self._name} belongs to process {self._process}, of which this one is a fork")
+            raise Forked(
+                f"the thread {self._name} belongs to process {self._process}, of which this one is a fork: open another"
+                " one here, after the fork"
+            )
 
     def _soon(self, function: Callable[[], object]) -> None:
         self.check_process()
@@ -266,8 +269,9 @@ def wait_for(answer: Future[R], timeout: float | None = None) -> R:
     """The result of a future, in this thread. Whoever gives up, at a time or by Ctrl-C, cancels the future."""
     try:
         return answer.result(timeout)
-    except BaseException:
-        answer.cancel()
+    except BaseException as failed:
+        if answer.cancel() and isinstance(failed, TimeoutError):
+            raise TimeoutError(f"not done within {timeout} s: a change may have been made or not") from None
         raise
 
 

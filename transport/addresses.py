@@ -33,6 +33,12 @@ _NO_SUCH_NAME: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA
 _RESET: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN})
 
 
+_CURES: Final = {
+    errno.EADDRINUSE: "Another process listens there: stop it, or choose another port.",
+    errno.EADDRNOTAVAIL: "The host is no address of this machine: give one that is, or 0.0.0.0 for all of them.",
+}
+
+
 class UnknownHost(OSError):
     """The name of a host does not exist."""
 
@@ -62,7 +68,10 @@ def bind(listener: Listener, *, opens_later: bool = False) -> socket.socket:
             raise
     except (OSError, ValueError, OverflowError) as failed:
         number = failed.errno if isinstance(failed, OSError) else errno.EINVAL
-        raise OSError(number, f"cannot listen on {wanted}: {reason_of(failed)}") from None
+        refused = OSError(number, f"cannot listen on {wanted}: {reason_of(failed)}")
+        if number in _CURES:
+            refused.add_note(f"hint: {_CURES[number]}")
+        raise refused from None
     return bound
 
 

@@ -149,7 +149,7 @@ async def remove_voter(
         The directory of the removed voter.
 
     Raises:
-        AdminError: No voter has this id, or too few of the remaining voters keep up.
+        AdminError: No voter has this id, too few of the remaining voters keep up, or the quorum is static.
         RequestRefused: The leader refused the change.
         NoController: No controller answered in time.
     """
@@ -158,6 +158,11 @@ async def remove_voter(
     directory = (
         directory_id or _only([one for one in quorum.voters if one.id == node_id], node_id, "no voter").directory_id
     )
+    if directory == Uuid.ZERO:
+        raise AdminError(
+            "the quorum is static: each node has the voters in controller.quorum.voters",
+            hint="Make it dynamic first, with `kraft quorum upgrade`.",
+        )
     if not force:
         await _require_majority_without(admin, quorum, node_id, directory)
     request = RemoveRaftVoterRequest(cluster_id=cluster.cluster_id, voter_id=node_id, voter_directory_id=directory)

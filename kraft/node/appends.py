@@ -160,6 +160,7 @@ class Appends:
         weight = _WEIGHT + RECORD_OVERHEAD * count + length
         # What stands last in the inbox has not been taken by the owner. The weight is more than the size in the batch.
         if group is None or not events or events[-1] is not group.submit or group.weight + weight > self._group_weight:
+            self._inbox.check_caller()
             submit = Submit(self._next_id, [])
             self._next_id += 1
             group = self._last = self._groups[submit.submit_id] = _Group(submit)

@@ -4,6 +4,7 @@ snapshot and the log in a file of the same format.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -51,6 +52,14 @@ from metadata_log.types import PARTITION_DIRECTORY, OffsetAndEpoch, random_uuid
 
 _PIECE: Final = 1 << 20
 _EXAMPLE: Final = OffsetAndEpoch(epoch=4, offset=1234)
+_EMPTY: Final = "Restore into another directory: this one has a node."
+
+
+def check_folder(folder: str) -> None:
+    """Raise `OSError` if there is no directory with this path."""
+    if not os.path.isdir(folder):
+        number = errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT
+        raise OSError(number, "the folder of a backup must exist: make the directory first", folder)
 
 
 def copy_snapshot(file: File, snapshot: OffsetAndEpoch, folder: str) -> str:
@@ -236,7 +245,7 @@ def restore(path: str, directory: str, *, node_id: int | None = None) -> None:
             "this is not the name of a backup", where=path, hint=f"`backup` makes names like {snapshot_name(_EXAMPLE)}."
         )
     if read_meta_properties(disk, directory) is not None:
-        raise already_formatted(directory)
+        raise already_formatted(directory, _EMPTY)
     values = read_snapshot_values(disk, path)
     is_log = next(values, b"") == _LOG_TAG
     # The whole file is sound, before anything is written.
@@ -248,7 +257,7 @@ def restore(path: str, directory: str, *, node_id: int | None = None) -> None:
     voters = VotersRecord(voters=(first_voter(node_id, random_uuid(rng), LISTENER, "localhost", 0),))
     with locked_to_format(disk, directory):
         if read_meta_properties(disk, directory) is not None:
-            raise already_formatted(directory)
+            raise already_formatted(directory, _EMPTY)
         partition = f"{directory}/{PARTITION_DIRECTORY}"
         make_directory(disk, partition)
         begin = partial(

@@ -156,6 +156,7 @@ async def _running(
     monitor: Callable[[NodeClock], NodeMonitor] | None,
 ) -> AsyncIterator[Node]:
     # Made here, as `kraft.asyncio` and `kraft.sync` call `open_node` outside of the thread in which Trio runs.
+    check_in_trio()
     clock = NodeClock() if clock is None else clock
     application = _saying_its_kind(application, disk, directory, clock)
     run = partial(run, application=application, clock=clock, monitor=None if monitor is None else monitor(clock))
@@ -164,6 +165,15 @@ async def _running(
             node: Node = await nursery.start(run)
             yield node
             await node.shutdown()
+
+
+def check_in_trio() -> None:
+    """Raise `RuntimeError` in a program that does not run in Trio, with the names for it."""
+    if not trio.lowlevel.in_trio_run():
+        raise RuntimeError(
+            "this runs in Trio: in an asyncio program use the same name of kraft.asyncio, and without an event loop"
+            " that of kraft.sync"
+        )
 
 
 def keeper_of(config: Config, loaded: LoadedTls) -> StoreKeeper | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kraft.quorum.values import LeaderAndEpoch
 from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error
@@ -63,6 +65,13 @@ class OutcomeUnknown(NodeError):
         self.leader = leader
 
 
+_CURES: Final = {
+    Error.INVALID_REQUEST: "an append has at least one value, and a node with a state machine takes none, but `submit`",
+    Error.MESSAGE_TOO_LARGE: "what is appended at once must fit into one batch, so append less at a time",
+}
+"""What to do about the errors of an append."""
+
+
 class AppendRejected(NodeError):
     """The values themselves cannot be appended, for example because they do not fit in a batch.
 
@@ -71,7 +80,8 @@ class AppendRejected(NodeError):
     """
 
     def __init__(self, error: Error) -> None:
-        super().__init__(f"the append was rejected: {error.name}")
+        cure = _CURES.get(error)
+        super().__init__(f"the append was rejected: {error.name}" + (f": {cure}" if cure else ""))
         self.error = error
 
 

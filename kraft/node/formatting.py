@@ -34,7 +34,10 @@ def format(config: Config, cluster_id: str, *, standalone: bool = False, ignore_
         ConfigError: The configuration has static voters, and `standalone` is given.
         DirectoryError: A directory is formatted already, or for another node or cluster; nothing is written.
         OSError: The disk has failed.
+        TypeError: `config` is no `Config`.
     """
+    if not isinstance(config, Config):
+        raise TypeError(f"format takes a Config, as Config.load(path) and Config.parse(text) make it, not {config!r}")
     if config.voters and standalone:
         raise ConfigError("the configuration has static voters", where="controller.quorum.voters")
     rng = Random(SystemRandom().getrandbits(128))

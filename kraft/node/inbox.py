@@ -22,13 +22,26 @@ class Inbox(Generic[E]):
     memory channel would cost as much as encoding the batch.
     """
 
-    __slots__ = ("_reader", "events", "in_place")
+    __slots__ = ("_reader", "events", "in_place", "loop")
 
     def __init__(self) -> None:
         self.events: deque[E] = deque()
         self.in_place: Callable[[], None] = self.wake
         """Handles events in the task that delivered them, for the reader; must not raise."""
+        self.loop: trio.lowlevel.TrioToken | None = None
+        """The Trio loop of the node; None if nobody checks who calls."""
         self._reader: trio.lowlevel.Task | None = None
+
+    def check_caller(self) -> None:
+        """Refuse a caller in another loop or thread, to wake which would end the node. Raises `RuntimeError`."""
+        if self.loop is None:
+            return
+        is_own = trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self.loop
+        if not is_own:
+            raise RuntimeError(
+                "the node runs in another Trio loop: call it there, as by trio.from_thread.run, or open it with"
+                " kraft.sync, for calls of any thread"
+            )
 
     def put(self, event: E) -> None:
         """Append an event and wake the reader."""

@@ -14,7 +14,7 @@ from kraft.admin.client import AdminClient, open_admin
 from kraft.admin.errors import AdminError, CannotConnect, NoController
 from kraft.config import Config, ConfigError, NodeSettings, parse_host_port, split_list
 from kraft.config.embedded import RANDOM_IDS, embedded_config
-from kraft.node.embed import open_node, tcp_transport
+from kraft.node.embed import check_in_trio, open_node, tcp_transport
 from kraft.node.formatting import first_voters, format_all
 from kraft.node.logging import LOGGER
 from kraft.node.node import Node
@@ -75,14 +75,22 @@ async def create(
 
     Raises:
         ConfigError: A setting or a file of `tls` is wrong.
-        DirectoryError: The directory belongs to another node, is in use, or has a log and no meta.properties.
+        DirectoryError: The directory belongs to another node, is in use, or has a log and no meta.properties; or it
+            does not say who votes, as one of a static quorum.
         OSError: A port is in use, or the disk has failed.
     """
+    check_in_trio()
     disk, rng = OsDisk(), _random()
     config = _config(disk, directory, (), given, rng)
     if read_meta_properties(disk, directory) is None:
         _format(disk, config, str(random_uuid(rng)), first_voters(config, rng), rng)
     async with _opened(config, state_machine, given) as node:
+        if not node.status().voters.ids:
+            raise DirectoryError(
+                "the directory does not say who votes: it was formatted for a static quorum, or to join one",
+                where=directory,
+                hint="Open it by its configuration, with open_node or open_store, or join the quorum again.",
+            )
         await _wait_for_leader(node)
         yield node
 
@@ -125,6 +133,7 @@ async def join(
                 meta.properties.
         OSError: A port is in use, or the disk has failed.
     """
+    check_in_trio()
     disk, rng = OsDisk(), _random()
     config = _config(disk, directory, servers_of(address), given, rng)
     known = read_meta_properties(disk, directory)
@@ -190,6 +199,7 @@ async def observe(
         ConfigError: An address, a setting or a file of `tls` is wrong.
         NoController: Nobody answers at the address within 30 seconds, or a login or TLS fails.
     """
+    check_in_trio()
     disk, rng = MemoryDisk(), _random()
     given = {**given, "settings": {**_IN_MEMORY, **given.get("settings", {})}}
     config = replace(_config(disk, _MEMORY, servers_of(address), given, rng), listeners=(), advertised_listeners=())

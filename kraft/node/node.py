@@ -339,7 +339,8 @@ class Node:
         if not core.is_leader:
             raise NotLeader(core.leader)
         if node_id is not None and (node_id == self._node_id or node_id not in core.voters.ids):
-            raise NodeError(f"node {node_id} is no other voter")
+            others = ", ".join(str(one) for one in core.voters.ids if one != self._node_id) or "none"
+            raise NodeError(f"node {node_id} is no other voter; the other voters are: {others}")
         if core.voters.ids == (self._node_id,):
             raise NodeError("this node is the only voter")
         gives_up = trio.current_time() + TRANSFER_S
@@ -452,12 +453,13 @@ class Node:
 
         Raises:
             NodeError: Nothing was applied so far.
-            OSError: The disk has failed, or the directory does not exist.
+            OSError: The disk has failed, or the folder is no directory.
             NodeStopped: The node has stopped.
         """
         # Loaded here, because most nodes make no backup.
-        from kraft.node.backup import copy_log, copy_snapshot
+        from kraft.node.backup import check_folder, copy_log, copy_snapshot
 
+        check_folder(folder)
         if isinstance(self._replica.application, RawLog):
             self._check_raw("backup")
             return await copy_log(self._replica, folder, lambda: self._ended)
@@ -588,6 +590,7 @@ class Node:
     async def wait_for_change(self) -> bool:
         """Wait until the state, the leader or the high watermark changes; False once the node has ended."""
         if not self._ended:
+            self._inbox.check_caller()
             await self._changed.park()
         return not self._ended
 

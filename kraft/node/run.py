@@ -81,6 +81,7 @@ async def run_node(
     log = NodeLog(config.node_id, clock.now_ms)
     own_name = await _own_name(log) if needs_own_name(config) else ""
     inbox: Inbox[Input] = Inbox()
+    inbox.loop = trio.lowlevel.current_trio_token()
     flusher = Flusher(inbox.events, transport.wake)
     inbound = Inbound(inbox, transport, log, limit=UNANSWERED_REQUESTS)
     with one_cause(), locked_directories(config, disk):

@@ -248,6 +248,7 @@ class StateMachineNode(Node, Generic[C, R]):
     async def wait_for_applied(self) -> bool:
         """Wait until this node applies further commands, or takes a snapshot; False once the node has ended."""
         if not self._ended:
+            self._inbox.check_caller()
             await self._applied.park()
         return not self._ended
 

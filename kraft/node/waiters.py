@@ -41,12 +41,13 @@ class Waiters(Generic[D]):
         """Put the request that `ask` makes of a new id into the inbox, and wait for the answer; None if none will come.
 
         If the caller is cancelled meanwhile, `take_back` makes the event that withdraws the request, if there is one.
-        Raises `NodeStopped` if the node has stopped before.
+        Raises `NodeStopped` if the node has stopped before, and `RuntimeError` in another Trio loop.
         """
         if self._room.is_full:
             await self._room.wait()
         if self._room.is_closed:
             raise NodeStopped("the node has stopped")
+        self._inbox.check_caller()
         waiting_id = self._next_id
         self._next_id = waiting_id + 1
         waiting: _Waiting[D] = _Waiting(trio.lowlevel.current_task(), weight)

@@ -172,6 +172,33 @@ class Unfit(Struct, frozen=True, array_like=True, tag=4):
 Result = Done | Mismatch | Granted | LeaseEnded | Unfit
 
 
+def check_key(key: object) -> None:
+    """Refuse a key that is no text, which no key in the store equals. Raises `TypeError`."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key is text, and not {key!r}")
+
+
+def check_types(operations: tuple[Operation, ...], conditions: tuple[Condition, ...]) -> None:
+    """Refuse what no node could read: callers without a type checker give values of any type. Raises `TypeError`."""
+    for one in operations:
+        if not isinstance(one, Operation):
+            raise TypeError(f"a transaction takes Put, Delete, Clear and Append of kraft.store, and not {one!r}")
+    for condition in conditions:
+        if not isinstance(condition, Condition):
+            raise TypeError(f"a condition is an IfVersion or IfValue of kraft.store, and not {condition!r}")
+    for part in (*operations, *conditions):
+        check_key(part.prefix if isinstance(part, Clear | Append) else part.key)
+        if isinstance(part, Put | Append | IfValue) and not isinstance(part.value, bytes | bytearray | memoryview):
+            raise TypeError(f"a value is bytes, and not {part.value!r:.40}: encode it")
+
+
+def fault_in_life(seconds: float) -> str | None:
+    """The fault of a lease that would live for so long, which may be no number at all."""
+    if SHORTEST_LEASE_MS <= seconds * 1000 <= LONGEST_LEASE_MS:
+        return None
+    return f"a lease lives for {SHORTEST_LEASE_MS // 1000} to {LONGEST_LEASE_MS // 1000} seconds, not for {seconds}"
+
+
 def fault_in(command: Command) -> str | None:
     """The fault that a command has in any state of the store; None if it is sound."""
     match command:

@@ -52,6 +52,8 @@ class Semaphore:
     _KIND = "semaphore"
 
     def __init__(self, store: Store, name: str, count: int, ttl: float = DEFAULT_TTL) -> None:
+        if count < 1:
+            raise ValueError(f"at least one holder is admitted, and not {count}")
         self._line = Line(store, self._KIND, name, ttl)
         self._count = count
         self._held: AbstractAsyncContextManager[Held] | None = None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kraft.node.errors import NodeStopped
 from kraft.store.commands import Append, Clear, Entry, IfVersion, Put
 from kraft.store.errors import Conflict
 from kraft.store.locks import prefix_of
 from kraft.store.store import DEFAULT_TTL, Lease, Store
+
+MOST_PARTIES: Final = 1000
+"""The keys of one page: who arrives counts the others by it."""
 
 
 class Barrier:
@@ -20,6 +25,8 @@ class Barrier:
     """
 
     def __init__(self, store: Store, name: str, parties: int, ttl: float = DEFAULT_TTL) -> None:
+        if not 1 <= parties <= MOST_PARTIES:
+            raise ValueError(f"1 to {MOST_PARTIES} parties wait for each other, and not {parties}")
         self._store = store
         prefix = prefix_of("barrier", name)
         self._gate = prefix + "gate"

@@ -38,7 +38,10 @@ from kraft.store.commands import (
     Revoke,
     Transaction,
     Unfit,
+    check_key,
+    check_types,
     fault_in,
+    fault_in_life,
 )
 from kraft.store.errors import Conflict, LeaseLost
 from kraft.store.machine import StoreMachine
@@ -152,6 +155,7 @@ class Store:
         Raises:
             NodeStopped: The node has stopped.
         """
+        check_key(key)
         return await self.node.read(lambda machine: machine.get(key), linearizable=linearizable, max_age=max_age)
 
     async def scan(
@@ -174,7 +178,10 @@ class Store:
 
         Raises:
             NodeStopped: The node has stopped.
+            ValueError: The limit is below 1.
         """
+        if limit < 1:
+            raise ValueError(f"a page has at least one key: the limit is {limit}")
 
         def page(machine: StoreMachine) -> Page:
             entries = machine.scan(prefix, after, limit + 1)
@@ -248,9 +255,12 @@ class Store:
             Conflict: A condition does not hold; nothing is changed.
             LeaseLost: The lease has ended; nothing is changed.
             Refused: The key, the value or the whole store is too large; nothing is changed.
+            TypeError: The key is no text, or the value no bytes.
             NodeStopped: The node has stopped; the key may or may not be changed.
         """
         version = 0 if if_absent else if_version
+        if not isinstance(lease, Lease | None):
+            raise TypeError(f"lease= takes a Lease, as `Store.lease` and `Store.grant` make it, and not {lease!r}")
         change = Put(key, value, NO_LEASE if lease is None else lease.id)
         return await self.transact(change, conditions=_conditions(key, version, if_value))
 
@@ -291,11 +301,13 @@ class Store:
             Conflict: A condition does not hold; nothing is changed.
             LeaseLost: A lease has ended; nothing is changed.
             Refused: A limit is exceeded; nothing is changed.
+            TypeError: An operation or a condition is none, or has a value of another type.
             NodeStopped: The node has stopped; the keys may or may not be changed.
         """
         return (await self._transact(*operations, conditions=conditions)).revision
 
     async def _transact(self, *operations: Operation, conditions: tuple[Condition, ...] = ()) -> Done:
+        check_types(operations, conditions)
         return await self._submit(Transaction(operations, conditions), Done)
 
     async def _submit(self, command: Command, wanted: type[R]) -> R:
@@ -363,6 +375,9 @@ class Store:
             Refused: There are too many leases, or the time is out of bounds.
             NodeStopped: The node has stopped; there may be such a lease or not.
         """
+        why = fault_in_life(ttl)
+        if why is not None:
+            raise Refused(why)
         return Lease((await self._submit(Grant(round(ttl * 1000)), Granted)).lease, ttl)
 
     async def renew(self, lease: Lease) -> None:

@@ -165,13 +165,12 @@ def first_voter(node_id: int, directory_id: Uuid, listener: str, host: str, port
     )
 
 
-def already_formatted(directory: str) -> DirectoryError:
+_LEAVE_IT: Final = "Use --ignore-formatted, in Python ignore_formatted=True, to leave it as it is."
+
+
+def already_formatted(directory: str, hint: str = _LEAVE_IT) -> DirectoryError:
     """The error for a directory that is formatted already."""
-    return DirectoryError(
-        "the log directory is already formatted",
-        where=directory,
-        hint="Use --ignore-formatted to leave it as it is.",
-    )
+    return DirectoryError("the log directory is already formatted", where=directory, hint=hint)
 
 
 def format_directory(
@@ -289,7 +288,7 @@ def open_directory(
         raise DirectoryError(
             f"the log directory is not formatted: it has no {META_PROPERTIES}",
             where=directory,
-            hint="Run `kraft format -c CONFIG --cluster-id ID` first.",
+            hint="Run `kraft format -c CONFIG --cluster-id ID` first, or call kraft.format(config, cluster_id).",
         )
     lock = take_lock(disk, directory)
     try:

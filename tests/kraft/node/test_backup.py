@@ -50,8 +50,9 @@ async def test_a_quorum_begins_with_the_backup_of_another(tmp_path: Path) -> Non
                 former = await one.get("k/7")
                 await one.put("later", b"")
         kraft.restore(path, f"{tmp_path}/new", node_id=7)
-        with pytest.raises(DirectoryError, match="already formatted"):
+        with pytest.raises(DirectoryError, match="already formatted") as refused:
             kraft.restore(path, f"{tmp_path}/new")
+        assert refused.value.hint == "Restore into another directory: this one has a node."
         for _ in range(2):
             async with kraft.create_store(f"{tmp_path}/new", settings=FAST) as restored:
                 assert restored.node.status().cluster_id != one.node.status().cluster_id

@@ -149,9 +149,10 @@ async def test_a_directory_in_use_is_refused_and_left_alone(tmp_path: Path) -> N
 async def test_a_port_in_use_is_one_plain_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, trio.fail_after(20):
         config = configs(tmp_path, [taken.getsockname()[1]])[0]
-        with pytest.raises(OSError, match="Address already in use"):
+        with pytest.raises(OSError, match="Address already in use") as refused:
             async with open_node(config):
                 pytest.fail("the node listens at a port in use")
+    assert refused.value.__notes__ == ["hint: Another process listens there: stop it, or choose another port."]
 
 
 async def test_an_unformatted_directory_is_one_plain_error(tmp_path: Path) -> None:
@@ -177,6 +178,12 @@ def test_no_node_runs_without_its_assertions() -> None:
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "NodeError: a node does not run under python -O" in done.stderr
+
+
+def test_a_name_in_place_of_a_configuration_is_not_formatted() -> None:
+    name: Any = "c1.properties"
+    with pytest.raises(TypeError, match=r"format takes a Config, as Config.load\(path\) .* make it, not 'c1.prop"):
+        kraft.format(name, "4L6g3nShT-eMCtK--X86sw")
 
 
 def test_a_directory_in_place_of_a_configuration_is_refused_with_the_remedy() -> None:

@@ -119,7 +119,7 @@ async def test_the_successor_that_is_named_leads(tmp_path: Path) -> None:
         ):
             with pytest.raises(kraft.NotLeader):
                 await two.transfer_leadership(3)
-            with pytest.raises(kraft.NodeError, match="node 4 is no other voter"):
+            with pytest.raises(kraft.NodeError, match="node 4 is no other voter; the other voters are: 2, 3"):
                 await one.transfer_leadership(4)
             with pytest.raises(kraft.NodeError, match="node 1 is no other voter"):
                 await one.transfer_leadership(1)
@@ -301,6 +301,9 @@ async def test_what_cannot_join_says_why(tmp_path: Path) -> None:
                 async with kraft.join(f"127.0.0.1:{port}", f"{tmp_path}/2", settings=FAST):
                     pytest.fail("it joined a static quorum")
             assert [voter.id for voter in static.voters] == [1]
+        with pytest.raises(DirectoryError, match="the directory does not say who votes"):
+            async with kraft.create(f"{tmp_path}/1", settings=FAST):
+                pytest.fail("it waits for a leader for ever")
 
 
 async def test_a_misspelt_argument_is_an_error_and_a_misspelt_setting_a_warning(

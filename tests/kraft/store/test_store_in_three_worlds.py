@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ import trio
 import kraft
 import kraft.asyncio
 import kraft.sync
+from kraft.admin.errors import AdminError
 from kraft.config import Config
 from kraft.store import Event, Lease, Page, Put
 from metadata_log.disk import OsDisk
@@ -140,6 +142,46 @@ async def locks(world: World) -> None:
             _ = 1 / 0
 
 
+async def wrong_arguments(world: World) -> None:
+    """A program without a type checker hears what is wrong, in its caller, and nothing is written."""
+    store, api = world.store, world.api
+    text = "a value is bytes, and not 'x': encode it"
+    for wrong, said in (
+        (partial(store.get, b"a"), "a key is text, and not b'a'"),
+        (partial(store.put, b"a", b"x"), "a key is text, and not b'a'"),
+        (partial(store.put, "a", "x"), text),
+        (partial(store.put, "a", None), "a value is bytes, and not None"),
+        (partial(store.put, "a", b"x", if_value="x"), text),
+        (partial(store.put, "a", b"x", lease=7), "lease= takes a Lease, as `Store.lease` and `Store.grant` make it"),
+        (partial(store.delete, 7), "a key is text, and not 7"),
+        (partial(store.transact, {"a": b"x"}), "a transaction takes Put, Delete, Clear and Append of kraft.store"),
+        (partial(store.transact, Put("a", b""), conditions=(7,)), "a condition is an IfVersion or IfValue"),
+        (partial(api.Queue(store, "mail").put, "x"), text),
+    ):
+        with pytest.raises(TypeError, match=said):
+            await wrong()
+    for ttl in (2.9, float("nan"), float("inf")):
+        with pytest.raises(kraft.Refused, match=f"a lease lives for 3 to 86400 seconds, not for {ttl}"):
+            await store.grant(ttl)
+    with pytest.raises(ValueError, match="a page has at least one key: the limit is 0"):
+        await store.scan(limit=0)
+    with pytest.raises(ValueError, match="at least one holder is admitted, and not 0"):
+        async with api.Semaphore(store, "it", 0):
+            pass
+    for parties in (0, 1001):
+        with pytest.raises(ValueError, match=f"1 to 1000 parties wait for each other, and not {parties}"):
+            api.Barrier(store, "it", parties)
+    with pytest.raises(kraft.AppendRejected, match="a node with a state machine takes none, but `submit`"):
+        await store.node.append([b"x"])
+    with pytest.raises(OSError, match="the folder of a backup must exist: make the directory first"):
+        await store.node.backup("no-such-folder")
+    with pytest.raises(kraft.NodeError, match="node 9 is no other voter; the other voters are: none"):
+        await store.node.transfer_leadership(9)
+    with pytest.raises(AdminError, match="the quorum is static"):
+        await store.node.remove_voter(1)
+    assert (await store.scan()).entries == ()
+
+
 async def leases_by_hand(world: World) -> None:
     store = world.store
     lease = await store.grant(3)
@@ -188,7 +230,7 @@ async def what_is_left(world: World) -> None:
 
 @pytest.mark.parametrize(
     "test",
-    [keys_and_values, all_entries, watches, locks, leases_by_hand, elections, what_is_left],
+    [keys_and_values, all_entries, watches, locks, wrong_arguments, leases_by_hand, elections, what_is_left],
     ids=lambda test: test.__name__,
 )
 def test_a_store_does_the_same_in_each_world(world: World, test: Test, config: Config) -> None:
@@ -255,7 +297,7 @@ def test_a_store_that_has_ended_says_so(other: type[World], config: Config) -> N
         watches.append(world.store.watch())
 
     async def use(_: World) -> None:
-        with pytest.raises(kraft.LoopEnded, match="the thread kraft-store has ended"):
+        with pytest.raises(kraft.LoopEnded, match=r"the thread kraft-store has ended .*: open it again"):
             await world.store.get("a")
         with pytest.raises(StopAsyncIteration):
             await anext(watches[0])
@@ -297,6 +339,52 @@ def test_a_fork_is_refused_and_does_no_harm(config: Config) -> None:
             os._exit(refused)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         assert store.put("a", b"2") > 0
+
+
+def test_a_call_that_is_out_of_time_says_what_may_have_come_of_it(config: Config) -> None:
+    with kraft.sync.open_store(config) as store:
+        queue = kraft.sync.Queue(store.within(0.05), "mail")
+        with pytest.raises(TimeoutError, match=r"not done within 0\.05 s: a change may have been made or not"):
+            queue.get()
+
+
+def test_another_loop_is_refused_and_does_no_harm(config: Config) -> None:
+    """A program may have several loops of Trio; a call of the wrong one must not end the node."""
+
+    async def main() -> None:
+        async with kraft.open_store(config) as store:
+            await store.put("a", b"1")
+            watch, other = store.watch(), store.node.leaders()
+            await anext(other)
+
+            def elsewhere() -> None:
+                for call in (partial(store.get, "a"), partial(store.put, "a", b""), watch.__anext__, other.__anext__):
+                    with pytest.raises(RuntimeError, match="runs in another Trio loop: call it there"):
+                        trio.run(call)
+                with pytest.raises(RuntimeError, match="runs in another Trio loop"):
+                    store.node.append_soon([b"x"])
+
+            await trio.to_thread.run_sync(elsewhere)
+            with trio.fail_after(5):
+                assert (await store.put("a", b"2")) > 0
+
+    trio.run(main)
+
+
+def test_the_wrong_kind_of_program_is_told_the_right_names(config: Config) -> None:
+    async def with_trio() -> None:
+        async with kraft.open_store(config):
+            raise AssertionError("it runs without Trio")
+
+    async def with_asyncio() -> None:
+        async with kraft.asyncio.open_store(config):
+            raise AssertionError("it runs without asyncio")
+
+    with pytest.raises(RuntimeError, match=r"in an asyncio program use the same name of kraft\.asyncio"):
+        asyncio.run(with_trio())
+    with pytest.raises(RuntimeError, match="in a Trio program use the same name of kraft"):
+        trio.run(with_asyncio)
+    assert all(thread.name != "kraft-store" for thread in threading.enumerate())
 
 
 def test_an_asyncio_block_that_others_cancel_stays_cancelled(config: Config) -> None:
