@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from metadata_log.arrow.columns import array_of, indexes_of
+from metadata_log.arrow.columns import array_of, indexes_of, partly
 from metadata_log.arrow.schema import schema_of
 from metadata_log.history.engine import HistoryPass
-from metadata_log.history.partition_rows import CellColumns, Ended, Shared
+from metadata_log.history.partition_rows import CellColumns, Ended, Partly, Shared
 
 ROWS: Final = 1 << 14
 """The rows of a batch."""
@@ -54,8 +54,10 @@ def cell_arrays(ended: Sequence[Ended], schema: pa.Schema, *, dictionaries: bool
     return [column_array(columns.column(field.name), field.type, dictionaries=dictionaries) for field in schema]
 
 
-def column_array(column: Sequence[Any] | Shared, kind: pa.DataType, *, dictionaries: bool) -> pa.Array:
+def column_array(column: Sequence[Any] | Shared | Partly, kind: pa.DataType, *, dictionaries: bool) -> pa.Array:
     """One column; with `dictionaries` shared texts stay shared."""
+    if isinstance(column, Partly):
+        return partly(column, kind)
     if not isinstance(column, Shared):
         return array_of(column, kind)
     places = indexes_of(column.places)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metadata_log.history.causes import LOST_SIGHT, SNAPSHOT, CauseRow, Reason
-from metadata_log.history.partition_rows import CELL_VIEWS, GONE, Cell, Ended, Head, Shape, whole_rows
+from metadata_log.history.partition_rows import CELL_VIEWS, GONE, Cell, Ended, Head, Shape, TopicHead, whole_rows
 from metadata_log.history.views import VIEWS
 
 Row = tuple[Any, ...]
@@ -62,7 +62,7 @@ def when_of(cell: Cell) -> When:
     return When(*cell[5:8])
 
 
-_NOWHERE: Final = Head("", "", "", -1)
+_NOWHERE: Final = Head(TopicHead("", "", ""), -1)
 _LOST: Final = Reason(LOST_SIGHT, None, None, "")
 
 

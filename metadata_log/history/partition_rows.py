@@ -51,13 +51,29 @@ GONE: Final = Shape(Partition((), (), (), (), (), (), (), NO_LEADER, 0, 0, 0))
 """The shape of a cell that only ends the one before: the partition was deleted, or what follows is unknown."""
 
 
-class Head(Struct, frozen=True, gc=False):
-    """The columns that tell a partition."""
+class TopicHead(Struct, frozen=True, eq=False, gc=False):
+    """The columns that tell a topic. Copies of a log have topics with the same ids, so these compare by identity."""
 
     cluster: str
     topic: str
     topic_id: str
+
+
+class Head(Struct, frozen=True, eq=False, gc=False):
+    """The columns that tell a partition."""
+
+    of: TopicHead
     partition: int
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+        return self.of.topic
+
+    @property
+    def topic_id(self) -> str:
+        """The text form of the topic's id."""
+        return self.of.topic_id
 
 
 Cell = tuple[Head, Shape, int, int, Reason, int, int, int, str | None, int | None]
@@ -102,6 +118,17 @@ class Shared(Struct, frozen=True):
     def each(self) -> Iterable[Any]:
         """The value of each row."""
         return map(self.values.__getitem__, self.places)
+
+
+class Partly(Struct, frozen=True):
+    """A column of numbers that some rows lack: the numbers, with 0 for none, and for each row 1 if it has one."""
+
+    values: list[int]
+    known: bytes
+
+    def each(self) -> Iterable[int | None]:
+        """The value of each row."""
+        return [value if known else None for value, known in zip(self.values, self.known, strict=True)]
 
 
 class _Places(dict[Hashable, int]):
@@ -179,13 +206,12 @@ class CellColumns:
     """
 
     def __init__(self, ended: Sequence[Ended]) -> None:
-        befores, cells, ends = zip(*ended, strict=True) if ended else ((), (), ())
-        self._befores: Sequence[Any] = befores
-        self._cells: Sequence[Cell] = cells
-        self._ends: Sequence[Cell | None] = ends
-        self._fields = list(zip(*cells, strict=True)) or [()] * 10
+        self._ended = ended
+        self._cells = [row[1] for row in ended]
+        self._ends = [row[2] for row in ended]
+        self._fields = list(zip(*self._cells, strict=True)) or [()] * 10
 
-    def column(self, name: str) -> Sequence[Any] | Shared:
+    def column(self, name: str) -> Sequence[Any] | Shared | Partly:
         """The values of a column of these views, or what the rows share."""
         if name in _OF_SHAPE:
             return self._each(_OF_SHAPE[name], self._shapes)
@@ -196,12 +222,12 @@ class CellColumns:
         if name in _OF_PAIR:
             return self._each(_OF_PAIR[name], self._pairs)
         if name in _OF_CELL:
-            place = _OF_CELL[name]
-            values = self._fields[place]
+            values = self._fields[_OF_CELL[name]]
             return Shared(*_numbered(values)) if name == "cause_record" else values
         if name in _OF_END:
             place = _OF_END[name]
-            return [None if end is None else end[place] for end in self._ends]
+            numbers: list[Any] = [0 if end is None else end[place] for end in self._ends]
+            return Partly(numbers, self._known_ends)
         match name:
             case "partition":
                 return [head.partition for head in self._fields[0]]
@@ -209,7 +235,7 @@ class CellColumns:
                 ends = _numbered([None if end is None else end[4] for end in self._ends])
                 return self._each(lambda reason: None if reason is None else reason.code, ends)
             case "broker":
-                return self._befores
+                return [row[0] for row in self._ended]
             case "seconds":
                 return [
                     0.0 if end is None else (end[6] - cell[6]) / 1000
@@ -222,6 +248,10 @@ class CellColumns:
         return Shared(list(map(make, things)), places)
 
     @cached_property
+    def _known_ends(self) -> bytes:
+        return bytes([end is not None for end in self._ends])
+
+    @cached_property
     def _shapes(self) -> _Numbered:
         return _numbered(self._fields[1])
 
@@ -231,22 +261,16 @@ class CellColumns:
 
     @cached_property
     def _topics(self) -> _Numbered:
-        """A head of each topic of each cluster: copies of a log have topics with the same ids."""
-        heads = self._fields[0]
-        topics = list(map(attrgetter("cluster", "topic_id"), heads))
-        distinct, places = _numbered(topics)
-        head_of = dict(zip(topics, heads, strict=True))
-        return [head_of[one] for one in distinct], places
+        return _numbered([head.of for head in self._fields[0]])
 
     @cached_property
     def _pairs(self) -> _Numbered:
         """The shapes before and since, and whether a snapshot tells."""
-        in_snapshot = [reason.code == SNAPSHOT for reason in self._fields[4]]
-        return _numbered(zip(self._befores, self._fields[1], in_snapshot, strict=True))
+        return _numbered([(row[0], row[1][1], row[1][4].code == SNAPSHOT) for row in self._ended])
 
 
 def whole_rows(view: str, ended: Sequence[Ended]) -> list[tuple[Any, ...]]:
     """Rows as tuples in the order of the view's columns."""
     columns = CellColumns(ended)
     parts = [columns.column(name) for name in VIEWS[view].names]
-    return list(zip(*(one.each() if isinstance(one, Shared) else one for one in parts), strict=True))
+    return list(zip(*(one.each() if isinstance(one, Shared | Partly) else one for one in parts), strict=True))

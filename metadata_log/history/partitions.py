@@ -10,21 +10,24 @@ to which it means something.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Final, Protocol, cast
+from struct import Struct as Layout
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
 from metadata_log.errors import ReplayError
 from metadata_log.history.causes import SNAPSHOT, CauseRow, Reason, Trigger, explain
-from metadata_log.history.changes import Creation, Keyed, Template, number_of, partition_key
+from metadata_log.history.changes import Creation, Keyed, Template, partition_key
 from metadata_log.history.events import BrokerEvent, trigger_of
 from metadata_log.history.open_rows import Sink, When, lost_sight
-from metadata_log.history.partition_rows import GONE, PARTITION_HISTORY, Cell, Head, Shape, Step, Told
+from metadata_log.history.partition_rows import GONE, PARTITION_HISTORY, Cell, Head, Shape, Step, Told, TopicHead
 from metadata_log.image.topics import Partition, merge, partition_of
 from metadata_log.image.topics_delta import NO_ELR
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
 
+_NUMBER_AND_TOPIC: Final = Layout(">i16s").unpack
+"""The parts of a partition's key."""
 _MEMO_SIZE: Final = 65_536
 _MOST_STEPS: Final = 256
 _CHANGE: Final = "PartitionChangeRecord"
@@ -56,9 +59,10 @@ UncleanAllowed = Callable[[str], bool]
 class Topic:
     """A topic and the keys of its partitions."""
 
-    __slots__ = ("id_text", "keys", "name")
+    __slots__ = ("head", "id_text", "keys", "name")
 
-    def __init__(self, name: str, id_text: str) -> None:
+    def __init__(self, cluster: str, name: str, id_text: str) -> None:
+        self.head = TopicHead(cluster, name, id_text)
         self.name = name
         self.id_text = id_text
         self.keys: dict[bytes, None] = {}
@@ -86,7 +90,7 @@ class Partitions:
         if record.name in self._ids or record.topic_id in self._topics:
             raise ReplayError(f"topic {record.name} exists already")
         self._ids[record.name] = record.topic_id
-        topic = self._topics[record.topic_id] = Topic(record.name, str(record.topic_id))
+        topic = self._topics[record.topic_id] = Topic(self._sink.cluster, record.name, str(record.topic_id))
         return topic
 
     def on_partition(self, record: records.PartitionRecord, when: When, cause: CauseRow) -> None:
@@ -98,7 +102,7 @@ class Partitions:
         key = partition_key(record.topic_id, record.partition_id)
         epochs = (partition.leader_epoch, partition.partition_epoch)
         of = (reason, when.offset, when.timestamp, when.epoch, cause[1], cause[2])
-        head = Head(self._sink.cluster, topic.name, topic.id_text, record.partition_id)
+        head = Head(topic.head, record.partition_id)
         self._set(topic, key, (head, self._shape(partition), *epochs, *of))
 
     def _set(self, topic: Topic, key: bytes, cell: Cell) -> None:
@@ -127,17 +131,16 @@ class Partitions:
         explained: dict[Step, Reason] = {}
         for offset, change, key in changes:
             at = offset if effective is None else effective
-            if type(change) is Creation:
+            if isinstance(change, Creation):
                 self._create(change, key, offset, at, timestamp, epoch, born)
                 continue
-            template = cast("Template", change)
             old = cells[key]
             head, shape, leader_epoch, partition_epoch, _, _, _, _, _, _ = old
-            step = shape.steps.get(template) or self._step(shape, template)
+            step = shape.steps.get(change) or self._step(shape, change)
             reason = explained.get(step) if events else step.reason
             if reason is None:
                 trigger = trigger_of(events, index, shape.partition, step.new.partition) if events else None
-                reason = self._explain(head.topic, shape, step.new, template, trigger)
+                reason = self._explain(head.topic, shape, step.new, change, trigger)
                 if reason.election != "unclean":
                     if events:
                         explained[step] = reason
@@ -162,12 +165,11 @@ class Partitions:
         born: Collection[bytes],
     ) -> None:
         """Set a partition from a PartitionRecord of the log, as `on_partition` does."""
-        topic_id = key[4:]
-        topic = self._topics[cast("Uuid", topic_id)]
+        number, topic_id = _NUMBER_AND_TOPIC(key)
+        topic = self._topics[topic_id]
         shape, leader_epoch, partition_epoch = self._made.get(creation) or self._make(creation)
-        number = number_of(key)
-        reason = reason_of_new(number, is_born=topic_id in born)
-        head = Head(self._sink.cluster, topic.name, topic.id_text, number)
+        reason = _CREATED if topic_id in born else reason_of_new(number, is_born=False)
+        head = Head(topic.head, number)
         cell = (head, shape, leader_epoch, partition_epoch, reason, at, timestamp, epoch, _RECORD, offset)
         self._set(topic, key, cell)
 

@@ -171,7 +171,7 @@ def restore_pass(
     story = HistoryPass(cluster, frozenset(views), options)
     places = list(_values_of(story))
     partitions = next(part for _, part, _ in places if isinstance(part, Partitions))
-    reader = Reader(saved.classes, saved.shared, partitions._shape)
+    reader = Reader(saved.classes, saved.shared, partitions._shape, cluster)
     for label, part, name in places:
         written = saved.values.get(label)
         if written is None:
@@ -180,10 +180,10 @@ def restore_pass(
         if _cells(part, name) is None:
             setattr(part, name, reader.value(value))
         elif saved.format == FORMAT:
-            _put_cells(part, _read_cells(reader, partitions, cluster, value))
+            _put_cells(part, _read_cells(reader, partitions, value))
         else:
             rows = saved.values.get(label.replace("/_out", "/rows/_rows"), written)
-            _put_cells(part, _former_cells(reader, partitions, cluster, part, msgspec.msgpack.decode(rows)))
+            _put_cells(part, _former_cells(reader, partitions, part, msgspec.msgpack.decode(rows)))
     return story
 
 
@@ -318,7 +318,7 @@ def _written_cells(writer: Writer, rows: list[_Row]) -> list[Any]:
     return [b"".join([key for key, _, _ in rows]), befores, *columns]
 
 
-def _read_cells(reader: Reader, partitions: Partitions, cluster: str, written: list[Any]) -> Iterator[_Row]:
+def _read_cells(reader: Reader, partitions: Partitions, written: list[Any]) -> Iterator[_Row]:
     if not written:
         return iter(())
     joined, befores, *columns = written
@@ -326,25 +326,23 @@ def _read_cells(reader: Reader, partitions: Partitions, cluster: str, written: l
     for place in (_SHAPE_AT, _REASON_AT):
         columns[place] = map(reader.shared, columns[place])
     columns[_TEXT_AT] = map(reader.text, columns[_TEXT_AT])
-    cells = zip(_heads(partitions, cluster, joined, keys), *columns, strict=True)
+    cells = zip(_heads(partitions, joined, keys), *columns, strict=True)
     return zip(keys, map(reader.value, befores) if befores else repeat(None, len(keys)), cells, strict=True)
 
 
-def _heads(partitions: Partitions, cluster: str, joined: bytes, keys: Sequence[bytes]) -> list[Head]:
+def _heads(partitions: Partitions, joined: bytes, keys: Sequence[bytes]) -> list[Head]:
     """The heads of partitions: those that they have, if their present cells are read already."""
     if known := partitions._cells:
         return [known[key][0] for key in keys]
     topics: dict[Any, Topic] = dict(partitions._topics)
     named = [(topics[topic_id], number) for number, topic_id in _NUMBER_AND_TOPIC.iter_unpack(joined)]
-    return [Head(cluster, topic.name, topic.id_text, number) for topic, number in named]
+    return [Head(topic.head, number) for topic, number in named]
 
 
-def _former_cells(
-    reader: Reader, partitions: Partitions, cluster: str, part: Any, written: list[Any]
-) -> Iterable[_Row]:
+def _former_cells(reader: Reader, partitions: Partitions, part: Any, written: list[Any]) -> Iterable[_Row]:
     """The same of a pass of the format before."""
     if part is partitions:
-        return _read_cells(reader, partitions, cluster, [written[0], [], *written[1:]] if written[0] else [])
+        return _read_cells(reader, partitions, [written[0], [], *written[1:]] if written[0] else [])
     keys = {(cell[0].topic_id, cell[0].partition): (key, cell[0]) for key, cell in partitions._cells.items()}
     view = part.view if isinstance(part, CellRows) else ISR_FLAPS
     return cells_of_rows(view, reader.value(written), keys, partitions._shape)

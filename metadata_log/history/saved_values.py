@@ -147,15 +147,20 @@ class Reader:
         classes: The names of the classes, each with its fields.
         shared: The shared values in their written form, not yet decoded.
         shape: The function that makes the shape of a partition.
+        cluster: The cluster of the pass.
     """
 
     def __init__(
-        self, classes: Iterable[tuple[str, list[str]]], shared: list[Raw], shape: Callable[[Partition], Shape]
+        self,
+        classes: Iterable[tuple[str, list[str]]],
+        shared: list[Raw],
+        shape: Callable[[Partition], Shape],
+        cluster: str,
     ) -> None:
         self._classes = [_class_of(name, tuple(given)) for name, given in classes]
         self._written = shared
         self._shared: list[Any] = [None] * len(shared)
-        self._shape = shape
+        self._cluster = cluster
         self._texts: dict[str, str] = {}
         self._makers: tuple[Callable[[list[Any]], Any], ...] = (
             lambda given: tuple(self._behind(given)),
@@ -218,7 +223,7 @@ class Reader:
 
     def _topic(self, given: list[Any]) -> Topic:
         _, name, id_text, *keys = given
-        topic = Topic(self.value(name), id_text)
+        topic = Topic(self._cluster, self.value(name), id_text)
         topic.keys = dict.fromkeys(keys)
         return topic
 

@@ -387,14 +387,19 @@ class ClusterTables:
     # ------------------------------------------------------------------------------------------------- after a commit
 
     def _finish(self) -> None:
-        """Give the committed files their names, remove replaced and abandoned ones. Repeating this changes nothing."""
+        """Give the committed files their names, remove replaced and abandoned ones. Repeating this changes nothing.
+
+        The journal goes last. While it is there, names that a killed run has changed may not be on disk.
+        """
         disk, head = self._disk, self.head
         folders = set()
-        for staged, path in head.publish:
-            if disk.exists(f"{self.root}/{staged}"):
-                disk.rename(f"{self.root}/{staged}", f"{self.root}/{path}")
-            folders.add(path.rpartition("/")[0])
         abandoned = self._journal()
+        for staged, path in head.publish:
+            is_new = disk.exists(f"{self.root}/{staged}")
+            if is_new:
+                disk.rename(f"{self.root}/{staged}", f"{self.root}/{path}")
+            if is_new or abandoned:
+                folders.add(path.rpartition("/")[0])
         for path in [*head.remove, *(path for path in abandoned if path not in dict(head.publish))]:
             if disk.exists(f"{self.root}/{path}"):
                 disk.remove(f"{self.root}/{path}")
@@ -402,10 +407,15 @@ class ClusterTables:
         for folder in sorted(folders):
             disk.fsync_dir(f"{self.root}/{folder}")
         wanted = {_state_name(step.number) for step in head.steps}
-        for name in disk.list(self.folder):
-            if name == _JOURNAL or (name.startswith("state-") and name not in wanted):
-                disk.remove(f"{self.folder}/{name}")
-        disk.fsync_dir(self.folder)
+        left = [
+            name
+            for name in disk.list(self.folder)
+            if name == _JOURNAL or (name.startswith("state-") and name not in wanted)
+        ]
+        for name in left:
+            disk.remove(f"{self.folder}/{name}")
+        if left:
+            disk.fsync_dir(self.folder)
 
     def _journal(self) -> list[str]:
         """The noted files. A power failure may have cut the last line, of a file that was not made yet."""

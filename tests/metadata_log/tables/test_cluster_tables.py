@@ -122,6 +122,38 @@ def test_a_night_writes_the_open_rows_that_changed_and_no_others(seed: int) -> N
     assert table_rows(disk) == rows_of_log(log, DIRECTORY, CLUSTER, views)
 
 
+class NotingDisk:
+    """A disk that notes the directories whose names are brought to disk."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self._disk = disk
+        self.synced: list[str] = []
+
+    def fsync_dir(self, path: str) -> None:
+        self.synced.append(path)
+        self._disk.fsync_dir(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+
+def test_a_night_brings_to_disk_what_changed_and_nothing_twice() -> None:
+    """A night of an idle cluster had brought all directories of the night before to disk again."""
+    _, whole = nights(Random(1), SMALL, 2, with_snapshots=False)
+    log, disk, views = whole.disk(), MemoryDisk(), (*HISTORY_VIEWS, *DERIVED_VIEWS)
+
+    def synced(run: str) -> list[str]:
+        noting: Any = NotingDisk(disk)
+        materialize_cluster(log, DIRECTORY, CLUSTER, noting, job(run=run, views=views))
+        found: list[str] = noting.synced
+        return found
+
+    assert len(synced("run-1")) > 40
+    assert synced("run-2") == [], "nothing is new"
+    grow(log, NoOpRecord())
+    assert 0 < len(synced("run-3")) < 20, "four views change"
+
+
 def few_rows(whole: Night) -> Counter[str]:
     """The rows of a whole log in the views `FEW`."""
     return rows_of_log(whole.disk(), DIRECTORY, CLUSTER, FEW)
