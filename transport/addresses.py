@@ -31,6 +31,8 @@ SILENT_ADDRESS: Final = "no address answers in time"
 _REFUSED: Final = frozenset({errno.ECONNREFUSED})
 _NO_SUCH_NAME: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 _RESET: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN})
+_GONE: Final = _RESET | {errno.EINVAL}
+"""What systems answer who sets an option of a connection that has ended."""
 
 
 _CURES: Final = {
@@ -186,10 +188,15 @@ def clearer(one: tuple[Cause, str] | None, other: tuple[Cause, str]) -> tuple[Ca
 def set_options(connected: socket.socket | trio.socket.SocketType) -> None:
     """Send small frames without delay, and let the system notice a silent host.
 
-    Kafka: `Selector.configureSocketChannel`.
+    Kafka: `Selector.configureSocketChannel`. macOS refuses the options of a connection that the peer has closed
+    already; whoever reads from it next sees its end.
     """
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    except OSError as refused:
+        if refused.errno not in _GONE:
+            raise
 
 
 def refuse_itself(here: SocketAddress, there: SocketAddress) -> None:

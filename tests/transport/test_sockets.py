@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from transport.addresses import set_options
 from transport.channels import Channel, Owner, Socket, Sockets
 from transport.epoll import EpollSockets
 from transport.interface import Cause, Endpoint, Failed, Listener, Reply
@@ -137,3 +140,29 @@ class TestAClosedSocketReportsNothing:
                 owner.open += [owner.sockets.connect(at, Closing(owner), 0) for _ in range(4)]
         assert len(owner.heard) == 1
         assert "refused" in owner.heard[0]
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+@pytest.mark.parametrize("answer", [errno.EINVAL, errno.ECONNRESET])
+async def test_a_system_that_refuses_the_options_of_a_closed_connection_ends_nothing(
+    kind: str, answer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS does so; the connection is served until its end is read."""
+
+    def refused(self: socket.socket, level: int, option: int, value: int) -> None:
+        raise OSError(answer, os.strerror(answer))
+
+    async with running(kind) as (owner, endpoint):
+        monkeypatch.setattr(socket.socket, "setsockopt", refused)
+        for one in await connected(owner, endpoint, 1):
+            one.close()
+    assert owner.heard == ["closed: the peer closed the connection"]
+
+
+def test_another_refusal_of_an_option_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: socket.socket, level: int, option: int, value: int) -> None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr(socket.socket, "setsockopt", refused)
+    with socket.socket() as one, pytest.raises(OSError, match="Bad file"):
+        set_options(one)
