@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from random import Random, SystemRandom
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.broker.server import BrokerServer
 from kraft.config import Config
@@ -33,12 +34,13 @@ from kraft.security.contexts import LoadedTls
 from kraft.testing.faults import Faults, FaultyTransport, JumpingClock, Wires
 from kraft.testing.identities import HOST, MECHANISMS, Accounts, Authority, TlsWhenNeeded
 from kraft.testing.settings import coordinator_topics
-from metadata_log.disk import OsDisk, remove_tree
+from metadata_log.disk import OsDisk, make_directory, remove_tree
 from metadata_log.image import MetadataImage
 from metadata_log.java_properties import setting
 from metadata_log.log.log_dir import format_directory, read_meta_properties
+from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.types import random_uuid
+from metadata_log.types import NO_NODE, PARTITION_DIRECTORY, random_uuid
 from transport.faults import FaultPlan
 from transport.interface import Endpoint
 from transport.tls import Tls
@@ -176,21 +178,64 @@ class LiveCluster:
 
     async def _begin(self) -> None:
         for node_id in self.layout.ids:
-            disk = self.disks[node_id] = OsDisk() if self.layout.directory else MemoryDisk()
-            format_directory(
-                disk,
-                self.layout.directory_of(node_id),
-                node_id=node_id,
-                cluster_id=self.cluster_id,
-                rng=self.rng,
-                now_ms=self.clock.now_ms(),
-                is_controller=node_id in self.layout.controller_ids,
-                ignore_formatted=True,
-            )
-        async with trio.open_nursery() as nursery:
-            for node_id in self.layout.ids:
-                nursery.start_soon(self.start, node_id)
+            # All of them before a node starts: a wrong setting is one error, and not one of each node.
+            if node_id not in self._configs:
+                self._configs[node_id] = self._config(node_id)
+        controllers = self.layout.controller_ids
+        brokers = [one for one in self.layout.broker_ids if one not in controllers]
+        formatted = [self._format(node_id) for node_id in self.layout.ids]
+        is_new = all(formatted)
+        first = self.rng.choice(controllers)
+        if is_new and len(controllers) > 1:
+            self._call_first_election(first)
+        await self._start_all(controllers)
+        if is_new and brokers:
+            await self._tell_the_leader(first, brokers)
+        await self._start_all(brokers)
         await self.wait_until_serving()
+
+    async def _start_all(self, node_ids: Sequence[int]) -> None:
+        async with trio.open_nursery() as nursery:
+            for node_id in node_ids:
+                nursery.start_soon(self.start, node_id)
+
+    def _format(self, node_id: int) -> bool:
+        """Format the directory of a node; returns whether it is new."""
+        disk = self.disks[node_id] = OsDisk() if self.layout.directory else MemoryDisk()
+        return format_directory(
+            disk,
+            self.layout.directory_of(node_id),
+            node_id=node_id,
+            cluster_id=self.cluster_id,
+            rng=self.rng,
+            now_ms=self.clock.now_ms(),
+            is_controller=node_id in self.layout.controller_ids,
+            ignore_formatted=True,
+        )
+
+    def _call_first_election(self, node_id: int) -> None:
+        """Let a controller begin as one that ended when it had stood for the first election: it asks for votes at once.
+
+        Otherwise every controller of a new cluster waits for its election timeout, and nobody does anything.
+        """
+        self._store(node_id, StoredElection(leader_epoch=1, voted_id=node_id))
+
+    async def _tell_the_leader(self, controller: int, brokers: Sequence[int]) -> None:
+        """Let brokers begin as ones that a controller has told who leads: they register at once.
+
+        Otherwise each of them finds no controller at its start, and asks the next time after Kafka's 100 ms.
+        """
+        async for known in self.node(controller).leaders():
+            if known.leader_id != NO_NODE:
+                for node_id in brokers:
+                    self._store(node_id, StoredElection(leader_epoch=known.epoch, leader_id=known.leader_id))
+                return
+
+    def _store(self, node_id: int, election: StoredElection) -> None:
+        """Write what a node that has not started yet knows of the election."""
+        disk, partition = self.disks[node_id], f"{self.layout.directory_of(node_id)}/{PARTITION_DIRECTORY}"
+        make_directory(disk, partition)
+        write_quorum_state(disk, partition, replace(election, current_voters=self.layout.controller_ids))
 
     async def reset(self) -> None:
         """Begin anew with empty disks, on the same ports: no topic, group, ACL or transaction is left, and no fault."""
@@ -219,11 +264,7 @@ class LiveCluster:
         await self._nursery.start(self._live, node_id)
 
     async def _live(self, node_id: int, task_status: trio.TaskStatus[None]) -> None:
-        config = self._configs.get(node_id)
-        if config is None:
-            config = self._configs[node_id] = Config.parse(self._properties(node_id), source=f"node {node_id}")
-            if any(config.tls.outgoing.values()):
-                raise ValueError("nodes of a test reach each other without TLS: leave inter.broker.listener.name out")
+        config = self._configs[node_id]
         users = NodeUsers(config)
         users.sasl = self._accounts.added_to(users.sasl)
         transport = tcp_transport(
@@ -490,6 +531,13 @@ class LiveCluster:
     def _listeners(self, node_id: int) -> tuple[str, ...]:
         roles = [CONTROLLER] if node_id in self.layout.controller_ids else []
         return (*roles, INTERNAL, *SECURITY) if node_id in self.layout.broker_ids else tuple(roles)
+
+    def _config(self, node_id: int) -> Config:
+        """The configuration of a node; raises `ConfigError` for a wrong setting of the layout."""
+        config = Config.parse(self._properties(node_id), source=f"node {node_id}")
+        if any(config.tls.outgoing.values()):
+            raise ValueError("nodes of a test reach each other without TLS: leave inter.broker.listener.name out")
+        return config
 
     def _properties(self, node_id: int) -> str:
         layout = self.layout

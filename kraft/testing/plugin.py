@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A broker with its controller in this process, for the whole session; `kafka.reset()` empties it."""
     request.config.stash[_TEMPORARY] = tmp_path_factory
-    with started(_of_ini(request.config) | {"brokers": 1, "controllers": 0}) as running:
+    with _started(_of_ini(request.config) | {"brokers": 1, "controllers": 0}) as running:
         yield running
 
 
@@ -76,6 +76,19 @@ def started(wanted: Mapping[str, Any]) -> Kafka:
             gc.enable()
 
 
+def _started(wanted: Mapping[str, Any]) -> Kafka:
+    """As `started`; of a wrong setting pytest shows a sentence, and not where in the code it was found."""
+    try:
+        return started(wanted)
+    except Exception as failed:
+        from kraft.testing.settings import wrong_setting
+
+        wrong = wrong_setting(failed)
+        if wrong is None:
+            raise
+    pytest.fail(f"{wrong} Change it in kafka_settings, or in the settings of the marker kafka.", pytrace=False)
+
+
 @pytest.fixture(scope="session")
 def kafka_broker(kafka: Kafka) -> Kafka:
     """Another name of `kafka`."""
@@ -91,7 +104,7 @@ def kafka_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     if scope not in _SCOPES:
         raise pytest.UsageError(f"the scope of kafka_cluster is {' or '.join(_SCOPES)}, not {scope!r}")
     if scope == "function":
-        with started(wanted) as running:
+        with _started(wanted) as running:
             yield running
     else:
         yield request.getfixturevalue("_kafka_of_module")(wanted)
@@ -106,7 +119,7 @@ def _kafka_of_module() -> Iterator[Callable[[dict[str, Any]], Kafka]]:
         def cluster(wanted: dict[str, Any]) -> Kafka:
             key = repr(sorted(wanted.items()))
             if key not in shared:
-                shared[key] = held.enter_context(started(wanted))
+                shared[key] = held.enter_context(_started(wanted))
             return shared[key]
 
         yield cluster

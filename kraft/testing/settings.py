@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.config import ConfigError
+
 _MOST_REPLICAS: Final = 3
 
 
@@ -17,3 +19,10 @@ def coordinator_topics(brokers: int) -> dict[str, str]:
         "transaction.state.log.min.isr": str(min(2, brokers)),
         "transaction.state.log.num.partitions": str(brokers),
     }
+
+
+def wrong_setting(failed: Exception) -> str | None:
+    """What is wrong with a setting, and what to do, for whoever wrote it; None for a failure of another kind."""
+    if not isinstance(failed, ConfigError):
+        return None
+    return f"{failed.what}. {failed.hint}" if failed.hint else f"{failed.what}."

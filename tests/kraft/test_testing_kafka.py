@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import threading
 import time
 import tracemalloc
@@ -553,6 +554,24 @@ def test_a_slow_disk_makes_a_follower_fall_behind(cluster: Kafka) -> None:
     assert sent(cluster, "orders", "one") is None
     assert time.monotonic() - began >= 0.2
     cluster.heal()
+
+
+def test_a_new_cluster_waits_for_no_timer(tmp_path: Path) -> None:
+    """One controller begins as a candidate, and the broker knows the leader; an older cluster goes on as it ended."""
+
+    def begun(one: Kafka, state: str) -> list[str]:
+        return re.findall(rf"node=(\d+) from=Start to={state}\b", "\n".join(one.log.since(0)))
+
+    with Kafka(controllers=3, directory=tmp_path) as new:
+        new.create_topic("kept")
+        assert len(begun(new, "Candidate epoch=1")) == 1
+        assert "101" in begun(new, "Follower")
+        new.reset()
+        assert len(begun(new, "Candidate epoch=1")) == 2
+        new.create_topic("kept")
+    with Kafka(controllers=3, directory=tmp_path) as old:
+        assert "kept" in old.image.topics
+        assert not begun(old, "Candidate epoch=1")
 
 
 def test_the_same_seed_draws_the_same() -> None:

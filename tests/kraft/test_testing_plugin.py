@@ -94,6 +94,24 @@ def test_a_wrong_marker_is_told(pytester: pytest.Pytester, given: str, told: str
     assert told in result.stdout.str()
 
 
+@pytest.mark.parametrize("fixture", ["kafka", "kafka_cluster"])
+def test_a_wrong_setting_is_one_sentence(pytester: pytest.Pytester, fixture: str) -> None:
+    """Also of six nodes that have it."""
+    pytester.makeini("[pytest]\nkafka_settings = num.partitions=five\n")
+    pytester.makepyfile(f"def test_it({fixture}):\n    pass")
+    result = pytester.runpytest_inprocess(*PLUGIN)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*ERROR at setup of test_it*",
+            "num.partitions=five: allowed is a whole number from 1 to 2147483647."
+            " Change it in kafka_settings, or in the settings of the marker kafka.",
+            "*short test summary*",
+        ],
+        consecutive=True,
+    )
+
+
 def test_a_failure_shows_the_seed_the_state_and_the_log(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
