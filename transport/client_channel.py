@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -18,9 +18,11 @@ from transport.protocol.apis import Api
 from transport.protocol.client_connection import ClientConnection
 from transport.protocol.inbound import NOT_TRIED
 from transport.protocol.limits import Limit
-from transport.protocol.sasl.client import SaslLogin
 from transport.sasl import RENEW_AT, client_of
 from transport.traffic import Traffic
+
+if TYPE_CHECKING:
+    from transport.protocol.sasl.client import SaslLogin
 
 log = logging.getLogger("transport")
 

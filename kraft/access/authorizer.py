@@ -18,7 +18,6 @@ from kraft.access.cidr import is_in_range
 from kraft.access.errors import ApiError
 from metadata_log.image import Acl, AclsImage
 from metadata_log.image.acls import ResourcePattern
-from metadata_log.image.java_text import acl_text
 from transport.protocol.errors import Error
 
 
@@ -94,7 +93,12 @@ class Verdict(Struct, frozen=True):
 
     def __str__(self) -> str:
         """The rule, as in Kafka's audit log."""
-        return f"MatchingAcl(acl={acl_text(self.rule)})" if isinstance(self.rule, Acl) else self.rule
+        if not isinstance(self.rule, Acl):
+            return self.rule
+        # Loaded here, because most clusters have no ACLs.
+        from metadata_log.image.java_text import acl_text
+
+        return f"MatchingAcl(acl={acl_text(self.rule)})"
 
 
 class Denial(Struct, frozen=True):

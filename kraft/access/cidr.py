@@ -9,8 +9,8 @@ from typing import Final
 
 from kraft.limits import ADDRESS_RANGES, CLIENT_ADDRESSES
 
-_IPV4: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})/(\d{1,2})", re.ASCII)
-_NUMBER: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_IPV4: Final = r"(?a)(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})/(\d{1,2})"
+_NUMBER: Final = r"(?a)[+-]?\d{1,9}"
 _IPV6_BITS: Final = 128
 _UNSPECIFIED: Final = IPv4Address("0.0.0.0")
 
@@ -52,7 +52,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _parse_ipv4(host: str) -> IPv4Network:
-    words = _IPV4.fullmatch(host)
+    words = re.fullmatch(_IPV4, host)
     if words is None:
         raise ValueError(f"Could not parse [{host}]")
     *numbers, prefix = map(int, words.groups())
@@ -66,7 +66,7 @@ def _parse_ipv4(host: str) -> IPv4Network:
 
 def _parse_ipv6(host: str) -> IPv6Network:
     text, _, prefix = host.partition("/")
-    if not _NUMBER.fullmatch(prefix):
+    if not re.fullmatch(_NUMBER, prefix):
         raise ValueError(f"Could not parse [{host}] - invalid prefix length")
     if not 0 <= int(prefix) <= _IPV6_BITS:
         raise ValueError(f"Could not parse [{host}] - prefix length must be between 0 and 128")

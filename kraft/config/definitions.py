@@ -24,10 +24,10 @@ _WHOLE: Final = re.compile(r"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 """Leading zeros do not count. The other digits are at most as many as a LONG has: Python refuses to parse thousands of
 digits, even zeros.
 """
-_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+[dDfF]?+")
+_DECIMAL: Final = r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+[dDfF]?+"
 """The repetitions are possessive: with backtracking, a value of 32,767 digits and a letter would take seconds."""
-_THROTTLED: Final = re.compile(r"[0-9]+:[0-9]+")
-_DURATION: Final = re.compile(r"by_duration:P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?")
+_THROTTLED: Final = r"[0-9]+:[0-9]+"
+_DURATION: Final = r"by_duration:P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?"
 _DISTINCT: Final = "list"
 """Begins the limits of lists in which a repeated entry counts once."""
 _GZIP_LEVELS: Final = "other [1,...,9] or -1"
@@ -93,7 +93,7 @@ def whole_number(text: str, bits: int = 64) -> int | None:
 
 def decimal_number(text: str) -> float | None:
     """The number in a text, as Java parses it; None if the text is not a number."""
-    return float(text.rstrip("dDfF")) if _DECIMAL.fullmatch(text) else None
+    return float(text.rstrip("dDfF")) if re.fullmatch(_DECIMAL, text) else None
 
 
 def elements(text: str) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ def _text(key: Definition, word: str) -> str:
         raise _bad(key, word, f"String must be one of: {', '.join(key.words)}")
     if key.limits == _NOT_EMPTY and not word:
         raise _bad(key, word, "String must be non-empty")
-    if key.limits == _RESETS and word not in ("earliest", "latest") and not _DURATION.fullmatch(word):
+    if key.limits == _RESETS and word not in ("earliest", "latest") and not re.fullmatch(_DURATION, word):
         why = f"Invalid value `{word}` for configuration {key.name}. The value must be either 'earliest', 'latest' or"
         raise _bad(key, word, f"{why} of the format 'by_duration:<PnDTnHnMn.nS>'.")
     return word
@@ -159,7 +159,7 @@ def _list(key: Definition, entries: tuple[str, ...]) -> tuple[str, ...]:
         valid = f"[{', '.join(key.words)}]" if key.words else "any non-empty value"
         raise BadValue(f"Configuration '{key.name}' must not be empty. Valid values include: {valid}")
     if key.limits == _REPLICAS:
-        if "".join(entries) != "*" and not all(_THROTTLED.fullmatch(entry) for entry in entries if entry):
+        if "".join(entries) != "*" and not all(re.fullmatch(_THROTTLED, entry) for entry in entries if entry):
             why = f"{key.name} must be the literal '*' or a list of replicas in the following format: "
             raise _bad(key, f"[{', '.join(entries)}]", why + "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
         return entries

@@ -116,7 +116,7 @@ RELOADABLE: Final = (
     "ssl.truststore.certificates",
 )
 """The settings that a running node takes from its dynamic configuration (`SslConfigs.RECONFIGURABLE_CONFIGS`)."""
-_OF_LISTENER: Final = re.compile(rf"listener\.name\.[^.]+\.({'|'.join(map(re.escape, RELOADABLE))})")
+_OF_LISTENER: Final = rf"listener\.name\.[^.]+\.({'|'.join(map(re.escape, RELOADABLE))})"
 
 
 def is_reloadable(key: str) -> bool:
@@ -124,7 +124,7 @@ def is_reloadable(key: str) -> bool:
 
     Kafka: `SslConfigs.RECONFIGURABLE_CONFIGS`, which take effect only with the prefix of a listener.
     """
-    return _OF_LISTENER.fullmatch(key) is not None
+    return re.fullmatch(_OF_LISTENER, key) is not None
 
 
 def read_tls(reader: SettingsReader, listener: str | None = None, *, needs_key: bool = False) -> TlsSettings:

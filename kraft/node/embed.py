@@ -19,7 +19,6 @@ from kraft.node.users import NodeUsers
 from kraft.replica.interface.application import METADATA, Application, ApplicationFactory, host_silent_raw_log, kind_of
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.security.contexts import LoadedTls, load_tls
-from kraft.state_machine import C, R, StateMachine
 from metadata_log.disk import DirectoryDisk, Disk, OsDisk
 from metadata_log.log.log_dir import is_unused, note_what_it_hosts
 from metadata_log.serde import Message
@@ -32,6 +31,7 @@ from transport.tcp import TcpTransport, WireOptions
 if TYPE_CHECKING:
     from kraft.node.state_machine_node import StateMachineNode
     from kraft.node.stores import StoreKeeper
+    from kraft.state_machine import C, R, StateMachine
 
 
 @overload

@@ -22,7 +22,6 @@ from kraft.node.clock import NodeClock
 from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
-from kraft.node.loggers import LoggerRequests
 from kraft.node.logging import NodeLog
 from kraft.node.monitoring import NodeMonitor
 from kraft.node.node import Node, NodeParts
@@ -46,6 +45,7 @@ from transport.tcp import TcpTransport
 from transport.wire import WireTransport
 
 if TYPE_CHECKING:
+    from kraft.node.loggers import LoggerRequests
     from kraft.node.stores import StoreKeeper
 
 
@@ -176,6 +176,9 @@ def _node_of(application: Application | RawLog) -> type[Node]:
 
 def _logger_requests(config: Config, application: Application | RawLog, log: NodeLog) -> LoggerRequests | None:
     """The requests about loggers at a controller, or at a broker that serves clients; None at any other node."""
+    # Loaded here, because only served nodes answer them.
+    from kraft.node.loggers import LoggerRequests
+
     if isinstance(application, BrokerServer):
         judge = application.requests
         return None if judge is None else LoggerRequests(config.node_id, judge, log, AclOperation.ALTER_CONFIGS)

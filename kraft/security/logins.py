@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -14,13 +14,16 @@ from msgspec.structs import replace
 from kraft.config.config import Config
 from kraft.config.oauth_settings import TokenRules
 from kraft.config.sasl_settings import LoginSettings, SaslListenerSettings
-from kraft.security.bearer_tokens import Judge, bearer_of, context_of, judge_of, read_keys
-from kraft.security.remote import Remote, read_url
-from transport.protocol.sasl.client import SaslLogin
 from transport.protocol.sasl.credentials import ScramKeys, TokenKeys, Users
 from transport.protocol.sasl.scram import LEAST_ITERATIONS, keys_of
 from transport.protocol.sasl.server import SaslListener
 from transport.sasl import NO_SASL, Sasl
+
+if TYPE_CHECKING:
+    # Few nodes log in somewhere, and few take tokens: what does loads these.
+    from kraft.security.bearer_tokens import Judge
+    from kraft.security.remote import Remote
+    from transport.protocol.sasl.client import SaslLogin
 
 _HIDING_KEY_BYTES = 32
 _SALT_BYTES = 20
@@ -50,7 +53,11 @@ def login_of(settings: LoginSettings | None, now_ms: Clock) -> tuple[SaslLogin |
     """The login of a client, and the reader of its token, if it has one. Raises `ConfigError` for bad stores."""
     if settings is None:
         return None, None
+    from transport.protocol.sasl.client import SaslLogin
+
     if settings.bearer is not None:
+        from kraft.security.bearer_tokens import bearer_of
+
         bearer, remote = bearer_of(settings.bearer, now_ms)
         extensions = settings.bearer.extensions
         return SaslLogin(mechanism=settings.mechanism, bearer=bearer, extensions=extensions), remote
@@ -114,6 +121,9 @@ def _listener(config: Config, settings: SaslListenerSettings, users: Users) -> S
 
 def _judge(rules: TokenRules, now_ms: Clock) -> tuple[Judge, Remote[Any] | None]:
     """The function that judges the tokens of a listener, and the reader of its keys."""
+    from kraft.security.bearer_tokens import context_of, judge_of, read_keys
+    from kraft.security.remote import Remote, read_url
+
     url = rules.keys_url
     if url is None:
         return judge_of(rules, None, now_ms), None

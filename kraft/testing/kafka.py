@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from kraft.testing.client_configs import CLIENTS, Access
 from kraft.testing.faults import CLIENTS as ALL_CLIENTS
 from kraft.testing.faults import FailNext, Faults, api_key, bounds_of, error_of, from_zero_on
 from kraft.testing.identities import MECHANISMS, Account, Accounts, Authority
@@ -191,6 +190,8 @@ class Kafka:
             mechanism: The mechanism of SASL.
             certificate: The name in a certificate of the client, with TLS; by default the client shows none.
         """
+        from kraft.testing.client_configs import CLIENTS, Access
+
         if client not in CLIENTS:
             raise ValueError(f"there is no client {client!r} here; there are {', '.join(CLIENTS)}")
         if mechanism not in MECHANISMS:

@@ -27,7 +27,7 @@ class ResourceType(IntEnum):
 Resource = tuple[int, str]
 """A resource's type and name; the name "" is the default of all brokers. A tuple, as the key of a hot map."""
 
-_INT: Final = re.compile(r"[+-]?(?=[0-9])0*+[0-9]{0,10}")
+_INT: Final = r"[+-]?(?=[0-9])0*+[0-9]{0,10}"
 NO_CONFIGS: Map[str, str] = Map()
 
 
@@ -49,7 +49,7 @@ def replay_config(image: ConfigsImage, record: ConfigRecord) -> ConfigsImage:
     resource = (record.resource_type, record.resource_name)
     values = image.by_resource.get(resource)
     if values is None:
-        if record.resource_type == ResourceType.BROKER and record.resource_name and not _INT.fullmatch(resource[1]):
+        if record.resource_type == ResourceType.BROKER and record.resource_name and not re.fullmatch(_INT, resource[1]):
             raise ReplayError(f"{record.resource_name!r} is no id of a broker")
         values = NO_CONFIGS
     if record.value is not None:

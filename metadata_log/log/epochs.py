@@ -25,9 +25,9 @@ TOPIC_REMEDY = (
 """For the log of a topic."""
 
 # The rules of Java's readLine, Integer.parseInt and split("\\s+"): str.splitlines and str.strip accept more characters.
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_NUMBER = re.compile(r"[0-9]{1,10}")
-_ENTRY = re.compile(r"([0-9]{1,10})[ \t\v\f]+([0-9]{1,19})[ \t\v\f]*")
+_LINE_END = r"\r\n|\r|\n"
+_NUMBER = r"[0-9]{1,10}"
+_ENTRY = r"([0-9]{1,10})[ \t\v\f]+([0-9]{1,19})[ \t\v\f]*"
 
 _epoch = attrgetter("epoch")
 _offset = attrgetter("offset")
@@ -100,7 +100,7 @@ def parse_epochs(text: bytes, *, where: str | None = None, remedy: str = REMEDY)
     """
     if not text:
         return EpochHistory()
-    lines = _LINE_END.split(text.decode("utf-8", "replace"))
+    lines = re.split(_LINE_END, text.decode("utf-8", "replace"))
     if lines[-1] == "":
         lines.pop()
 
@@ -114,11 +114,11 @@ def parse_epochs(text: bytes, *, where: str | None = None, remedy: str = REMEDY)
 
     if not lines or lines[0] != "0":
         raise bad(f"unknown version {lines[0] if lines else ''!r}, expected 0,", 1)
-    if len(lines) < 2 or not _NUMBER.fullmatch(lines[1]):
+    if len(lines) < 2 or not re.fullmatch(_NUMBER, lines[1]):
         raise bad("the number of entries is missing", 2)
     entries: list[OffsetAndEpoch] = []
     for number, line in enumerate(lines[2:], 3):
-        words = _ENTRY.fullmatch(line)
+        words = re.fullmatch(_ENTRY, line)
         if words is None or int(words[1]) >= 2**31 or int(words[2]) >= 2**63:
             raise bad(f"{line!r} is not an epoch and an offset", number)
         entry = OffsetAndEpoch(epoch=int(words[1]), offset=int(words[2]))

@@ -39,7 +39,7 @@ ARCHIVE_MANIFEST: Final = "manifest.json"
 """The marker of an archive: a directory that keeps a history and belongs to no node."""
 
 _PARTITION_METADATA_TEXT: Final = f"version: 0\ntopic_id: {Uuid.METADATA_TOPIC}".encode("ascii")
-_PARTITION_METADATA_LINE: Final = re.compile(r"(\w+):[ \t\v\f]+(.+)")
+_PARTITION_METADATA_LINE: Final = r"(\w+):[ \t\v\f]+(.+)"
 
 
 class MetaProperties(Struct, frozen=True, kw_only=True):
@@ -409,7 +409,7 @@ def parse_partition_metadata(text: bytes, *, where: str | None = None) -> Uuid:
     lines = iter(java_text.lines(text.decode("utf-8", "replace")))
 
     def value(name: str) -> str:
-        found = _PARTITION_METADATA_LINE.fullmatch(next(lines, ""))
+        found = re.fullmatch(_PARTITION_METADATA_LINE, next(lines, ""))
         if found is None or found[1] != name:
             raise DirectoryError(f"a line with the {name} is missing", where=where, field=name)
         return found[2]

@@ -11,14 +11,11 @@ from metadata_log.serde.fields import Message
 
 REDACTED: Final = "(redacted)"
 
-_SECRET_IN_VALUE: Final = re.compile(
-    r"""
+_SECRET_IN_VALUE: Final = r"""(?ix)
     (?:passw(?:or)?d | passphrase | secret | token | credentials? | key) [\w.-]* ["']? \s* [=:]
     | ://[^/\s:@]*:[^/\s@]+@
     | -----BEGIN\ [A-Z ]*KEY
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
+"""
 """The pattern of a secret inside the value of another key: `clientSecret=…`, `"apiKey": …`, `//user:password@host`."""
 
 
@@ -35,7 +32,7 @@ def is_secret_config(resource_type: int, key: str, value: str | None = None) -> 
     """
     if not is_shown_key(resource_type, key):
         return True
-    return value is not None and _SECRET_IN_VALUE.search(value) is not None
+    return value is not None and re.search(_SECRET_IN_VALUE, value) is not None
 
 
 @overload

@@ -26,7 +26,7 @@ ITERATIONS: Final = range(4096, 16384 + 1)
 
 _NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 _SALT_BYTES: Final = 20
-_CREDENTIAL: Final = re.compile(r"([^=]+)=\[(.*)\]", re.DOTALL)
+_CREDENTIAL: Final = r"(?s)([^=]+)=\[(.*)\]"
 _PART: Final = re.compile(r'\s*(\w+)=(?:"([^"]*)"|([^,"]*))\s*(?:,|$)')
 _HINT: Final = "For example SCRAM-SHA-256=[name=alice,password=alice-secret]."
 
@@ -42,7 +42,7 @@ def parse_credential(text: str, rng: Random) -> UserScramCredentialRecord:
 
     `iterations` and `salt` (base64) are optional; `saltedpassword` may replace `password`.
     """
-    match = _CREDENTIAL.fullmatch(text.strip())
+    match = re.fullmatch(_CREDENTIAL, text.strip())
     if match is None or match[1] not in _NUMBERS:
         known = " or ".join(_NUMBERS)
         raise _bad(f"a credential begins with {known}, and its settings are in brackets")

@@ -20,7 +20,7 @@ CLEANED: Final = "cleaner-offset-checkpoint"
 """The offset up to which the cleaner has looked at each compacted partition."""
 
 _VERSION: Final = "0"
-_ENTRY: Final = re.compile(r"(\S+)\s+(\d{1,10})\s+(-?\d{1,19})\s*", re.ASCII)
+_ENTRY: Final = r"(?a)(\S+)\s+(\d{1,10})\s+(-?\d{1,19})\s*"
 
 
 def format_offsets(offsets: Mapping[PartitionName, int]) -> bytes:
@@ -59,7 +59,7 @@ def parse_offsets(text: bytes, *, where: str) -> dict[PartitionName, int]:
         raise bad("the number of entries is missing", 2)
     offsets: dict[PartitionName, int] = {}
     for number, line in enumerate(lines[2:], 3):
-        words = _ENTRY.fullmatch(line)
+        words = re.fullmatch(_ENTRY, line)
         if words is None:
             raise bad(f"{line!r} is not a topic, a partition and an offset", number)
         offsets[PartitionName(words[1], int(words[2]))] = int(words[3])

@@ -12,9 +12,7 @@ from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.handling.steps import Handling
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
-from kraft.broker.metadata.configs import describe_client_quotas, list_config_resources, refuse_client_quotas
 from kraft.broker.metadata.coordinators import COORDINATED, find_coordinator, is_sought, refuse_coordinator
-from kraft.broker.metadata.tokens import describe_tokens
 from kraft.broker.metadata.topics import (
     describe_topic_partitions,
     metadata,
@@ -26,13 +24,9 @@ from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.messages import (
-    DescribeClientQuotasRequest,
     DescribeClusterRequest,
-    DescribeDelegationTokenRequest,
     DescribeTopicPartitionsRequest,
     FindCoordinatorRequest,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
     MetadataRequest,
 )
 
@@ -45,7 +39,8 @@ def load_decisions() -> None:
     """
     for name in (
         *("kraft.broker.coordinator_apis", "kraft.broker.coordinator.partition", "kraft.broker.log.cleaning.cleaner"),
-        *("kraft.broker.metadata.reads", "kraft.access.refusals"),
+        *("kraft.broker.metadata.reads", "kraft.access.refusals", "metadata_log.image.java_text"),
+        *("kraft.broker.metadata.configs", "kraft.broker.metadata.config_changes", "kraft.broker.metadata.tokens"),
     ):
         import_module(name)
 
@@ -133,6 +128,10 @@ class MetadataHandler:
 
     def tokens(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """DescribeDelegationToken."""
+        # Loaded here, as what follows: few brokers are ever asked for it.
+        from kraft.broker.metadata.tokens import describe_tokens
+        from transport.protocol.messages import DescribeDelegationTokenRequest
+
         message = request.message
         assert isinstance(message, DescribeDelegationTokenRequest), message
         answer = yield from describe_tokens(image, message, self._rights.of(request), self._settings.token_secret)
@@ -140,6 +139,9 @@ class MetadataHandler:
 
     def config_resources(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """ListConfigResources."""
+        from kraft.broker.metadata.configs import list_config_resources
+        from transport.protocol.messages import ListConfigResourcesRequest
+
         message = request.message
         assert isinstance(message, ListConfigResourcesRequest), message
         answer = yield from list_config_resources(image, message, version=request.version, listener=request.listener)
@@ -147,13 +149,15 @@ class MetadataHandler:
 
     def client_quotas(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """DescribeClientQuotas."""
+        from kraft.broker.metadata.configs import describe_client_quotas
+        from transport.protocol.messages import DescribeClientQuotasRequest
+
         message = request.message
         assert isinstance(message, DescribeClientQuotasRequest), message
         return Answer(request.request_id, (yield from describe_client_quotas(image, message)))
 
     def as_a_controller(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """The reads that controllers answer, too, by the same functions."""
-        # Loaded here, because few brokers are ever asked for it.
         from kraft.broker.metadata.reads import read_as_a_controller
 
         answer = yield from read_as_a_controller(request, image, self._settings, self._rights.of(request))
@@ -179,6 +183,8 @@ def refuse_partitions(request: WireRequest, refused: ApiError) -> Answer:
 
 def refuse_quotas(request: WireRequest, refused: ApiError) -> Answer:
     """DescribeClientQuotas with an error."""
+    from kraft.broker.metadata.configs import refuse_client_quotas
+
     return Answer(request.request_id, refuse_client_quotas(refused.error, refused.text))
 
 
@@ -191,12 +197,13 @@ def refuse_coordinators(request: WireRequest, refused: ApiError) -> Answer:
 
 def refuse_config_resources(request: WireRequest, refused: ApiError) -> Answer:
     """ListConfigResources with an error."""
+    from transport.protocol.messages import ListConfigResourcesResponse
+
     return Answer(request.request_id, ListConfigResourcesResponse(error_code=refused.error))
 
 
 def refuse(request: WireRequest, refused: ApiError) -> Handling[Answer]:
     """The answer to any other request, which is that of a controller."""
-    # Loaded here, as above.
     from kraft.access.refusals import refusal
 
     answer: Message = yield from refusal(request.message, refused)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -17,7 +17,6 @@ from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
 from kraft.broker.handling.reply_keys import Forwarded, to_broker
 from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.metadata.config_changes import Refusals, judged
 from kraft.limits import FORWARDED_REQUESTS
 from kraft.wire import Answer, Drop, Outcome, Send, WireRequest
 from metadata_log.errors import MetadataLogError
@@ -36,18 +35,20 @@ from transport.protocol.messages import (
     DescribeQuorumResponse,
     EnvelopeRequest,
     EnvelopeResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
 )
 from transport.protocol.messages.principal import DefaultPrincipalData
+
+if TYPE_CHECKING:
+    from kraft.broker.metadata.config_changes import Refusals
 
 RETRY_MS: Final = 100
 """The pause before a request is sent to a controller again."""
 ATTEMPT_MS: Final = 10_000
 """The longest wait for one answer of a controller."""
 _PRINCIPAL_VERSION: Final = 0
+_OF_CONFIGS: Final = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
 
 
 class _Sent(Struct):
@@ -77,11 +78,16 @@ class Forwarding:
 
     def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Forward a request, without the changes of brokers that this broker refuses itself; `due` has the answer."""
-        message = request.message
-        if isinstance(message, IncrementalAlterConfigsRequest) and not message.resources:
-            # The node has answered all of it: only changes of its loggers.
-            return Answer(request.request_id, IncrementalAlterConfigsResponse())
-        refusals = judged(message, self._broker_id)
+        message, refusals = request.message, None
+        if request.api_key in _OF_CONFIGS:
+            # Loaded here, because few brokers are ever asked for it.
+            from kraft.broker.metadata.config_changes import judged
+            from transport.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+
+            if isinstance(message, IncrementalAlterConfigsRequest) and not message.resources:
+                # The node has answered all of it: only changes of its loggers.
+                return Answer(request.request_id, IncrementalAlterConfigsResponse())
+            refusals = judged(message, self._broker_id)
         if refusals is not None:
             message = refusals.kept
             if len(refusals.answers) == len(refusals.message.resources):

@@ -23,10 +23,10 @@ MOST_TOKEN_BYTES: Final = 65_536
 _END: Final = "\x01"
 _GO_ON: Final = b"\x01"
 """The answer of a client to the description of an error."""
-_NAME: Final = re.compile(r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+")
-_KEY: Final = re.compile(r"[A-Za-z]+")
-_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
-_AUTH: Final = re.compile(r"([A-Za-z0-9_]+) +([-_.a-zA-Z0-9]+)")
+_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_KEY: Final = r"[A-Za-z]+"
+_VALUE: Final = r"[\x21-\x7e \t\r\n]+"
+_AUTH: Final = r"([A-Za-z0-9_]+) +([-_.a-zA-Z0-9]+)"
 
 
 class _First(Struct, frozen=True):
@@ -46,7 +46,7 @@ def _read(message: bytes) -> _First:
     if authorization_id:
         is_named = authorization_id.startswith("a=")
         authorization_id = authorization_id[2:]
-        if not is_named or not _NAME.fullmatch(authorization_id):
+        if not is_named or not re.fullmatch(_NAME, authorization_id):
             raise LoginRefused("the authorization id is malformed")
     fields: dict[str, str] = {}
     pairs = rest[:-1]
@@ -54,10 +54,10 @@ def _read(message: bytes) -> _First:
         raise LoginRefused("the message does not end as it should")
     for pair in pairs.split(_END)[:-1]:
         key, equals, value = pair.partition("=")
-        if not (equals and _KEY.fullmatch(key) and _VALUE.fullmatch(value)):
+        if not (equals and re.fullmatch(_KEY, key) and re.fullmatch(_VALUE, value)):
             raise LoginRefused("an extension is not NAME=VALUE")
         fields[key] = value
-    parts = _AUTH.fullmatch(fields.get("auth", ""))
+    parts = re.fullmatch(_AUTH, fields.get("auth", ""))
     if parts is None or parts[1].lower() != "bearer":
         raise LoginRefused("the message has no bearer token")
     if len(parts[2]) > MOST_TOKEN_BYTES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -21,10 +21,12 @@ from transport.protocol.messages.api_versions import ApiVersionsRequest
 from transport.protocol.messages.header import RequestHeader
 from transport.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from transport.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from transport.protocol.sasl.bearer import BearerServer
 from transport.protocol.sasl.credentials import OAUTHBEARER, PLAIN, Login, Users
 from transport.protocol.sasl.plain import PlainServer
 from transport.protocol.sasl.scram import ScramServer
+
+if TYPE_CHECKING:
+    from transport.protocol.sasl.bearer import BearerServer
 
 MAX_RECEIVE_BYTES: Final = 524_288
 """The default of `sasl.server.max.receive.size`."""
@@ -172,7 +174,12 @@ class SaslServer:
     def _exchange_of(self, mechanism: str, users: Users) -> PlainServer | ScramServer | BearerServer:
         if mechanism == PLAIN:
             return PlainServer(users)
-        return BearerServer(users) if mechanism == OAUTHBEARER else ScramServer(mechanism, users, self._nonce())
+        if mechanism != OAUTHBEARER:
+            return ScramServer(mechanism, users, self._nonce())
+        # Loaded here, because few listeners take tokens.
+        from transport.protocol.sasl.bearer import BearerServer
+
+        return BearerServer(users)
 
     def _token(self, header: RequestHeader, frame: bytes) -> bytes:
         """One message of the mechanism, within SaslAuthenticate."""
