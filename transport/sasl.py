@@ -8,14 +8,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from transport.protocol.sasl.client import SaslClient, SaslLogin
 from transport.protocol.sasl.server import SaslListener, SaslServer
-
-if TYPE_CHECKING:
-    from transport.protocol.sasl.client import SaslClient, SaslLogin
 
 LOGIN_TIMEOUT_MS = 10_000
 """A peer that has not logged in after this time is disconnected. Kafka has no such limit."""
@@ -60,9 +57,4 @@ def server_of(sasl: Sasl, listener: str, now_ms: Callable[[], int]) -> SaslServe
 
 def client_of(login: SaslLogin | None, client_id: str) -> SaslClient | None:
     """The login of a new connection to a peer, if peers have one."""
-    if login is None:
-        return None
-    # Loaded here, because most nodes and clients log in nowhere.
-    from transport.protocol.sasl.client import SaslClient
-
-    return SaslClient(login, client_id=client_id, nonce=nonce)
+    return None if login is None else SaslClient(login, client_id=client_id, nonce=nonce)
