@@ -285,6 +285,10 @@ class MemoryDisk:
         """The paths of all files, sorted."""
         return tuple(f"/{name}" for name in sorted(self._names))
 
+    def content_bytes(self) -> int:
+        """How many bytes all files have."""
+        return sum(len(inode.data) for inode in self._inodes.values())
+
     def peek(self, path: str) -> bytes:
         """The content of a file, unreadable bytes included; raises `FileNotFoundError`."""
         return bytes(self._inodes[self._inode(path)].data)

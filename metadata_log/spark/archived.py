@@ -37,8 +37,11 @@ MOST_ENTRIES: Final = 100_000
 _MOST_LIST_BYTES: Final = 128 * MOST_ENTRIES
 """The most bytes of the list of entries of a zip archive, which is read as a whole: 46 bytes and a path for each."""
 _READ: Final = 1 << 20
+_REMEDY: Final = "unpack it, and give the directory"
 _IN_A_PATH: Final = re.compile(r"[^?*\[]*?[^/?*\[]\.(?:tar(?:\.(?:gz|bz2|xz|zst))?|tgz|zip)(?=/|$)")
 _MOST_HEADER_BYTES: Final = 1 << 20
+_MOST_META_BYTES: Final = 1 << 20
+"""Of a meta.properties, which has some hundred bytes."""
 _FURTHER_HEADERS: Final = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
@@ -50,6 +53,8 @@ PACKED: Final = (".gz", ".zst", ".bz2", ".xz")
 """The suffixes of files that are packed by themselves."""
 _KEPT: Final = 4
 """What stays unpacked: a run finds a log and reads it, one cluster after the other."""
+_KEPT_BYTES: Final = 256 << 20
+"""The most bytes that stay unpacked besides the last one."""
 _kept: dict[tuple[str, object, int], MemoryDisk] = {}
 
 
@@ -95,11 +100,19 @@ def _once(path: str, state: object, most_bytes: int, unpack: Callable[[], Memory
     key = (path, state, most_bytes)
     found = _kept.pop(key, None)
     if found is None:
-        for old in list(_kept)[: len(_kept) + 1 - _KEPT]:
-            _kept.pop(old, None)
+        _forget_old()
         found = unpack()
     _kept[key] = found
     return found
+
+
+def _forget_old() -> None:
+    """Make room for one more: the newest stay, as far as both limits allow."""
+    left = _KEPT_BYTES
+    for number, (key, disk) in enumerate(reversed(list(_kept.items())), 1):
+        left -= disk.content_bytes()
+        if number == _KEPT or left < 0:
+            _kept.pop(key, None)
 
 
 class UnpackingDisk(ReadOnlyDisk):
@@ -150,32 +163,40 @@ def _unpack_file(disk: Disk, packed: str, path: str) -> MemoryDisk:
     with _plain_errors(packed), _opened(disk, packed) as file:
         if not file.peek(1):  # the readers of some formats take nothing for an empty file
             raise DirectoryError("it has no bytes: copy it again", where=packed)
-        content = _Bounded(packed, MOST_BYTES).of(_decompressed(file, packed))
-        target = memory_disk.open(path, create=True)
-        while part := content.read(_READ):
-            target.append(part)
-        target.close()
+        _copy(_Bounded(packed, MOST_BYTES).of(_decompressed(file, packed)), memory_disk, path)
     return memory_disk
 
 
+def _copy(content: _Bounded, memory_disk: MemoryDisk, path: str) -> None:
+    target = memory_disk.open(path, create=True)
+    target.truncate(0)  # of several members with one name the last one counts
+    while part := content.read(_READ):
+        target.append(part)
+    target.close()
+
+
 def _unpack_archive(disk: Disk, archive: str, most_bytes: int) -> MemoryDisk:
-    held: dict[str, bytes] = {}
+    logs: dict[str, MemoryDisk] = {}
+    metas: dict[str, bytes] = {}
     with _plain_errors(archive), _opened(disk, archive) as file:
-        for name, data in _members(file, archive, most_bytes):
-            held[os.path.normpath(name).lstrip("/")] = data
-    logs = {at for name in held if (at := _log_of(name)) is not None}
+        for name, content in _members(file, archive, most_bytes):
+            path = os.path.normpath(name).lstrip("/")
+            if (log := _log_of(path)) is None:
+                metas[path] = content.read(_MOST_META_BYTES)
+                continue
+            if log not in logs:
+                logs[log] = MemoryDisk()
+                make_directory(logs[log], f"{archive}/{PARTITION_DIRECTORY}")
+            _copy(content, logs[log], f"{archive}/{PARTITION_DIRECTORY}/{os.path.basename(path)}")
     if len(logs) != 1:
         told = "no metadata log" if not logs else f"{len(logs)} metadata logs: {', '.join(sorted(logs)[:3])}"
         raise DirectoryError(f"the archive holds {told}; unpack it, and give the directories", where=archive)
-    log = logs.pop()
-    above = log.removesuffix(PARTITION_DIRECTORY)
-    memory_disk = MemoryDisk()
-    make_directory(memory_disk, f"{archive}/{PARTITION_DIRECTORY}")
-    for name, data in held.items():
-        if os.path.dirname(name) == log or name == f"{above}{META_PROPERTIES}":
-            file_of_log = memory_disk.open(f"{archive}/{name.removeprefix(above)}", create=True)
-            file_of_log.append(data)
-            file_of_log.close()
+    [(log, memory_disk)] = logs.items()
+    meta = metas.get(f"{log.removesuffix(PARTITION_DIRECTORY)}{META_PROPERTIES}")
+    if meta is not None:
+        target = memory_disk.open(f"{archive}/{META_PROPERTIES}", create=True)
+        target.append(meta)
+        target.close()
     return memory_disk
 
 
@@ -242,8 +263,8 @@ def _is_wanted(name: str) -> bool:
     return _log_of(name) is not None or os.path.basename(name) == META_PROPERTIES
 
 
-def _members(file: io.BufferedReader, archive: str, most_bytes: int) -> Iterator[tuple[str, bytes]]:
-    """The names and contents of the files of logs; what else the archive holds counts for the limits only."""
+def _members(file: io.BufferedReader, archive: str, most_bytes: int) -> Iterator[tuple[str, _Bounded]]:
+    """The files of logs, each to be read before the next; what else the archive holds counts for the limits only."""
     kept = _Bounded(archive, most_bytes)
     counted = count(1)
     if archive.endswith(".zip"):
@@ -252,7 +273,7 @@ def _members(file: io.BufferedReader, archive: str, most_bytes: int) -> Iterator
                 _check_entries(next(counted), archive)
                 if not info.is_dir() and _is_wanted(info.filename):
                     with zipped.open(info) as member:
-                        yield info.filename, kept.of(member).read()
+                        yield info.filename, kept.of(member, info.file_size)
         return
     stream: Any = _Bounded(archive, most_bytes).of(_decompressed(file, archive))
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Entry) as tar:
@@ -264,7 +285,7 @@ def _members(file: io.BufferedReader, archive: str, most_bytes: int) -> Iterator
                 )
                 raise DirectoryError(told, where=archive)
             if one.isfile() and _is_wanted(one.name) and (member_of := tar.extractfile(one)) is not None:
-                yield one.name, kept.of(member_of).read()  # a sparse file is larger than its part of the stream
+                yield one.name, kept.of(member_of, one.size)  # a sparse file is larger than its part of the stream
 
 
 class _Listed(io.BufferedReader):
@@ -278,7 +299,7 @@ class _Listed(io.BufferedReader):
         """Up to `size` bytes; raises `DirectoryError` for a list of too many entries, before any is read."""
         if size is not None and size > _MOST_LIST_BYTES:
             told = f"the list of its entries has {size} bytes, where {_MOST_LIST_BYTES} are the most"
-            raise DirectoryError(f"{told}: unpack it, and give the directory", where=self._archive)
+            raise DirectoryError(f"{told}: {_REMEDY}", where=self._archive)
         return super().read(size)
 
 
@@ -309,7 +330,7 @@ class _Entry(tarfile.TarInfo):
 
 def _check_entries(number: int, archive: str) -> None:
     if number > MOST_ENTRIES:
-        told = f"the archive has more than {MOST_ENTRIES} entries: unpack it, and give the directory"
+        told = f"the archive has more than {MOST_ENTRIES} entries: {_REMEDY}"
         raise DirectoryError(told, where=archive)
 
 
@@ -322,9 +343,22 @@ def _decompressed(file: IO[bytes], archive: str) -> Any:
         case "xz":
             return lzma.LZMAFile(file)
         case "zst":
-            return _Pieces(inflating(Compression.ZSTD, _Bounded(archive, MOST_BYTES).of(file).read(), sys.maxsize))
+            return _Pieces(inflating(Compression.ZSTD, _whole(file, archive), sys.maxsize))
         case _:
             return file
+
+
+def _whole(file: IO[bytes], archive: str) -> bytes:
+    """All packed bytes; raises `DirectoryError` for more than what is unpacked may have."""
+    size = file.seek(0, io.SEEK_END)
+    if size > MOST_BYTES:
+        raise DirectoryError(_too_much(MOST_BYTES), where=archive)
+    file.seek(0)
+    return file.read(size)
+
+
+def _too_much(most_bytes: int) -> str:
+    return f"it unpacks to more than {most_bytes} bytes: {_REMEDY}"
 
 
 class _Pieces:
@@ -353,8 +387,10 @@ class _Bounded:
         self._most = self._left = most_bytes
         self._stream: Any = None
 
-    def of(self, stream: Any) -> _Bounded:
-        """Read this stream from now on."""
+    def of(self, stream: Any, announced: int = 0) -> _Bounded:
+        """Read this stream from now on; raises `DirectoryError` if it is announced to pass the limit."""
+        if announced > self._left:
+            raise DirectoryError(_too_much(self._most), where=self._archive)
         self._stream = stream
         return self
 
@@ -368,8 +404,7 @@ class _Bounded:
                 break
             self._left -= len(part)
             if self._left < 0:
-                told = f"it unpacks to more than {self._most} bytes: unpack it, and give the directory"
-                raise DirectoryError(told, where=self._archive)
+                raise DirectoryError(_too_much(self._most), where=self._archive)
             parts.append(part)
             wanted -= len(part) if wanted > 0 else 0
         return b"".join(parts)

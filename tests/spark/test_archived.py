@@ -9,6 +9,7 @@ import lzma
 import shutil
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,6 +143,78 @@ def test_a_bomb_and_what_holds_no_one_log_are_refused_with_a_remedy(node: Path, 
     ):
         (tmp_path / name).write_bytes(content)
         assert told in refused(tmp_path / name)
+
+
+@pytest.fixture
+def most_traced() -> Iterator[Callable[[], tuple[int, int]]]:
+    """Returns the bytes that are allocated since the test began, and the most that ever were."""
+    tracemalloc.start()
+    yield tracemalloc.get_traced_memory
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tar.zst", "a.zip"])
+def test_a_large_member_is_in_memory_once(
+    tmp_path: Path, most_traced: Callable[[], tuple[int, int]], name: str
+) -> None:
+    """It was three times: in parts, as a whole, and on the disk in memory."""
+    pack: dict[str, Callable[[dict[str, bytes]], bytes]] = {
+        "a.tar.gz": lambda content: tarred(content, "w:gz"),
+        "a.tar.zst": lambda content: zstandard.compress(tarred(content, "w")),
+        "a.zip": zipped,
+    }
+    (tmp_path / name).write_bytes(pack[name]({LOG: bytes(32 << 20)}))
+    before = most_traced()[0]
+    tracemalloc.reset_peak()
+    unpacked = archive_disk(OsDisk(), str(tmp_path / name), None)
+    assert unpacked.content_bytes() == 32 << 20
+    assert most_traced()[1] - before < 48 << 20
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.zip"])
+def test_a_member_that_is_announced_beyond_the_limit_is_not_unpacked(
+    tmp_path: Path, most_traced: Callable[[], tuple[int, int]], name: str
+) -> None:
+    """The limit was reached first, in ten seconds and in a gigabyte of memory."""
+    content = {LOG: bytes(8 << 20)}
+    (tmp_path / name).write_bytes(zipped(content) if name == "a.zip" else tarred(content, "w"))
+    content.clear()
+    before = most_traced()[0]
+    tracemalloc.reset_peak()
+    with pytest.raises(DirectoryError, match=r"more than 8388607 bytes: unpack it"):
+        archive_disk(OsDisk(), str(tmp_path / name), None, (8 << 20) - 1)
+    assert most_traced()[1] - before < 4 << 20
+
+
+def test_the_newest_of_large_logs_stay_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_traced: Callable[[], tuple[int, int]]
+) -> None:
+    """Four logs of 1 GiB stayed in the memory of a task."""
+    monkeypatch.setattr("metadata_log.spark.archived._KEPT_BYTES", 10 << 20)
+    for number in range(4):
+        (tmp_path / f"{number}.tar.gz").write_bytes(tarred({LOG: bytes(8 << 20)}, "w:gz"))
+    before = most_traced()[0]
+    for number in range(4):
+        archive_disk(OsDisk(), str(tmp_path / f"{number}.tar.gz"), None)
+    assert most_traced()[0] - before < 20 << 20
+    newest = archive_disk(OsDisk(), str(tmp_path / "3.tar.gz"), None)
+    (tmp_path / "3.tar.gz").unlink()
+    assert archive_disk(OsDisk(), str(tmp_path / "3.tar.gz"), None) is newest
+
+
+def test_of_members_with_one_name_the_last_one_counts(tmp_path: Path) -> None:
+    """As `tar` unpacks an archive that was appended to."""
+    first, last = tarred({LOG: b"first" * 9}, "w"), tarred({LOG: b"last"}, "w")
+    (tmp_path / "a.tar").write_bytes(first[:1024] + last)
+    found = archive_disk(OsDisk(), str(tmp_path / "a.tar"), None)
+    assert found.read(f"{tmp_path}/a.tar/{LOG}") == b"last"
+
+
+@pytest.mark.parametrize("folder", ["../../", "/../", "/etc/", "a/../../b/"])
+def test_no_name_of_a_member_leaves_the_archive(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "a.tar").write_bytes(tarred({LOG: b"log", META: b"meta"}, "w", folder))
+    found = archive_disk(OsDisk(), str(tmp_path / "a.tar"), None)
+    assert found.files() == (f"{tmp_path}/a.tar/{LOG}", f"{tmp_path}/a.tar/{META}")
 
 
 def test_a_tar_that_is_cut_or_damaged_anywhere_is_refused(tmp_path: Path) -> None:
