@@ -331,8 +331,11 @@ def _check_metadata(check: _Check, disk: Disk, advance: Callable[[int], None]) -
         check.found("Metadata", node, str(broken))
         replayed_end = ledger.image.end.offset
     except MetadataLogError as bad:
-        check.found("Metadata", bad.where or node.name, bad.what)
         replayed_end = ledger.image.end.offset
+        where = bad.where or f"from offset {replayed_end} on"
+        what = f"{bad.what}; no change from here on is checked"
+        is_path = "/" in where
+        check.found("Metadata", where if is_path else f"{node.name}, {where}", what, replayed_end)
     _compare_snapshots(check, disk, ledger, replayed_end)
     return ledger.changes
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from metadata_log.disk import Disk, read_whole
+from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import EpochHistory, parse_epochs
@@ -110,11 +110,11 @@ def read_node(disk: Disk, path: str, advance: Callable[[int], None]) -> NodeFile
         raise MetadataLogError("there is no metadata log", where=path, hint="Name log directories, as in log.dirs.")
     meta = f"{base}/{META_PROPERTIES}"
     if disk.exists(meta):
-        node.meta = parse_meta_properties(read_whole(disk, meta), where=meta)
+        node.meta = parse_meta_properties(disk.read(meta), where=meta)
     node.election = read_quorum_state(disk, partition)
     epochs = f"{partition}/{EPOCHS_FILE}"
     if disk.exists(epochs):
-        node.epochs = parse_epochs(read_whole(disk, epochs), where=epochs)
+        node.epochs = parse_epochs(disk.read(epochs), where=epochs)
     for snapshot in snapshots:
         node.snapshots[snapshot] = f"{partition}/{snapshot_name(snapshot)}"
         _read_snapshot(disk, node, snapshot)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from kraft.invariants.cluster_model import NO_LEADER, BrokerModel, ClusterModel, PartitionKey, PartitionModel
 from kraft.invariants.violation import InvariantViolated
+from metadata_log.errors import UnsupportedVersion
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import (
@@ -25,6 +26,7 @@ from metadata_log.records.metadata import (
     RegisterBrokerRecord,
     RemoveTopicRecord,
 )
+from metadata_log.releases import unknown_record_text
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 
@@ -86,14 +88,18 @@ class PartitionLedger:
 
     def committed(self, values: Iterable[bytes], base_offset: int, end: OffsetAndEpoch) -> None:
         """Replay and check the values of the next committed batch of data. `end` is the offset after the last record,
-        and the epoch of the batch. A record may change a partition of the image only as it changes the model.
+        and the epoch of the batch. A record may change a partition of the image only as it changes the model. Raises
+        `UnsupportedVersion` for a record of a later release: what it changes is not known.
         """
         batch = MetadataDelta(self.image)
         self._resized = {}
         changed: dict[PartitionKey, None] = {}
         for offset, value in enumerate(values, base_offset):
-            record = decode_record(value, where=f"offset {offset}").record
-            assert record is not None, offset
+            framed = decode_record(value, where=f"offset {offset}")
+            record = framed.record
+            if record is None:
+                text = unknown_record_text(framed.type, framed.version, batch.features.metadata_version)
+                raise UnsupportedVersion(text, where=f"offset {offset}")
             batch.replay(record, offset)
             self._replay(record, offset)
             if isinstance(record, PartitionRecord | PartitionChangeRecord):

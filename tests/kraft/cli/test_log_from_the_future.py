@@ -81,6 +81,16 @@ def test_doctor_says_the_same(capsys: pytest.CaptureFixture[str], partition: Pat
     assert done.out.count(f"found: {SAID.capitalize()} (offset 2, 3)\n") == 1, done.out
 
 
+def test_check_names_the_record_and_where_its_checks_end(capsys: pytest.CaptureFixture[str], partition: Path) -> None:
+    """It reported a bug of its own."""
+    done = run(capsys, "check", "--json", str(partition))
+    [found] = json.loads(done.out)["findings"]
+    assert (done.code, found["rule"], found["offset"]) == (1, "Metadata", 0)
+    assert found["what"] == f"{SAID}; no change from here on is checked"
+    assert str(partition) in found["where"]
+    assert found["where"].endswith(", offset 2")
+
+
 def test_an_archive_keeps_the_records_and_its_readers_say_the_same(
     capsys: pytest.CaptureFixture[str], partition: Path, tmp_path: Path
 ) -> None:
