@@ -374,9 +374,8 @@ def main() -> None:
     facts = read_facts(arguments.facts)
     if arguments.since:
         before = read_facts([arguments.since])
-        sys.stdout.write(
-            checklist(before, facts, [one for one in not_declared(facts) if one not in not_declared(before)])
-        )
+        listed = checklist(before, facts, [one for one in not_declared(facts) if one not in not_declared(before)])
+        sys.stdout.write(listed or f"Nothing is different from {arguments.since}.\n")
     if arguments.diff:
         sys.stdout.write(text_diff(ROOT, generate(facts)))
         return

@@ -75,7 +75,7 @@ def recover_command() -> None:
     A controller's or a broker's copy of the metadata log becomes the log of the new quorum.
     `plan` reads the surviving directories and tells which copy is best and what would be lost. `apply` writes a new
     directory beside the old ones and never changes those. `verify` checks the new directory, and starts a node on a
-    copy of it in isolation. All three know static and dynamic quorums of Apache Kafka 3.9 to 4.3. `unblock-ghost` frees
+    copy of it in isolation. All three know static and dynamic quorums of Apache Kafka 3.9 to 4.4. `unblock-ghost` frees
     an upgrade of a running quorum from the registration of a controller that is gone.
     """
 

@@ -93,6 +93,17 @@ def test_the_diff_option_shows_changes_and_writes_nothing(tmp_path):
     assert text_diff(ROOT, GENERATED) == ""
 
 
+def test_it_is_said_that_nothing_is_different():
+    facts = DATA / "schemas.json.gz"
+    shown = subprocess.run(
+        [sys.executable, "-m", "metadata_log.serde.declare", facts, "--diff", "--since", facts],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert shown == f"Nothing is different from {facts}.\n"
+
+
 @pytest.mark.parametrize(
     ("kafka", "ours"),
     [

@@ -203,13 +203,17 @@ CELLS: Final[dict[str, tuple[str, Callable[[str, str, Path], str]]]] = {
 HEAD: Final = """\
 # Releases beside each other
 
-What a controller of one release does with what another one has made: a directory that is formatted for the newest
-level that its release knows, with a SCRAM user, and not started yet; a log at that level; and the newest kind of record
-of that release, which stands behind a level that all know, as no cluster writes it. Each cell was tried, with one
-controller that is the only voter: it *leads*, or it *ends* with the sentence that is quoted.
+The tables say what a controller of one release does with data that another release has made. There are three kinds of
+data:
 
-The rows are printed by `tests/support/interop/release_table.py`, and `test_release_table.py`, a soak test,
-tries each again.
+- a directory that is formatted for the newest level that its release knows, with a SCRAM user, and not started yet;
+- a log at that level;
+- the newest kind of record of that release, in a log at a level that all releases know. No cluster writes such a log.
+
+Each row was tried, with one controller that is the only voter: it *leads*, or it *ends* with the sentence that is
+quoted.
+
+`tests/support/interop/release_table.py` prints this page. `test_release_table.py`, a soak test, tries each row again.
 
 What to keep in mind:
 
