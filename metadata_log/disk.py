@@ -250,8 +250,12 @@ class OsDisk:
             file.close()
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory exists."""
-        return os.path.exists(path)
+        """Whether a file or directory exists; raises `OSError` if that cannot be seen, as in a closed directory."""
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # of a path with a null byte
+            return False
+        return True
 
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted."""

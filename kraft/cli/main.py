@@ -173,7 +173,7 @@ def _explain(failed: Exception, words: Sequence[str]) -> tuple[str, str | None, 
         case ModuleNotFoundError() if extra := _EXTRAS.get((failed.name or "").partition(".")[0]):
             return f"{failed.name} is not installed", f"This needs an extra: {install_extra(extra)}.", FAILED
         case OSError():
-            return _system_error(failed), _SYSTEM_HINTS.get(failed.errno or 0), FAILED
+            return _system_error(failed), _system_hint(failed), FAILED
         case AssertionError():
             return (
                 f"an invariant is broken: {failed or 'see the traceback'}",
@@ -203,6 +203,22 @@ _SYSTEM_HINTS: Final = {
     errno.EROFS: "The file system is read-only. The system log states whether a disk has failed.",
     errno.EIO: "The disk fails: replace it. docs/howto/damaged-disk.md describes how the node rejoins then.",
 }
+
+
+_FILE_HINTS: Final = {
+    errno.EFBIG: "Put the file back from a copy.",
+    errno.EINVAL: "Put a regular file there, or name another directory.",
+    errno.EISDIR: "Put a file there, or name another path.",
+    errno.ELOOP: "A symbolic link leads back to itself: name the directory that it was meant for.",
+    errno.ENOENT: "Put the file back from a copy, or name another path.",
+    errno.ENOTDIR: "A part of the path is a file: name a directory, as in log.dirs.",
+}
+"""For errors that name a file."""
+
+
+def _system_hint(failed: OSError) -> str | None:
+    number = failed.errno or 0
+    return _SYSTEM_HINTS.get(number) or (_FILE_HINTS.get(number) if failed.filename is not None else None)
 
 
 def _system_error(failed: OSError) -> str:

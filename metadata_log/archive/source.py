@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from metadata_log.archive.manifest import ArchiveError, read_manifest
@@ -16,7 +16,7 @@ from metadata_log.log.segment import file_name, parse_file_name, scan_file
 from metadata_log.log.snapshot import list_snapshots
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end
-from metadata_log.reading.reader import gap_before
+from metadata_log.reading.reader import gap_before, is_absurd
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import PARTITION_DIRECTORY, OffsetAndEpoch
 
@@ -81,8 +81,13 @@ class Source:
                         if end > from_offset:
                             yield base, batch
                 except (CorruptBatch, UnsupportedVersion) as bad:
-                    unfinished = base == files[-1][0] and isinstance(bad, IncompleteBatch)
-                    self.ended = Damage(
+                    unfinished = (
+                        base == files[-1][0]
+                        and isinstance(bad, IncompleteBatch)
+                        and not is_absurd(file, bad.position or 0)
+                    )
+                    self.ended = self._lost_end(files, checkpoints, end or 0) if unfinished else None
+                    self.ended = self.ended or Damage(
                         where=file.path,
                         what=bad.what,
                         expected="a batch of format 2",
@@ -92,11 +97,17 @@ class Source:
                     )
                     return
                 end = base if end is None else end
-            bases = [base for base, _ in files]
-            self.ended = next(missing_end(self.disk, self.directory, bases, checkpoints, end or 0), None)
+            self.ended = self._lost_end(files, checkpoints, end or 0)
         finally:
             for _, file in files:
                 file.close()
+
+    def _lost_end(
+        self, files: list[tuple[int, File]], checkpoints: Sequence[OffsetAndEpoch], end: int
+    ) -> Damage | None:
+        """The evidence that the log was longer; `checkpoints` are those from before the files were opened."""
+        bases = [base for base, _ in files]
+        return next(missing_end(self.disk, self.directory, bases, checkpoints, end), None)
 
     def _open_all(self, from_offset: int) -> list[tuple[int, File]]:
         """The segments from that of `from_offset` on, all open, so that a deletion does not affect them."""

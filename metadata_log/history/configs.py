@@ -13,6 +13,7 @@ from metadata_log.history.causes import CauseRow
 from metadata_log.history.open_rows import OpenRow, OpenRows, Sink, When
 from metadata_log.history.values import config_values, resource_type
 from metadata_log.image.configs import ConfigsImage, Resource, ResourceType, replay_config, without
+from metadata_log.java_text import whole_number
 from metadata_log.records.metadata import ConfigRecord
 from metadata_log.records.redact import shown_config
 from metadata_log.records.topic_synonyms import default_of_topics, topic_key
@@ -58,8 +59,8 @@ class Configs:
 
     def min_isr(self, topic: str) -> int:
         """min.insync.replicas of a topic; 1 if the value is no number."""
-        value = self.of_topic(topic, MIN_ISR)
-        return int(value) if value.isascii() and value.isdigit() else 1
+        number = whole_number(self.of_topic(topic, MIN_ISR))
+        return 1 if number is None or number < 0 else number
 
     def on_config(self, record: ConfigRecord, when: When, snapshot: CauseRow | None, offset: int) -> None:
         """Set one key or, for a null value, remove the key."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import structs
+
 from metadata_log.disk import Disk, File
 from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, UnsupportedVersion
 from metadata_log.log.segment import MOST_BATCH_BYTES, next_sound_batch, parse_file_name, scan_file
@@ -53,10 +55,15 @@ def read_file(
     try:
         start, expected, epoch = behind
         base = parse_file_name(path.rpartition("/")[2]) if expected is None else expected
-        items = read_range(file, start, expected=base, epoch=epoch, may_grow=may_grow(disk, path))
+        items = read_range(file, start, expected=base, epoch=epoch, may_grow=True)
         for item in framed(items, path) if path.endswith(SNAPSHOT_SUFFIX) else items:
-            last = isinstance(item, Damage) and stops(item, on_damage)
-            yield item
+            if not isinstance(item, Damage):
+                yield item
+                continue
+            unfinished = item.unfinished and may_grow(disk, path)
+            damage = structs.replace(item, unfinished=unfinished)
+            last = stops(damage, on_damage)
+            yield damage
             if last:
                 return
     finally:
@@ -139,13 +146,13 @@ def read_runs(
                 expected="a batch of format 2" + ("" if expected is None else f" with offset {expected}"),
                 position=position,
                 offset=expected,
-                unfinished=unfinished and not _is_absurd(file, position),
+                unfinished=unfinished and not is_absurd(file, position),
             )
             # The offset after damage is not known: the next batch sets a new expectation.
             position, expected = resumed, None
 
 
-def _is_absurd(file: File, position: int) -> bool:
+def is_absurd(file: File, position: int) -> bool:
     """Whether the length of a batch is one that no node writes, so that no node is writing the rest of the batch."""
     length = file.pread(12, position)[8:]
     return len(length) == 4 and int.from_bytes(length, "big", signed=True) > MOST_BATCH_BYTES

@@ -6,9 +6,10 @@ deletes its oldest segments.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -322,7 +323,6 @@ class _Walk:
                 if (yield from self._tell([_gap(f"{directory}/{file_name(segment)}", segment, at)])):
                     return
                 yield from self._behind_gap(directory, segment, from_base)
-                segments = segments_in(self._disk, directory)
                 continue
             try:
                 yield from self._segment(f"{directory}/{file_name(segment)}")
@@ -336,7 +336,7 @@ class _Walk:
                 yield self.base(f"{directory}/{snapshot_name(self._next_base)}", self._next_base)
                 self._next_base = None
                 continue
-            segments = [base for base in segments if base > segment]
+            segments = segments[bisect_right(segments, segment) :]
 
     def _end(self, directory: str, segments: list[int], snapshots: Iterable[OffsetAndEpoch]) -> Iterator[Base | Damage]:
         """The evidence that the log was longer, and the last snapshot beyond its end.
@@ -479,10 +479,7 @@ def _segment_with(segments: list[int], offset: int | None) -> int | None:
         return None
     if offset is None:
         return segments[0]
-    for base, following in pairwise(segments):
-        if offset < following:
-            return base
-    return segments[-1]
+    return segments[max(0, bisect_right(segments, offset) - 1)]
 
 
 def _gap(path: str, begins: int, wanted: int) -> Damage:

@@ -113,5 +113,5 @@ def _verify_index(disk: Disk, path: str, kind: FileKind) -> Iterator[Damage]:
     if not disk.exists(log_path):
         yield Damage(where=path, what="the segment of this index is not there", expected=log_path)
         return
-    batches = [batch for batch in read_file(disk, log_path) if isinstance(batch, RecordBatch)]
+    batches = (batch for batch in read_file(disk, log_path) if isinstance(batch, RecordBatch))
     yield from verify_entries(path, disk.read(path), kind, base_offset_of(path), batches)

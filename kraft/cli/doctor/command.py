@@ -261,7 +261,8 @@ def _nothing_read(found: GatheredFacts) -> CommandFailed:
     told = "; ".join(f"{one.path}: {one.why}" for one in found.unreadable)
     return CommandFailed(
         f"nothing could be read: {told}",
-        hint="Name log directories as in log.dirs, properties files with -c, or bundles of `kraft doctor collect`.",
+        hint="Name log directories as in log.dirs, properties files with -c, or bundles of `kraft doctor collect`, "
+        "as a user that may read them.",
         exit_code=NOTHING_READ,
     )
 

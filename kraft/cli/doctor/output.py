@@ -132,7 +132,7 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
     yield f"  means: {_sentence(consequence(finding))}"
     yield f"  do:    {_sentence(remedy(finding))}"
     more = f" and {len(finding.read) - _MOST_READ} more" if len(finding.read) > _MOST_READ else ""
-    yield f"  read:  {'; '.join(finding.read[:_MOST_READ])}{more}"
+    yield f"  read:  {printable('; '.join(finding.read[:_MOST_READ]))}{more}"
     yield f"  see:   {source(finding)}"
 
 

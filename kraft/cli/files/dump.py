@@ -233,6 +233,10 @@ def _each_file(disk: OsDisk, named: str, wanted: Wanted, *, verify: bool) -> boo
             else:
                 sound &= _dump(disk, path, kind, wanted)
         except FileNotFoundError:
+            if os.path.islink(path):
+                what, expected = f"this is a link to {os.readlink(path)}, which is not there", "a readable file"
+                sound &= _report_or_raise(Damage(where=path, what=what, expected=expected), wanted)
+                continue
             # A running node deletes old segments and snapshots.
             echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
         except BrokenPipeError:  # standard output is closed, the file is intact

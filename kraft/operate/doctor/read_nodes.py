@@ -75,7 +75,7 @@ def read_nodes(
         try:
             nodes.append(_configured(source, path, seen, advance))
         except (ConfigError, MetadataLogError, OSError) as failed:
-            bad.append(Unreadable(path, _reason(failed)))
+            bad.append(Unreadable(path, _reason(failed, path)))
     given: list[Node] = []
     for path in directories:
         base = path.rstrip("/") or "/"
@@ -85,13 +85,14 @@ def read_nodes(
         try:
             given.append(Node(name="", directories=(_given(source, base, advance),)))
         except (MetadataLogError, OSError) as failed:
-            bad.append(Unreadable(path, _reason(failed)))
+            bad.append(Unreadable(path, _reason(failed, base)))
     return named((*nodes, *_together(given))), tuple(bad)
 
 
-def _reason(failed: Exception) -> str:
+def _reason(failed: Exception, path: str) -> str:
     if isinstance(failed, OSError):
-        return failed.strerror or str(failed)
+        within = "" if failed.filename in {None, path} else f" ({failed.filename})"
+        return f"{failed.strerror or failed}{within}"
     hint = failed.hint if isinstance(failed, ConfigError) else None
     return f"{failed}. {hint.rstrip('.')}" if hint else str(failed)
 
@@ -210,7 +211,9 @@ def _read_meta(disk: Disk, directory: str) -> Meta | None:
     try:
         text = disk.read(path).decode("latin-1")
         return Meta(path=path, text={key: value.strip() for key, value in javaproperties.loads(text).items()})
-    except (OSError, ValueError) as bad:
+    except OSError as bad:
+        return Meta(path=path, problem=bad.strerror or str(bad))
+    except ValueError as bad:
         return Meta(path=path, problem=str(bad))
 
 

@@ -15,6 +15,7 @@ from metadata_log.image.configs import ConfigsImage, ResourceType
 from metadata_log.image.names import listener_text
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import NO_LEADER, TopicImage
+from metadata_log.java_text import whole_number
 from metadata_log.reading.replay_log import replay_batch
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.control import LeaderChangeMessage
@@ -168,8 +169,8 @@ def _min_isr(configs: ConfigsImage, topic: str) -> int:
     """The setting of a topic, of all brokers, or Kafka's default. The log does not have the values of the files."""
     for resource in ((ResourceType.TOPIC, topic), (ResourceType.BROKER, "")):
         text = configs.of(resource).get(MIN_ISR)
-        if text is not None and text.strip().isdecimal():
-            return int(text)
+        if text is not None and (number := whole_number(text.strip())) is not None:
+            return number
     return 1
 
 

@@ -12,6 +12,7 @@ from kraft.config.addresses import QuorumVoter
 from kraft.operate.doctor.facts.log_facts import ImageFacts, LogFacts, NamedVoter, VoterChange
 from kraft.operate.doctor.facts.settings import VOTERS, Settings
 from kraft.quorum.voters import majority
+from metadata_log.java_text import whole_number
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import Uuid
 
@@ -113,7 +114,8 @@ class Meta(Struct, frozen=True, kw_only=True):
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.strip().isdecimal() else None
+    number = whole_number(text.strip())
+    return None if number is None or number < 0 else number
 
 
 class Replica(Struct, frozen=True, kw_only=True):
