@@ -15,6 +15,7 @@ from msgspec import Struct
 from kraft.access.authorizer import AclOperation, Denial
 from kraft.access.caller import Caller
 from kraft.broker.agent import BrokerAgent
+from kraft.broker.partitions.checkpoint_writer import CheckpointWriter
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.requests import Requests
 from kraft.committed import Applying, Committed, CommittedBatch, Noted
@@ -327,6 +328,11 @@ class BrokerServer:
     def has_data(self) -> bool:
         """Whether the replicas of this broker hold records."""
         return self._manager is not None
+
+    def write_checkpoints_by(self, writer: CheckpointWriter) -> None:
+        """Let another writer than this object write the periodic checkpoints of its replicas."""
+        assert self._manager is not None, "a broker without data writes no checkpoints"
+        self._manager.hosting.store.writer = writer
 
     def close_data(self) -> None:
         """Close the logs after a graceful shutdown, with proof of that; without data there is nothing to close."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
+from kraft.process.parts.broker import broker_of
 from kraft.process.process import Process
 from kraft.replica.interface.application import (
     Application,
@@ -138,7 +139,8 @@ async def run_node(
             node = _node_of(hosted)(parts)
             if monitor is not None:
                 monitor.attach(node, replica, transport)
-            with _closing(replica, log):
+            writes = None if inline_flush or isinstance(hosted, RawLog) else broker_of(hosted)
+            with _closing(replica, log), _checkpoints(writes, disk):
                 await node.run(outputs, task_status)
                 close_data(replica)
             leave_cleanly(replica, config, disk)
@@ -208,6 +210,15 @@ def _warn_of_exposure(config: Config, log: NodeLog) -> None:
             "why": repr("without authorizer.class.name each host that reaches a listener can change the cluster"),
         }
         log.write("unprotected", facts, logging.WARNING)
+
+
+def _checkpoints(broker: BrokerServer | None, disk: DirectoryDisk) -> AbstractContextManager[None]:
+    """A thread that writes the checkpoint files of a broker with data, until the end of the block."""
+    if broker is None or not broker.has_data:
+        return nullcontext()
+    from kraft.node.checkpoint_thread import checkpoints_in_thread
+
+    return checkpoints_in_thread(broker, disk)
 
 
 @contextmanager

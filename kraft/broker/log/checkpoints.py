@@ -18,6 +18,8 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 """The log start of each partition with a first segment that begins before the log start."""
 CLEANED: Final = "cleaner-offset-checkpoint"
 """The offset up to which the cleaner has looked at each compacted partition."""
+CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED)
+"""All of them."""
 
 _VERSION: Final = "0"
 _ENTRY: Final = r"(?a)(\S+)\s+(\d{1,10})\s+(-?\d{1,19})\s*"

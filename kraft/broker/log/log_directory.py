@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 
 from kraft.broker.log.checkpoints import (
+    CHECKPOINTS,
     CLEANED,
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
+    format_offsets,
     read_offsets,
     write_offsets,
 )
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.partition_log import PartitionLog
-from metadata_log.disk import Disk, is_directory, make_directory
+from metadata_log.disk import Disk, is_directory, make_directory, replace_file
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.partition_names import FUTURE, PartitionName, parse_partition_name
@@ -45,6 +47,8 @@ class LogDirectory:
         """Whether the last run ended with a clean shutdown."""
         self._kept: dict[str, dict[PartitionName, int]] = {}
         """By checkpoint file the offsets of the logs that were not opened."""
+        self._has_cleaned = False
+        """Whether there is a checkpoint file of the cleaner, or will be soon."""
         self._disk = disk
 
     @classmethod
@@ -161,34 +165,42 @@ class LogDirectory:
         """The high watermark of each log."""
         return {name: log.high_watermark for name, log in self._all.items()}
 
-    def write_recovery_points(self) -> None:
-        """Write what is on disk of each log, for the next start; raises `OSError`."""
-        points = {name: log.recovery_point for name, log in self._all.items()}
-        write_offsets(self._disk, self.path, RECOVERY_POINTS, points)
-
-    def write_high_watermarks(self) -> None:
-        """Write the high watermark of each log; raises `OSError`."""
-        self._write(HIGH_WATERMARKS, self.high_watermarks())
-
-    def write_log_starts(self) -> None:
-        """Write the log starts that no segment begins with; raises `OSError`."""
-        starts = {
-            name: log.start_offset for name, log in self._all.items() if log.start_offset > log.segments[0].base_offset
-        }
-        self._write(LOG_STARTS, starts)
-
     def cleaned_offsets(self) -> dict[PartitionName, int]:
         """The offset up to which each log was cleaned; without the logs that no cleaner has looked at."""
         return {name: log.cleaned_offset for name, log in self.logs.items() if log.cleaned_offset is not None}
 
-    def write_cleaned_offsets(self) -> None:
-        """Write how far each log was cleaned; no file without such a log. Raises `OSError`."""
-        offsets = self.cleaned_offsets()
-        if offsets or self._disk.exists(f"{self.path}/{CLEANED}"):
-            self._write(CLEANED, offsets)
+    def log_starts(self) -> dict[PartitionName, int]:
+        """The log starts that no segment begins with."""
+        return {
+            name: log.start_offset for name, log in self._all.items() if log.start_offset > log.segments[0].base_offset
+        }
 
-    def _write(self, file: str, offsets: dict[PartitionName, int]) -> None:
-        write_offsets(self._disk, self.path, file, {**self._kept.get(file, {}), **offsets})
+    def recovery_points(self) -> dict[PartitionName, int]:
+        """What is on disk of each log, for the next start."""
+        return {name: log.recovery_point for name, log in self._all.items()}
+
+    def content_of(self, file: str) -> bytes | None:
+        """The present content of a checkpoint file, one of `CHECKPOINTS`; None for a file that need not be there."""
+        if file == RECOVERY_POINTS:
+            return format_offsets(self.recovery_points())
+        if file == HIGH_WATERMARKS:
+            offsets = self.high_watermarks()
+        elif file == LOG_STARTS:
+            offsets = self.log_starts()
+        else:
+            assert file == CLEANED, file
+            offsets = self.cleaned_offsets()
+            self._has_cleaned = self._has_cleaned or bool(offsets) or self._disk.exists(f"{self.path}/{CLEANED}")
+            if not self._has_cleaned:
+                return None
+        return format_offsets({**self._kept.get(file, {}), **offsets})
+
+    def write(self, *files: str) -> None:
+        """Write checkpoint files durably; raises `OSError`."""
+        for file in files:
+            content = self.content_of(file)
+            if content is not None:
+                replace_file(self._disk, self.path, file, content)
 
     def close(self, *, broker_epoch: int) -> None:
         """Close all logs, write the checkpoint files, and prove the clean shutdown.
@@ -201,9 +213,6 @@ class LogDirectory:
         """
         for log in (*self.logs.values(), *self.futures.values()):
             log.close()
-        self.write_recovery_points()
-        self.write_log_starts()
-        self.write_high_watermarks()
-        self.write_cleaned_offsets()
+        self.write(*CHECKPOINTS)
         if not self.failed:
             write_clean_shutdown(self._disk, self.path, broker_epoch)

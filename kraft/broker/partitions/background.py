@@ -56,7 +56,7 @@ class Background:
 
     def deadline_ms(self) -> int:
         """When the next `run` is due."""
-        if self._hosting.unwritten:
+        if self._hosting.unwritten or self._hosting.store.outdated:
             return 0
         removal_ms = self._hosting.store.removal_deadline_ms()
         return min(self._next_ms, self._compacting.due_ms, self.moves.deadline_ms(), removal_ms)
@@ -64,6 +64,8 @@ class Background:
     def run(self, now_ms: int) -> None:
         """Do what is due."""
         hosting = self._hosting
+        if hosting.store.outdated:
+            hosting.store.write_outdated()
         if now_ms >= self._next_ms:
             self._run_tasks(now_ms)
             self._next_ms = self._earliest_ms()
@@ -84,6 +86,7 @@ class Background:
         store, settings = self._hosting.store, self._settings
         if now_ms >= self._watermarks_ms:
             self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
+            store.look_at_writes()
             store.write_watermarks()
             store.write_cleaned()
             store.schedule_removals(now_ms)

@@ -5,17 +5,18 @@ A failure of one directory takes the directory offline, and no other; a damaged 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from functools import partial
 from hashlib import blake2b
 from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.log.checkpoints import HIGH_WATERMARKS, write_offsets
+from kraft.broker.log.checkpoints import CHECKPOINTS, CLEANED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.partition_log import PartitionLog
+from kraft.broker.partitions.checkpoint_writer import AtOnce, CheckpointWriter
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.settings import DataDirectory
 from metadata_log.disk import DirectoryDisk, is_directory, is_of_one_name, make_directory, remove_tree, replace_file
@@ -93,6 +94,12 @@ class LogStore:
         """The high watermarks in the checkpoint file of each directory."""
         self._cleaned: dict[Uuid, dict[PartitionName, int]] = {}
         """The offsets in the checkpoint file of the cleaner in each directory."""
+        self.writer: CheckpointWriter = AtOnce(disk)
+        """Who writes the periodic checkpoints."""
+        self.outdated: dict[Uuid, None] = {}
+        """The directories with checkpoint files that name a deleted partition; `write_outdated` is due."""
+        self._gone: dict[Uuid, set[PartitionName]] = {}
+        """The deleted partitions that a checkpoint file on disk may still name."""
 
     # ------------------------------------------------------------------------------------------------------- loading
 
@@ -257,6 +264,7 @@ class LogStore:
         The partition.metadata is on disk before the log: a directory without that file is stray at the next start.
         """
         logs = self.online[directory]
+        self._forget_former(directory, name)
         path = f"{logs.path}/{name}"
         if self._disk.exists(path):
             raise DirectoryError(
@@ -272,6 +280,7 @@ class LogStore:
     ) -> PartitionLog:
         """Make the empty copy of a replica that is to move to a directory; raises `OSError`."""
         logs = self.online[directory]
+        self._forget_former(directory, name)
         path = self._free_name(logs.path, name, topic_id, FUTURE)
         make_directory(self._disk, path)
         text = f"version: 0\ntopic_id: {topic_id}".encode("ascii")
@@ -321,7 +330,8 @@ class LogStore:
         else:
             self._to_delete.append((now_ms + self._delete_delay_ms, directory, target))
         # A later partition of the same name must not begin with these offsets.
-        self.write_checkpoints(directory)
+        self._gone.setdefault(directory, set()).add(name)
+        self.outdated[directory] = None
 
     def _put_aside(self, path: str, name: PartitionName, topic_id: Uuid, suffix: str, entry: str | None = None) -> str:
         """Give a partition directory a name that no load opens; returns the new path. `entry` is its present name."""
@@ -386,46 +396,66 @@ class LogStore:
         """Write the high watermarks that have changed; a failure takes the directory offline."""
         for directory, logs in list(self.online.items()):
             watermarks = logs.high_watermarks()
-            if watermarks == self._written.get(directory):
-                continue
-            try:
-                write_offsets(self._disk, logs.path, HIGH_WATERMARKS, watermarks)
-            except OSError as failed:
-                self.fail(directory, failed)
-            else:
-                self._written[directory] = watermarks
+            if watermarks != self._written.get(directory):
+                self._put(directory, HIGH_WATERMARKS)
 
     def write_cleaned(self) -> None:
         """Write how far the logs were cleaned, if that has changed; a failure takes the directory offline."""
         for directory, logs in list(self.online.items()):
-            offsets = logs.cleaned_offsets()
-            if offsets == self._cleaned.get(directory, {}):
-                continue
-            try:
-                logs.write_cleaned_offsets()
-            except OSError as failed:
-                self.fail(directory, failed)
-            else:
-                self._cleaned[directory] = offsets
+            if logs.cleaned_offsets() != self._cleaned.get(directory, {}):
+                self._put(directory, CLEANED)
 
     def write_offsets(self) -> None:
         """Write recovery points and log starts; a failure takes the directory offline."""
-        for directory, logs in list(self.online.items()):
-            try:
-                logs.write_recovery_points()
-                logs.write_log_starts()
-            except OSError as failed:
-                self.fail(directory, failed)
+        for directory in list(self.online):
+            self._put(directory, RECOVERY_POINTS, LOG_STARTS)
+
+    def write_outdated(self) -> None:
+        """Write the checkpoint files that name partitions which were deleted since the last call."""
+        outdated, self.outdated = self.outdated, {}
+        for directory in outdated:
+            if directory in self.online:
+                self._put(directory, *CHECKPOINTS)
+
+    def _put(self, directory: Uuid, *files: str) -> None:
+        """Have checkpoint files written, by the thread that does so if there is one."""
+        logs = self.online[directory]
+        for file in files:
+            content = logs.content_of(file)
+            if content is not None:
+                self.writer.put(directory, logs.path, file, content)
+        self._note_written(directory, logs, files)
+        self.look_at_writes()
+
+    def _note_written(self, directory: Uuid, logs: LogDirectory, files: Collection[str]) -> None:
+        if CLEANED in files:
+            self._cleaned[directory] = logs.cleaned_offsets()
+        if HIGH_WATERMARKS in files:
+            self._written[directory] = logs.high_watermarks()
+
+    def look_at_writes(self) -> None:
+        """Take the log directories offline in which a checkpoint file could not be written."""
+        for directory, failed in self.writer.take_failures():
+            if directory in self.online:
+                self.findings.append(f"a log directory has failed, and its partitions are offline: {failed}")
+            self.fail(directory, failed)
+        if self._gone and not self.outdated and self.writer.is_idle:
+            self._gone.clear()
 
     def write_checkpoints(self, directory: Uuid) -> None:
-        """Write all checkpoint files of a directory; raises `OSError`."""
+        """Write all checkpoint files of a directory before this returns; raises `OSError`."""
         logs = self.online[directory]
-        logs.write_recovery_points()
-        logs.write_log_starts()
-        logs.write_high_watermarks()
-        logs.write_cleaned_offsets()
-        self._cleaned[directory] = logs.cleaned_offsets()
-        self._written[directory] = logs.high_watermarks()
+        # What was put before must not come after.
+        self.writer.settle()
+        logs.write(*CHECKPOINTS)
+        self._note_written(directory, logs, CHECKPOINTS)
+        self.outdated.pop(directory, None)
+        self._gone.pop(directory, None)
+
+    def _forget_former(self, directory: Uuid, name: PartitionName) -> None:
+        """Before a new log: the checkpoint files hold no offsets of a deleted one of its name. Raises `OSError`."""
+        if name in self._gone.get(directory, ()):
+            self.write_checkpoints(directory)
 
     def take_offline(self, directory: Uuid, name: PartitionName, reason: str) -> None:
         """Close one log for good. Its directory claims no clean shutdown: the next start looks at the log again."""
@@ -445,6 +475,8 @@ class LogStore:
     def fail(self, directory: Uuid, failure: OSError) -> None:
         """Take a directory offline, for good; its files are closed."""
         self.failures.setdefault(directory, str(failure))
+        self.outdated.pop(directory, None)
+        self._gone.pop(directory, None)
         logs = self.online.pop(directory, None)
         for log in () if logs is None else (*logs.logs.values(), *logs.futures.values()):
             log.abandon()
@@ -459,6 +491,8 @@ class LogStore:
 
         A directory that fails keeps no clean-shutdown file, and the next start recovers its logs.
         """
+        self.writer.settle()
+        self.look_at_writes()
         for directory, logs in list(self.online.items()):
             try:
                 logs.close(broker_epoch=broker_epoch)

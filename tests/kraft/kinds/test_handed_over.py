@@ -7,7 +7,7 @@ happened. Most tests of such an operation look at the records; what comes along 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -18,12 +18,14 @@ from kraft.broker.log.cleaning.cleaner import cleaning
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import ReplicaManager
+from kraft.broker.partitions.checkpoint_writer import CheckpointWriter
 from kraft.broker.partitions.fetch_session import FetchSession
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.request.sessions import FetchSessions, FullFetch, IncrementalFetch, SessionRefused
 from kraft.client import Delivered, ProducerSettings
 from kraft.client.state.batches import NewRecord
 from kraft.client.state.producing import ProducerState, Undelivered
+from metadata_log.disk import replace_file
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.records import records as records_of_image
 from metadata_log.log.producer_snapshot import StoredProducer
@@ -305,6 +307,9 @@ def made_again(image: MetadataImage) -> MetadataImage:
     return replayed(image, records.RemoveTopicRecord(topic_id=TOPIC), topic, partition, *configs)
 
 
+CHECKPOINTS_MS = 60_000
+
+
 def a_long_life(disk: MemoryDisk, image: MetadataImage) -> ReplicaManager:
     """A partition with all checkpoints: a log start, a watermark, a recovery point far above the next life."""
     manager = started(1, image, disk)
@@ -318,6 +323,29 @@ def a_long_life(disk: MemoryDisk, image: MetadataImage) -> ReplicaManager:
     return manager
 
 
+class Lagging(CheckpointWriter):
+    """A thread that has written nothing before somebody waits for it."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self._disk = disk
+        self._waiting: dict[tuple[str, str], bytes] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting
+
+    def put(self, directory: Uuid, path: str, name: str, content: bytes) -> None:
+        self._waiting[path, name] = content
+
+    def settle(self) -> None:
+        for (path, name), content in self._waiting.items():
+            replace_file(self._disk, path, name, content)
+        self._waiting.clear()
+
+    def take_failures(self) -> Sequence[tuple[Uuid, OSError]]:
+        return ()
+
+
 @pytest.mark.parametrize("is_damaged", [False, True])
 @pytest.mark.parametrize("is_power", [False, True])
 def test_a_partition_that_is_made_again_begins_with_nothing_of_its_former_life(
@@ -327,6 +355,18 @@ def test_a_partition_that_is_made_again_begins_with_nothing_of_its_former_life(
     disk operation of that, or not at all; then the new partition gets records, and the broker ends again. The records
     are there, and nothing of the former life is.
     """
+    check_made_again(is_power=is_power, is_damaged=is_damaged, lags=False)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+@pytest.mark.parametrize("is_power", [False, True])
+def test_a_partition_is_made_again_while_a_thread_still_writes_checkpoints(is_power: bool, is_damaged: bool) -> None:
+    """The same with a thread that has written nothing yet: neither what was due before, nor what the deletion puts."""
+    check_made_again(is_power=is_power, is_damaged=is_damaged, lags=True)
+
+
+def check_made_again(*, is_power: bool, is_damaged: bool, lags: bool) -> None:
+    """Delete a partition and make it again, with an end before each disk operation."""
     key: PartitionKey = (OTHER_TOPIC, 0)
     operations, was_cut = 0, True
     while was_cut:
@@ -338,6 +378,10 @@ def test_a_partition_that_is_made_again_begins_with_nothing_of_its_former_life(
             ended(disk, is_power=False)
             manager = started(1, first, disk)
             assert part_of(manager).is_offline
+        if lags:
+            manager.hosting.store.writer = Lagging(disk)
+            # The former checkpoints wait in the thread as well.
+            manager.shrink(NOW_MS + CHECKPOINTS_MS)
         second, left = made_again(first), operations
 
         def count(_operation: str, _path: str) -> None:
@@ -348,6 +392,9 @@ def test_a_partition_that_is_made_again_begins_with_nothing_of_its_former_life(
 
         disk.on_operation = count
         try:
+            if lags:
+                publish(manager, replayed(first, records.RemoveTopicRecord(topic_id=TOPIC)))
+                manager.shrink(NOW_MS)
             publish(manager, second)
             was_cut = False
         except Power:

@@ -20,7 +20,7 @@ from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.serving import node_with_data
 from kraft.observer import read_image
-from metadata_log.disk import OsDisk
+from metadata_log.disk import DirectoryDisk, OsDisk
 from metadata_log.image import MetadataImage
 from metadata_log.log.log_dir import format_directory
 from support.eventually import pause
@@ -36,7 +36,14 @@ PATIENCE_SECONDS = 60
 class DataCluster:
     """The nodes, and what a test does to them from its own thread."""
 
-    def __init__(self, directory: Path, brokers: int, combined: int, settings: dict[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        brokers: int,
+        combined: int,
+        settings: dict[str, str],
+        disk: DirectoryDisk | None = None,
+    ) -> None:
         both = tuple(range(1, combined + 1))
         ids = both or (CONTROLLER, *range(FIRST_BROKER, FIRST_BROKER + brokers))
         ports = free_ports(len(ids) + len(both))
@@ -45,6 +52,7 @@ class DataCluster:
         self.controllers = dict(zip(both, ports[len(ids) :], strict=True)) or {CONTROLLER: self.ports[CONTROLLER]}
         """The port of each controller."""
         self.nodes: dict[int, Node] = {}
+        self._disk = OsDisk() if disk is None else disk
         self._ended: dict[int, trio.Event] = {}
         self._configs = {node_id: self._config(directory, node_id, settings) for node_id in ids}
         self._lives: dict[int, trio.CancelScope] = {}
@@ -124,7 +132,7 @@ class DataCluster:
             self._ready.set()
 
     async def _live(self, node_id: int, task_status: trio.TaskStatus[None]) -> None:
-        config, disk = self._configs[node_id], OsDisk()
+        config, disk = self._configs[node_id], self._disk
         ended = self._ended[node_id] = trio.Event()
         with trio.CancelScope() as self._lives[node_id]:
             async with trio.open_nursery() as nursery:
@@ -204,6 +212,16 @@ def data_cluster(directory: Path, brokers: int = 1, combined: int = 0, **setting
     cluster = DataCluster(
         directory, brokers, combined, {key.replace("_", "."): value for key, value in settings.items()}
     )
+    try:
+        yield cluster
+    finally:
+        cluster.end()
+
+
+@contextmanager
+def data_cluster_on(disk: DirectoryDisk, directory: Path, **settings: str) -> Iterator[DataCluster]:
+    """A controller and a broker, both with this disk."""
+    cluster = DataCluster(directory, 1, 0, {key.replace("_", "."): value for key, value in settings.items()}, disk)
     try:
         yield cluster
     finally:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from kraft.broker.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Appended
@@ -70,8 +71,7 @@ def flush(logs: LogDirectory, log: PartitionLog, written: Written) -> None:
     log.flush()
     written.flushed = log.recovery_point
     log.raise_high_watermark(log.recovery_point)
-    logs.write_recovery_points()
-    logs.write_high_watermarks()
+    logs.write(RECOVERY_POINTS, HIGH_WATERMARKS)
 
 
 def appending(disk: MemoryDisk, written: Written) -> None:
@@ -96,8 +96,7 @@ def truncating(disk: MemoryDisk, written: Written) -> None:
     flush(logs, log, written)
     written.flushed = 6
     log.truncate(6, now_ms=NOW_MS)
-    # The recovery point in the checkpoint file is above the end until the file is written again.
-    logs.write_recovery_points()
+    # The recovery point in the checkpoint file is above the end until the file is written again, which takes a minute.
     del written.batches[3:]
     append(log, written, 3, epoch=3)
     flush(logs, log, written)

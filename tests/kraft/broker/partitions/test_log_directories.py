@@ -142,7 +142,9 @@ def test_a_damaged_partition_is_offline_alone() -> None:
     assert isinstance(append_to(again, keys[1], batch(b"y"), acks=1, now_ms=NOW_MS), Appended)
     assert again.take_failed_directories() == []
     assert any("d/a-0/leader-epoch-checkpoint" in finding for finding in again.findings)
+    known = read_offsets(disk, "d", HIGH_WATERMARKS)[0][PartitionName("a", 0)]
     again.shrink(NOW_MS + 300_000)
+    assert read_offsets(disk, "d", HIGH_WATERMARKS)[0] == {PartitionName("a", 0): known, PartitionName("b", 0): 2}
     again.close(broker_epoch=1001)
     assert again.failed_directories == {}
     assert not disk.exists("d/.kafka_cleanshutdown"), "the next start recovers"
@@ -226,6 +228,7 @@ def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline() -> No
     manager.shrink(NOW_MS + 5000)
     assert manager.take_failed_directories() == [directory_id(1)]
     assert (part_end(manager, IN_D), part_end(manager, IN_E)) == (None, 1)
+    assert [finding for finding in manager.findings if "a log directory has failed" in finding]
 
 
 def test_a_topic_that_is_made_again_under_its_name_begins_with_an_empty_log() -> None:
