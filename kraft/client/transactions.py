@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.client.groups import by_topic
-from kraft.client.questions import ClusterView, KeyType, Questions, TopicPartition
+from kraft.client.questions import NOT_LEADING, ClusterView, KeyType, Questions, TopicPartition
 from kraft.client.state.errors import refused
 from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error
@@ -62,6 +62,16 @@ class OpenTransaction(Struct, frozen=True):
     topic: str
     partition: int
     producer: ProducerState
+
+
+class Search(Struct, frozen=True):
+    """What a search for hanging transactions has found, and where it has looked."""
+
+    hanging: tuple[OpenTransaction, ...]
+    checked: int
+    """How many partitions were looked at."""
+    unchecked: tuple[TopicPartition, ...]
+    """The partitions of which no leader has answered in time."""
 
 
 async def list_transactions(
@@ -138,17 +148,21 @@ def _producers(answer: DescribeProducersResponse) -> Iterable[tuple[TopicPartiti
 
 def partitions_led_by(view: ClusterView, broker: int | None) -> list[TopicPartition]:
     """The partitions that have a leader, or those of one leader."""
-    return [
-        (topic.name, number)
-        for topic in view.topics.values()
-        for number, one in topic.partitions.items()
-        if one.leader != NO_NODE and broker in {None, one.leader}
-    ]
+    return [one for one, leader in _leaders(view) if leader != NO_NODE and broker in {None, leader}]
 
 
-async def find_hanging(
-    ask: Questions, partitions: Collection[TopicPartition], older_than_ms: int
-) -> tuple[OpenTransaction, ...]:
+def partitions_without_leader(view: ClusterView) -> list[TopicPartition]:
+    """The partitions that nobody leads, so that nobody can say which transactions they have open."""
+    return [one for one, leader in _leaders(view) if leader == NO_NODE]
+
+
+def _leaders(view: ClusterView) -> Iterator[tuple[TopicPartition, int]]:
+    for topic in view.topics.values():
+        for number, one in topic.partitions.items():
+            yield (topic.name, number), one.leader
+
+
+async def find_hanging(ask: Questions, partitions: Collection[TopicPartition], older_than_ms: int) -> Search:
     """The transactions that are open in a partition for longer than any can be, and not at a coordinator.
 
     Raises:
@@ -156,7 +170,8 @@ async def find_hanging(
     """
     described = sorted((await describe_producers(ask, partitions)).items())
     for (topic, number), (error, _) in described:
-        if error not in (Error.NONE, Error.UNKNOWN_TOPIC_OR_PARTITION):  # what was deleted has no transaction
+        # What was deleted has no transaction.
+        if error not in NOT_LEADING and error not in (Error.NONE, Error.UNKNOWN_TOPIC_OR_PARTITION):
             raise refused(f"the producers of {topic}-{number}", error)
     old = [
         OpenTransaction(*one, producer)
@@ -164,14 +179,17 @@ async def find_hanging(
         for producer in producers
         if producer.current_txn_start_offset != NO_TRANSACTION and ask.now_ms - producer.last_timestamp > older_than_ms
     ]
+    silent = tuple(one for one, (error, _) in described if error in NOT_LEADING)
+    checked = len(described) - len(silent)
     if not old:
-        return ()
+        return Search((), checked, silent)
     listed = await list_transactions(ask, producer_ids=sorted({one.producer.producer_id for one in old}))
     known: dict[int, TransactionState] = {}
     for each in listed:
         if (transaction := await describe_transaction(ask, each.transactional_id)) is not None:
             known[transaction.producer_id] = transaction
-    return tuple(one for one in old if not _is_at_its_coordinator(one, known.get(one.producer.producer_id)))
+    hanging = tuple(one for one in old if not _is_at_its_coordinator(one, known.get(one.producer.producer_id)))
+    return Search(hanging, checked, silent)
 
 
 def _is_at_its_coordinator(one: OpenTransaction, state: TransactionState | None) -> bool:

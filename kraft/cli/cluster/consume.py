@@ -145,6 +145,8 @@ def consume_command(
     except ValueError as bad:
         raise UsageError(str(bad), where="--format") from bad
     begin = _start(start)
+    if group == "":
+        raise UsageError("a group has a name", where="--group")
     if group is not None and partitions:
         raise UsageError("the group divides the partitions", where="--partition, --group")
     if group is not None and not isinstance(begin, Beginning | End):

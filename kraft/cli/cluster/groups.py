@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
-from kraft.cli.cluster.on_brokers import BrokerCluster, on_brokers, partitions_of
+from kraft.cli.cluster.on_brokers import AnyCase, BrokerCluster, on_brokers, partitions_of
 from kraft.cli.moments import MOMENT
 from kraft.cli.near import did_you_mean, unknown_topic
 from kraft.cli.text import count, table
@@ -74,7 +74,7 @@ def groups_command() -> None:
     "--state",
     "states",
     multiple=True,
-    type=click.Choice(STATES, case_sensitive=False),
+    type=AnyCase(STATES),
     metavar="STATE",
     help="Only groups in this state. May be repeated.",
 )
@@ -82,7 +82,7 @@ def groups_command() -> None:
     "--type",
     "types",
     multiple=True,
-    type=click.Choice(TYPES, case_sensitive=False),
+    type=AnyCase(TYPES),
     metavar="TYPE",
     help="Only groups of this type. May be repeated.",
 )
@@ -488,20 +488,27 @@ def delete_command(groups: tuple[str, ...], *, cluster: BrokerCluster) -> None:
 def delete_offsets_command(group: str, *, topics: tuple[str, ...], cluster: BrokerCluster) -> None:
     """Delete the offsets of topics that no member of GROUP reads."""
 
-    async def delete(ask: Questions) -> dict[TopicPartition, Error]:
+    chosen = partitions_of(topics, "--topic")
+
+    async def delete(ask: Questions) -> tuple[dict[TopicPartition, Error], Collection[TopicPartition]]:
         view = await ask.cluster()
         offsets = await committed_offsets(ask, group, view)
         wanted: list[TopicPartition] = []
-        for topic, numbers in partitions_of(topics, "--topic").items():
+        for topic, numbers in chosen.items():
             wanted += [(topic, one) for one in numbers] if numbers else [one for one in offsets if one[0] == topic]
         if not wanted:
             described = await describe_group(ask, group)
             if described.state == DEAD:
                 raise await _unknown_group(ask, group)
             raise CommandFailed(f"group {group} has no offsets of {', '.join(topics)}")
-        return await delete_offsets(ask, group, wanted)
+        return await delete_offsets(ask, group, wanted), offsets
 
-    outcomes = cluster.ask(delete)
+    outcomes, before = cluster.ask(delete)
+    agreed = [one for one, error in outcomes.items() if error is Error.NONE]
+    done = [one for one in agreed if one in before]
+    without = [f"{topic}-{number}" for topic, number in agreed if (topic, number) not in before]
+    without += [topic for topic in chosen if all(one[0] != topic for one in outcomes)]
+    facts = [{"topic": topic, "partition": number} for topic, number in done]
+    lines = [f"Deleted: {topic}-{number}" for topic, number in done] + [f"No offset: {one}" for one in without]
+    cluster.say({"group": group, "deleted": facts}, lines)
     _raise_first(outcomes, f"group {group}")
-    facts = [{"topic": topic, "partition": number} for topic, number in outcomes]
-    cluster.say({"group": group, "deleted": facts}, [f"Deleted: {topic}-{number}" for topic, number in outcomes])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -45,6 +45,17 @@ class BrokerCluster(Struct, frozen=True):
     def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print the facts as one JSON object, or the lines otherwise."""
         say(facts, lines, as_json=self.as_json)
+
+
+class AnyCase(click.Choice[str]):
+    """One of some words in any case; the error has them as the answers have them."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__(words, case_sensitive=False)
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """The error for another word."""
+        return f"{value!r} is not one of {', '.join(self.choices)}"
 
 
 def on_brokers(command: Callable[..., None]) -> Callable[..., None]:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
-from kraft.cli.cluster.on_brokers import BrokerCluster, on_brokers
+from kraft.cli.cluster.on_brokers import AnyCase, BrokerCluster, on_brokers
 from kraft.cli.near import did_you_mean, unknown_topic
-from kraft.cli.text import table
+from kraft.cli.text import count, table
+from kraft.client.groups import by_topic
 from kraft.client.questions import ClusterView, Questions, TopicPartition
 from kraft.client.transactions import (
     NO_TRANSACTION,
     STATES,
-    OpenTransaction,
+    Search,
     abort_transaction,
     describe_producers,
     describe_transaction,
     find_hanging,
     list_transactions,
     partitions_led_by,
+    partitions_without_leader,
 )
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
@@ -63,7 +66,7 @@ def transactions_command() -> None:
     "--state",
     "states",
     multiple=True,
-    type=click.Choice(STATES, case_sensitive=False),
+    type=AnyCase(STATES),
     metavar="STATE",
     help="Only in this state. May be repeated.",
 )
@@ -216,12 +219,12 @@ def find_hanging_command(
 ) -> None:
     """Find transactions that are open in a partition for longer than any may be, and that their coordinator does not
     know. Readers of committed records wait for them; `kraft transactions abort` ends one. The exit code is 1 if there
-    are any.
+    are any, or if a partition without a leader was not checked.
     """
     if partition is not None and topic is None:
         raise UsageError("a partition needs its topic", where="--partition", hint="Add --topic.")
 
-    async def find(ask: Questions) -> tuple[OpenTransaction, ...]:
+    async def find(ask: Questions) -> Search:
         view = await ask.cluster()
         if topic is not None:
             _check_partition(view, (topic, partition or 0))
@@ -229,13 +232,28 @@ def find_hanging_command(
             raise CommandFailed(
                 f"there is no broker {broker}", hint=f"There are {', '.join(map(str, sorted(view.brokers)))}."
             )
-        wanted = [
-            one for one in partitions_led_by(view, broker) if topic in {None, one[0]} and partition in {None, one[1]}
-        ]
-        return await find_hanging(ask, wanted, max_transaction_timeout * _MINUTE_MS)
 
-    hanging = cluster.ask(find)
-    facts = [{"topic": one.topic, "partition": one.partition} | _producer_json(one.producer) for one in hanging]
+        def wanted(every: Iterable[TopicPartition]) -> list[TopicPartition]:
+            return [one for one in every if topic in {None, one[0]} and partition in {None, one[1]}]
+
+        found = await find_hanging(ask, wanted(partitions_led_by(view, broker)), max_transaction_timeout * _MINUTE_MS)
+        lost = wanted(partitions_without_leader(view)) if broker is None else ()
+        return replace(found, unchecked=tuple(sorted((*lost, *found.unchecked))))
+
+    found = cluster.ask(find)
+    facts = {
+        "hanging": [
+            {"topic": one.topic, "partition": one.partition} | _producer_json(one.producer) for one in found.hanging
+        ],
+        "checked": found.checked,
+        "unchecked": [{"topic": name, "partition": number} for name, number in found.unchecked],
+    }
+    cluster.say(facts, _search_lines(found))
+    if found.hanging or found.unchecked:
+        raise CommandFailed(exit_code=1)
+
+
+def _search_lines(found: Search) -> list[str]:
     columns = ("TOPIC", "PARTITION", "PRODUCER-ID", "EPOCH", "COORDINATOR-EPOCH", "OPEN-SINCE-OFFSET", "LAST-TIME")
     rows = [
         (
@@ -247,11 +265,14 @@ def find_hanging_command(
             one.producer.current_txn_start_offset,
             when_text(one.producer.last_timestamp),
         )
-        for one in hanging
+        for one in found.hanging
     ]
-    cluster.say({"hanging": facts}, table(columns, rows) if rows else ["No hanging transaction."])
-    if hanging:
-        raise CommandFailed(exit_code=1)
+    checked = count(found.checked, "partition")
+    lines = list(table(columns, rows)) if rows else [f"No hanging transaction in {checked}."]
+    if found.unchecked:
+        names = " ".join(f"{name}:{_numbers(some)}" for name, some in by_topic(found.unchecked).items())
+        lines.append(f"Not checked, for want of a leader: {names}")
+    return lines
 
 
 @transactions_command.command(

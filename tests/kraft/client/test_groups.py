@@ -189,6 +189,10 @@ def test_the_command_consumes_with_a_group_and_shows_it(
     done = run(capsys, "groups", "reset", "g", "--topic=lines", "--to-offset=1", "--execute", server)
     assert done.out.splitlines()[1].split() == ["lines", "0", "3", "1"]
     assert run(capsys, "consume", "lines", server, "--group=g").out == "two\nthree\n"
+    one_of_three = ("--topic=lines:0,7", "--topic=others")
+    deleted = run(capsys, "groups", "delete-offsets", "g", *one_of_three, server)
+    assert (deleted.code, deleted.out) == (1, "Deleted: lines-0\nNo offset: others\n"), deleted
+    assert "lines-7: UNKNOWN_TOPIC_OR_PARTITION" in deleted.err
     assert run(capsys, "groups", "delete", "g", server).out == "Deleted: g\n"
     missing = run(capsys, "groups", "describe", "g", server)
     assert (missing.code, missing.err.splitlines()[0]) == (1, "kraft: error: there is no group g")
@@ -200,6 +204,7 @@ def test_the_command_consumes_with_a_group_and_shows_it(
     refused = run(capsys, "consume", "lines", server, "--group=g", "--from=7")
     assert refused.code == 2
     assert "a group goes on at its offsets" in refused.err
+    assert run(capsys, "consume", "lines", server, "--group=").err.startswith("kraft: error: a group has a name")
     assert (
         "the group divides the partitions" in run(capsys, "consume", "lines", server, "--group=g", "--partition=0").err
     )

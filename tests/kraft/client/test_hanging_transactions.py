@@ -84,12 +84,46 @@ def test_a_partition_that_nobody_describes_is_no_all_clear(capsys: pytest.Captur
         assert "t-0: TOPIC_AUTHORIZATION_FAILED" in done.err
 
 
-@pytest.mark.parametrize("words", [("groups", "--state"), ("groups", "--type"), ("transactions", "--state")])
-def test_a_filter_that_nothing_can_meet_is_a_usage_error(capsys: pytest.CaptureFixture[str], words: tuple[str, str]):
-    command, option = words
+def test_partitions_without_a_leader_are_named(capsys: pytest.CaptureFixture[str]):
+    with Kafka(brokers=2, controllers=1) as kafka:
+        kafka.create_topic("t", partitions=4, replication_factor=1)
+        survivor, lost = kafka.broker_ids
+        search = ("transactions", "find-hanging", f"--bootstrap-server={kafka.bootstrap_servers}", "--timeout=5")
+        done = run(capsys, *search)
+        assert (done.code, done.out) == (0, "No hanging transaction in 4 partitions.\n")
+        gone = [number for number in range(4) if kafka.leader("t", number) == lost]
+        kafka.kill(lost)
+        kafka.wait_until(lambda kafka: all(kafka.leader("t", number) == -1 for number in gone))
+        done = run(capsys, *search)
+        named = ",".join(map(str, gone))
+        assert (done.code, done.out) == (
+            1,
+            f"No hanging transaction in {4 - len(gone)} partitions.\nNot checked, for want of a leader: t:{named}\n",
+        )
+        facts = json.loads(run(capsys, *search, "--json").out)
+        assert facts == {
+            "hanging": [],
+            "checked": 4 - len(gone),
+            "unchecked": [{"topic": "t", "partition": number} for number in gone],
+        }
+        assert run(capsys, *search, f"--broker={survivor}").code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "known"),
+    [
+        ("groups", "--state", "PreparingRebalance"),
+        ("groups", "--type", "classic, consumer"),
+        ("transactions", "--state", "PrepareCommit"),
+    ],
+)
+def test_a_filter_that_nothing_can_meet_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], command: str, option: str, known: str
+):
     done = run(capsys, command, "list", option, "Stabel", "--bootstrap-server=127.0.0.1:1")
     assert (done.code, done.out) == (2, "")
     assert f"'{option}': 'Stabel' is not one of " in done.err
+    assert known in done.err
 
 
 def test_filters_are_those_of_the_coordinators_in_any_case(capsys: pytest.CaptureFixture[str]):
