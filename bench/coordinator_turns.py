@@ -14,7 +14,7 @@ import gc
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from msgspec import structs
 
-from kraft.limits import OFFSETS_PER_TRANSACTION, SUBSCRIBED_TOPICS
+from kraft.limits import NAMED_TOPICS, OFFSETS_PER_TRANSACTION
 from kraft.node.gc_freeze import EVERY_S, THRESHOLDS, Survivors
 from kraft.wire import Answer
 from metadata_log.records.batch_builder import write_batch
@@ -361,34 +361,67 @@ def consumer_group(_groups: int, _offsets: int, count: int) -> None:
     bench.load("the group")
 
 
+def heartbeat(member: bytes, epoch: int, names: Sequence[str] = (), regex: str | None = None) -> Message:
+    """The heartbeat of a member of a consumer group; with epoch 0 it joins, for topics or an expression."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=str(Uuid(member * 16)),
+        member_epoch=epoch,
+        rebalance_timeout_ms=60_000 if epoch == 0 else -1,
+        subscribed_topic_names=list(names) if epoch == 0 else None,
+        subscribed_topic_regex=regex,
+        topic_partitions=[] if epoch == 0 else None,
+    )
+
+
+def share(bench: Bench, what: str, **wish: Any) -> None:
+    """A second member joins, and the first one gives up half of what it has."""
+    epoch = bench.ask(heartbeat(b"m", 0, **wish), 1).member_epoch
+    bench.brokers.now_ms += 5000
+    with bench.phase(f"another one joins for {what}"):
+        bench.ask(heartbeat(b"n", 0, **wish), 1)
+    with bench.phase("the first one gives up half of them"):
+        answer = bench.ask(heartbeat(b"m", epoch), 1)
+    assert answer.error_code == 0, answer
+    bench.load("the group")
+
+
 def large_topic(_groups: int, _offsets: int, _count: int) -> None:
-    """A consumer of a topic of 40,000 partitions, about as many as fit into a record."""
-    bench = Bench(NewTopic("orders", topic_id(2), ((101,),)), NewTopic("large", topic_id(3), ((200,),) * 40_000))
+    """A consumer of a topic of 70,000 partitions: not many more fit into a record."""
+    bench = Bench(NewTopic("orders", topic_id(2), ((101,),)), NewTopic("large", topic_id(3), ((200,),) * 70_000))
     bench.brokers.change(FeatureLevelRecord(name="group.version", feature_level=1))
     bench.settle()
-    message = ConsumerGroupHeartbeatRequest(
-        group_id="g",
-        member_id=str(Uuid(b"m" * 16)),
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=["large"],
-        topic_partitions=[],
-    )
-    with bench.phase("one consumer joins for 40,000 partitions"):
-        answer = bench.ask(message, 1)
+    with bench.phase("one consumer joins for 70,000 partitions"):
+        answer = bench.ask(heartbeat(b"m", 0, names=["large"]), 1)
     assert answer.error_code == 0, answer
+    share(bench, "70,000 partitions", names=["large"])
+
+
+def expressions(_groups: int, _offsets: int, _count: int) -> None:
+    """A consumer wants all topics of a regular expression."""
+    for count in (1500, 3000, 5000):
+        topics = [NewTopic(f"t{at}", Uuid(at.to_bytes(16, "big")), ((200,),)) for at in range(100, 100 + count)]
+        bench = Bench(*topics)
+        bench.brokers.change(FeatureLevelRecord(name="group.version", feature_level=1))
+        bench.settle()
+        with bench.phase(f"the topics of an expression are found, {count:,}"):
+            epoch = bench.ask(heartbeat(b"m", 0, regex="t.*"), 1).member_epoch
+        bench.wait(5000)
+        with bench.phase("its member gets them"):
+            answer = bench.ask(heartbeat(b"m", epoch), 1)
+        assert len(answer.assignment.topic_partitions) == count, answer
+        share(bench, "the same expression", regex="t.*")
 
 
 def many_names(_groups: int, _offsets: int, _count: int) -> None:
     """A consumer names as many topics as it may, which exist, and then as many others."""
-    topics = [
-        NewTopic(f"t{at}", Uuid(at.to_bytes(16, "big")), ((200,),)) for at in range(100, 100 + 2 * SUBSCRIBED_TOPICS)
-    ]
+    topics = [NewTopic(f"t{at}", Uuid(at.to_bytes(16, "big")), ((200,),)) for at in range(100, 100 + 2 * NAMED_TOPICS)]
     bench = Bench(*topics)
     bench.brokers.change(FeatureLevelRecord(name="group.version", feature_level=1))
     bench.settle()
     names = [one.name for one in topics]
     member_id, epoch = str(Uuid(b"m" * 16)), 0
-    for what, some in (("names", names[:SUBSCRIBED_TOPICS]), ("names others", names[SUBSCRIBED_TOPICS:])):
+    for what, some in (("names", names[:NAMED_TOPICS]), ("names others", names[NAMED_TOPICS:])):
         message = ConsumerGroupHeartbeatRequest(
             group_id="g",
             member_id=member_id,
@@ -397,7 +430,7 @@ def many_names(_groups: int, _offsets: int, _count: int) -> None:
             subscribed_topic_names=some,
             topic_partitions=[],
         )
-        with bench.phase(f"one consumer {what} of {SUBSCRIBED_TOPICS:,} topics"):
+        with bench.phase(f"one consumer {what} of {NAMED_TOPICS:,} topics"):
             answer = bench.ask(message, 1)
         assert answer.error_code == 0, answer
         epoch = answer.member_epoch
@@ -455,6 +488,7 @@ PHASES: Final = {
         large_group,
         consumer_group,
         large_topic,
+        expressions,
         many_names,
         many_deleted,
         waiting_commits,

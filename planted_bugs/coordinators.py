@@ -111,7 +111,7 @@ def assignments_of_the_leader_for_all(code: Patches) -> None:
 @mutant(Scope.COORDINATOR_CLUSTER, budget=200, faults=None)
 def partitions_change_hands_at_once(code: Patches) -> None:
     """A member of a consumer group gets its partitions before their former owner has given them up."""
-    code.replace(ConsumerGroup, "held", lambda group, topic_id: {})
+    code.replace(ConsumerGroup, "held_near", lambda group, topic_id, numbers: {})
 
 
 @mutant(Scope.COORDINATOR_CLUSTER, budget=200, faults=None)

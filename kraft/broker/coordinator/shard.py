@@ -31,6 +31,9 @@ class Record(Struct, frozen=True, gc=False):
     value: Message | None = None
     version: int | None = None
     """The version of the encoded value; None for the one that Kafka writes."""
+    found: tuple[Any, Any] | None = None
+    """If the shard has replayed the record when it made it: the part of the state that it changes, before and after it.
+    A large record is not replayed twice."""
 
 
 class _Held:

@@ -211,7 +211,7 @@ def _waits(group: ConsumerGroup, member: Member) -> bool:
     return any(
         number in held and number not in member.assigned.get(topic_id, ())
         for topic_id, numbers in group.targets.get(member.member_id, {}).items()
-        if (held := group.held(topic_id))
+        if (held := group.held_near(topic_id, numbers))
         for number in numbers
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
@@ -11,9 +11,9 @@ from kraft.broker.groups.consumer.describe import described
 from kraft.broker.groups.consumer.groups import check
 from kraft.broker.groups.state import GroupsState, consumer_group
 from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.steps import Handling
+from kraft.broker.handling.steps import Handling, long_step
 from kraft.config.group_settings import ConsumerGroupConfig
-from kraft.limits import GROUPS_PER_STEP
+from kraft.limits import GROUPS_PER_STEP, REQUEST_STEPS_PER_TURN
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from transport.protocol.errors import Error
@@ -65,13 +65,22 @@ class ConsumerGroupHandler:
         def may_describe(name: str) -> bool:
             return self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False)
 
+        number = self._runtime.number_of(message.group_id)
+        if message.member_epoch > 0 and self._has_many_topics(number, message.group_id):
+            self._runtime.run(number, lambda shard, context: shard.consumer_target(message, context), _ignore, now_ms)
+            yield from long_step(REQUEST_STEPS_PER_TURN)
         return self._runtime.write(
-            self._runtime.number_of(message.group_id),
+            number,
             request,
             lambda shard, context: shard.consumer_heartbeat(request, may_describe, context),
             lambda refused: _refused_heartbeat(refused.error, refused.text),
             now_ms,
         )
+
+    def _has_many_topics(self, number: int, group_id: str) -> bool:
+        known = self._runtime.active(number)
+        group = None if isinstance(known, Error) else consumer_group(known.state, group_id)
+        return group is not None and group.has_many_topics
 
     def _refusal(self, request: WireRequest, message: ConsumerGroupHeartbeatRequest, image: MetadataImage) -> Error:
         if not self._is_enabled(image):
@@ -131,6 +140,10 @@ def _topics_of(group: DescribedGroup) -> set[str]:
         for assignment in (member.assignment, member.target_assignment):
             names.update(one.topic_name for one in assignment.topic_partitions)
     return names
+
+
+def _ignore(_result: Any) -> None:
+    """Nobody has asked for the result of an operation."""
 
 
 def _refused_heartbeat(error: Error, text: str | None = None) -> ConsumerGroupHeartbeatResponse:

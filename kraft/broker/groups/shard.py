@@ -11,7 +11,7 @@ from msgspec import structs
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.partition import RETRY_TIMER_MS
-from kraft.broker.coordinator.shard import Context, Operation, Record
+from kraft.broker.coordinator.shard import NOTHING, Context, Operation, Record
 from kraft.broker.groups import classic_members
 from kraft.broker.groups.classic import ClassicGroups, GroupTimer
 from kraft.broker.groups.classic_group import GroupState
@@ -120,6 +120,11 @@ class GroupShard:
         return self.classic.unload(context)
 
     # -------------------------------------------------------------------------------------------------- consumer groups
+
+    def consumer_target(self, message: ConsumerGroupHeartbeatRequest, context: Context) -> Operation:
+        """The first part of the work of a heartbeat to a group with many topics, which has a turn of its own."""
+        group = consumer_group(context.state, message.group_id)
+        return NOTHING if group is None else self.consumer.assign_apart(group, message, context)
 
     def consumer_heartbeat(self, request: WireRequest, may_describe: MayDescribe, context: Context) -> Operation:
         """ConsumerGroupHeartbeat: an empty classic group of this name ends, and one with members goes on as a consumer

@@ -29,7 +29,6 @@ from metadata_log.records.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
 NEVER_EXPIRES: Final = -1
@@ -209,22 +208,30 @@ def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: 
             size = state.bytes + group_bytes(record.value) - group_bytes(state.groups.get(group))
             return structs.replace(state, groups=with_entry(state.groups, group, record.value), bytes=size)
         case key if isinstance(key, GroupKey):
-            return _with_consumer_record(state, key, record.value)
+            return _with_consumer_record(state, key, record)
     return state
 
 
-def _with_consumer_record(state: GroupsState, key: GroupKey, value: Message | None) -> GroupsState:
+def _with_consumer_record(state: GroupsState, key: GroupKey, record: Record) -> GroupsState:
     known = state.groups.get(key.group_id)
     if isinstance(known, GroupMetadataValue):
         if known.members or known.protocol_type:
             raise ReplayError(f"group {key.group_id} is a classic group, and has a {type(key).__name__}")
         known = None
     before = _consumer_bytes(known or state.groups.get(key.group_id), key)
-    group = replay(known, key, value)
+    if record.found is not None and _is_from(known, record.found[0]):
+        group = record.found[1]
+    else:
+        group = replay(known, key, record.value)
     if group is None:
         return without_group(state, key.group_id)
     size = state.bytes + _consumer_bytes(group, key) - before
     return structs.replace(state, groups=with_entry(state.groups, key.group_id, group), bytes=size)
+
+
+def _is_from(known: ConsumerGroup | None, before: ConsumerGroup) -> bool:
+    """Whether a record was made for this group; a new one is not in the state."""
+    return before is known or (known is None and before == ConsumerGroup(before.group_id))
 
 
 def without_group(state: GroupsState, group: str) -> GroupsState:

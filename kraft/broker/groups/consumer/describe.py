@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kraft.broker.groups.consumer.group import ConsumerGroup
-from kraft.broker.groups.consumer.member import Member, java_order
+from kraft.broker.groups.consumer.hashing import in_java_order
+from kraft.broker.groups.consumer.member import Member
 from kraft.broker.groups.consumer.targets import preferred_assignor
 from kraft.broker.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
@@ -51,7 +52,7 @@ def _member(group: ConsumerGroup, member: Member, image: MetadataImage) -> Descr
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=sorted(member.names, key=java_order),
+        subscribed_topic_names=in_java_order(member.names),
         subscribed_topic_regex=member.regex,
         assignment=Assignment(list(_named(held.items(), image))),
         target_assignment=Assignment(list(_named(target.items(), image))),

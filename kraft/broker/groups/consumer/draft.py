@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from kraft.broker.coordinator.shard import Record
 from kraft.broker.groups.assignors import PartitionsByTopic
 from kraft.broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
-from kraft.broker.groups.consumer.member import Member, java_order
+from kraft.broker.groups.consumer.hashing import in_java_order
+from kraft.broker.groups.consumer.member import Member
 from kraft.broker.groups.consumer.replaying import GroupKey, replay
 from metadata_log.records import consumer_offsets as records
 from metadata_log.records.consumer_offsets import ConsumerGroupTargetAssignmentMemberValueTopicPartition as TopicTarget
@@ -27,9 +28,9 @@ class Draft:
         self.records = list(before)
 
     def _add(self, key: GroupKey, value: Message | None) -> None:
-        self.records.append(Record(key, value))
         after = replay(self.group, key, value)
         assert after is not None, key
+        self.records.append(Record(key, value, found=(self.group, after)))
         self.group = after
 
     def subscription(self, member: Member) -> None:
@@ -63,7 +64,7 @@ class Draft:
     def regex(self, regex: str, found: ResolvedRegex) -> None:
         """The topics of a regular expression."""
         value = records.ConsumerGroupRegularExpressionValue(
-            tuple(sorted(found.topics, key=java_order)), found.version, found.timestamp_ms
+            tuple(in_java_order(found.topics)), found.version, found.timestamp_ms
         )
         self._add(records.ConsumerGroupRegularExpressionKey(self.group.group_id, regex), value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final
 
@@ -11,12 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.broker.groups.assignors import PartitionsByTopic
-from kraft.broker.groups.consumer.member import Assigned, Member
+from kraft.broker.groups.consumer.member import Member
+from kraft.broker.groups.consumer.owners import Block, Owners, changed_owners, held_near
 from metadata_log.image.persistent_map import Map, with_changes, with_entry, without_key
 from metadata_log.types import Uuid
 
-Owners = Map[Uuid, Map[int, int]]
-"""The held partitions of each topic."""
+MANY_TOPICS: Final = 500
+"""The topics of a group from which on its targets are found in a turn of their own."""
 NO_TARGET: Final = -1
 """The assignment epoch of a group without a target."""
 
@@ -76,9 +77,9 @@ class ConsumerGroup(Struct, frozen=True, gc=False):
             return GroupState.STABLE
         return GroupState.RECONCILING
 
-    def held(self, topic_id: Uuid) -> Mapping[int, int]:
-        """The partitions of a topic that are held, with the member epoch at which each is."""
-        return self.owners.get(topic_id, _NOBODY)
+    def held_near(self, topic_id: Uuid, numbers: Collection[int]) -> Block:
+        """The partitions of a topic that are held, at least of these, each with the member epoch at which it is."""
+        return held_near(self.owners, topic_id, numbers)
 
     def static_member(self, instance_id: str | None) -> Member | None:
         """The member of a static instance."""
@@ -94,6 +95,11 @@ class ConsumerGroup(Struct, frozen=True, gc=False):
     def topics(self) -> set[str]:
         """The names of all topics that some member wants."""
         return set(self.names).union(*(one.topics for one in self.resolved.values()))
+
+    @property
+    def has_many_topics(self) -> bool:
+        """Whether a target for the group, and what a member does to reach it, take a turn each."""
+        return len(self.names) + sum([len(one.topics) for one in self.resolved.values()]) >= MANY_TOPICS
 
     @property
     def is_homogeneous(self) -> bool:
@@ -120,7 +126,7 @@ def with_member(group: ConsumerGroup, member: Member) -> ConsumerGroup:
     group = replace(_recounted(group, old, member), members=with_entry(group.members, member.member_id, member))
     if member.instance_id is not None:
         group = replace(group, instances=with_entry(group.instances, member.instance_id, member.member_id))
-    return replace(group, owners=_changed_owners(group.owners, old, member))
+    return replace(group, owners=changed_owners(group.owners, old, member))
 
 
 def without_member(group: ConsumerGroup, member_id: str) -> ConsumerGroup:
@@ -129,7 +135,7 @@ def without_member(group: ConsumerGroup, member_id: str) -> ConsumerGroup:
     group = replace(_recounted(group, old, None), members=without_key(group.members, member_id))
     if old.instance_id is not None and old.instance_id in group.instances:
         group = replace(group, instances=without_key(group.instances, old.instance_id))
-    return replace(group, owners=_changed_owners(group.owners, old, None))
+    return replace(group, owners=changed_owners(group.owners, old, None))
 
 
 def _recounted(group: ConsumerGroup, old: Member | None, new: Member | None) -> ConsumerGroup:
@@ -173,39 +179,3 @@ def _protocols_of(member: Member | None) -> Iterable[str]:
 
 def _is_classic(member: Member | None) -> bool:
     return member is not None and member.classic is not None
-
-
-def _held(member: Member | None) -> Assigned:
-    """The partitions that a member has, with those that it must give up."""
-    if member is None or not member.revoking:
-        return {} if member is None else member.assigned
-    held = dict(member.assigned)
-    for topic_id, epochs in member.revoking.items():
-        held[topic_id] = {**held.get(topic_id, {}), **epochs}
-    return held
-
-
-def _changed_owners(owners: Owners, old: Member | None, new: Member | None) -> Owners:
-    """A partition that another member holds meanwhile, at another epoch, stays with that one.
-
-    A member may have tens of thousands of partitions or topics: each topic is looked at once.
-    """
-    if old is not None and new is not None and old.epoch == new.epoch:
-        is_same = old.assigned is new.assigned and old.revoking is new.revoking
-        if is_same:
-            return owners
-    before, after = _held(old), _held(new)
-    changes: dict[Uuid, Map[int, int] | None] = {}
-    for topic_id in dict.fromkeys((*before, *after)):
-        held = owners.get(topic_id, _NOBODY)
-        delta: dict[int, int | None] = {}
-        if old is not None and held:
-            delta = dict.fromkeys([one for one in before.get(topic_id, ()) if held.get(one) == old.epoch], None)
-        if new is not None:
-            delta.update(dict.fromkeys(after.get(topic_id, ()), new.epoch))
-        if delta:
-            changes[topic_id] = with_changes(held, delta) or None
-    return with_changes(owners, changes)
-
-
-_NOBODY: Final[Map[int, int]] = Map()

@@ -195,6 +195,16 @@ class ConsumerGroups:
         self.maybe_assign(draft, context)
         return self.reconcile(draft, updated, owned, context, wish_changed=wish.names or wish.regex)
 
+    def assign_apart(self, group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest, context: Context) -> Operation:
+        """Find the targets that a heartbeat would find, if it says nothing new of its member."""
+        says_more = message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None
+        if says_more or message.member_id not in group.members:
+            return NOTHING
+        draft = Draft(group)
+        self.refresh(draft, context, bump=False)
+        self.maybe_assign(draft, context)
+        return Operation(draft.records)
+
     def apply_without_target(
         self, draft: Draft, member: Member, updated: Member, owned: PartitionsByTopic, context: Context
     ) -> tuple[Member, bool]:
@@ -348,7 +358,7 @@ class ConsumerGroups:
             or version < self._new_names_offset
             or context.now_ms > last_ms + self._settings.regex_refresh_ms
         ):
-            resolution = resolving(sorted(group.regexes), context.image, may_describe, context.now_ms)
+            resolution = resolving(sorted(group.regexes), context.image, may_describe, self.hashes, context.now_ms)
             self._resolving[group.group_id] = resolution
             context.timers.set(ConsumerTimer(Watch.REGEX, group.group_id), context.now_ms)
 

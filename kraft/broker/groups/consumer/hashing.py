@@ -6,7 +6,7 @@ Brokers of Kafka read it from our records: another hash would cost each group a 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import Final
 
 from xxhash import xxh3_64_intdigest
@@ -15,8 +15,11 @@ from metadata_log.image import Broker, MetadataImage, TopicImage
 from metadata_log.image.persistent_map import Map
 
 _INT: Final = struct.Struct("<i")
-_LONG: Final = struct.Struct("<Q")
-_ENTRIES: Final = 10_000
+_ENTRIES: Final = 20_000
+"""How many hashes are kept: a member cannot get more topics, because their list must fit into a record."""
+HASHES_PER_STEP: Final = 200
+PARTITIONS_PER_HASH: Final = 100
+"""How many further partitions take about the time of a topic."""
 
 
 class TopicHashes:
@@ -29,11 +32,25 @@ class TopicHashes:
 
     def of_group(self, image: MetadataImage, names: Iterable[str]) -> int:
         """The hash of the topics of these names that exist, as a signed number."""
-        hashes = [(name, self._of(image, name)) for name in names if name in image.topics.by_name]
-        return group_hash(hashes)
+        by_name, by_id = image.topics.by_name, image.topics.by_id
+        ids = [by_name.get(name) for name in names]
+        return group_hash({(topic := by_id[one]).name: self._of(image, topic) for one in ids if one is not None})
 
-    def _of(self, image: MetadataImage, name: str) -> int:
-        topic = image.topics.by_id[image.topics.by_name[name]]
+    def preparing(self, image: MetadataImage, names: Iterable[str]) -> Generator[None, None, None]:
+        """Find the hash of each topic in steps of some milliseconds, so that `of_group` need not."""
+        cost = 0
+        for name in names:
+            topic_id = image.topics.by_name.get(name)
+            if topic_id is not None:
+                topic = image.topics.by_id[topic_id]
+                self._of(image, topic)
+                cost += 1 + len(topic.partitions) // PARTITIONS_PER_HASH
+                if cost >= HASHES_PER_STEP:
+                    cost = 0
+                    yield None
+
+    def _of(self, image: MetadataImage, topic: TopicImage) -> int:
+        name = topic.name
         known = self._known.get(name)
         if known is not None and known[0] is topic:
             return known[1]
@@ -66,15 +83,24 @@ def _racks(racks: list[str]) -> bytes:
     return b"".join(_INT.pack(len(one.encode("utf-16-le", "surrogatepass")) // 2) + _text(one) for one in racks)
 
 
-def group_hash(topics: Iterable[tuple[str, int]]) -> int:
+def group_hash(topics: Mapping[str, int]) -> int:
     """The hash of topics with their hashes, as a signed number; 0 for none."""
-    ordered = sorted(topics, key=lambda one: one[0].encode("utf-16-be", "surrogatepass"))
-    if not ordered:
+    if not topics:
         return 0
-    value = xxh3_64_intdigest(b"".join(_LONG.pack(hashed & (1 << 64) - 1) for _, hashed in ordered))
+    ordered = [topics[name] for name in in_java_order(topics)]
+    value = xxh3_64_intdigest(struct.pack(f"<{len(ordered)}Q", *ordered))
     return value - (1 << 64) if value >> 63 else value
 
 
 def _text(text: str) -> bytes:
     data = text.encode("utf-16-le", "surrogatepass")
     return data + _INT.pack(len(data) // 2)
+
+
+def in_java_order(texts: Collection[str]) -> list[str]:
+    """Texts in Java's order, which is that of their UTF-16 units."""
+    return sorted(texts) if all(map(str.isascii, texts)) else sorted(texts, key=_units)
+
+
+def _units(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.broker.groups.assignors import PartitionsByTopic
+from kraft.broker.groups.consumer.hashing import in_java_order
 from metadata_log.records.consumer_offsets import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -67,7 +68,7 @@ class Member(Struct, frozen=True, gc=False):
             rack_id=self.rack_id,
             client_id=self.client_id,
             client_host=self.client_host,
-            subscribed_topic_names=tuple(sorted(self.names, key=java_order)),
+            subscribed_topic_names=tuple(in_java_order(self.names)),
             subscribed_topic_regex=self.regex,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             server_assignor=self.assignor,
@@ -156,8 +157,3 @@ def is_subset(owned: PartitionsByTopic | None, partitions: Assigned) -> bool:
     if owned is None:
         return False
     return all(number in partitions.get(topic_id, ()) for topic_id, numbers in owned.items() for number in numbers)
-
-
-def java_order(text: str) -> bytes:
-    """A key that orders texts as Java does: by their UTF-16 units."""
-    return text.encode("utf-16-be", "surrogatepass")

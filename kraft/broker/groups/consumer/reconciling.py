@@ -89,7 +89,7 @@ def _next(
             if goes := {number: at for number, at in has.items() if number not in stays}:
                 lost[topic_id] = goes
             wanted = [number for number in wanted if number not in stays]
-        if held := group.held(topic_id) if wanted else None:
+        if held := group.held_near(topic_id, wanted) if wanted else None:
             mine = member.revoking.get(topic_id, ())
             free = [number for number in wanted if number not in held or number in mine]
             waits = waits or len(free) < len(wanted)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from kraft.broker.groups.consumer.group import ResolvedRegex
+from kraft.broker.groups.consumer.hashing import TopicHashes
 from kraft.broker.handling.patterns import InvalidPattern, Pattern
 from metadata_log.image import MetadataImage
 
@@ -14,7 +15,11 @@ Resolving = Generator[None, None, dict[str, ResolvedRegex]]
 
 
 def resolving(
-    regexes: Iterable[str], image: MetadataImage, may_describe: Callable[[str], bool], now_ms: int
+    regexes: Iterable[str],
+    image: MetadataImage,
+    may_describe: Callable[[str], bool],
+    hashes: TopicHashes,
+    now_ms: int,
 ) -> Resolving:
     """Find the topics of each expression, in steps of some milliseconds.
 
@@ -22,6 +27,7 @@ def resolving(
         regexes: The expressions. One that is none, which a log of another release may have, stands for no topic.
         image: The metadata.
         may_describe: Whether the member that has asked may see a topic.
+        hashes: Gets the hashes of the topics, which the epoch of the group needs.
         now_ms: The time that the result gets.
     """
     result: dict[str, ResolvedRegex] = {}
@@ -43,4 +49,5 @@ def resolving(
             if number % NAMES_PER_STEP == 0:
                 yield None
         result[regex] = ResolvedRegex(frozenset(topics), image.end.offset - 1, now_ms)
+        yield from hashes.preparing(image, topics)
     return result

@@ -10,11 +10,18 @@ import pytest
 from kraft import limits
 from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.shard import Context, Operation
+from kraft.broker.groups import state
+from kraft.broker.groups.consumer import group, hashing
+from kraft.broker.groups.consumer.group import ConsumerGroup
+from kraft.broker.groups.consumer.replaying import GroupKey
 from kraft.broker.groups.offsets import Commit, Committer, commit
 from kraft.broker.groups.shard import GroupShard
+from kraft.broker.groups.state import consumer_group
 from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.config.group_settings import GroupConfig
 from kraft.limits import COMMITS_PER_STEP, COORDINATOR_UNITS_PER_TURN, OFFSETS_PER_TRANSACTION
+from metadata_log.image import Broker, TopicImage
+from metadata_log.image.persistent_map import Map
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.consumer_offsets import (
     GroupMetadataKey,
@@ -24,18 +31,22 @@ from metadata_log.records.consumer_offsets import (
     OffsetCommitValue,
 )
 from metadata_log.records.coordinator import encode_key, encode_value
-from metadata_log.records.metadata import PartitionChangeRecord, RemoveTopicRecord
+from metadata_log.records.metadata import FeatureLevelRecord, PartitionChangeRecord, RemoveTopicRecord
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from support.broker.consumer_world import World, places
 from support.broker.group_clients import GROUPS, GROUPS_KEY, ORDERS, REPLICATED, GroupBrokers, committing, joining
-from support.broker.request_brokers import topic_id
+from support.broker.request_brokers import NewTopic, topic_id
 from transport.protocol.errors import Error
+from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from transport.protocol.messages.delete_groups import DeleteGroupsRequest
 from transport.protocol.messages.list_groups import ListGroupsRequest
 
 MOST: Final = COORDINATOR_UNITS_PER_TURN + COMMITS_PER_STEP
 """What a poll may write: its last portion may begin just before the units are used up."""
 MINUTE_MS: Final = 60_000
+MANY: Final = 20
 
 
 class Turns(GroupBrokers):
@@ -280,3 +291,102 @@ def test_a_budget_is_renewed_with_each_turn() -> None:
     assert budget.is_spent
     budget.renew()
     assert not budget.is_spent
+
+
+class Portions(World):
+    """Consumer groups of which it is counted how many topics each operation hashes."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, topics: int) -> None:
+        super().__init__({f"t{number}": 1 for number in range(topics)})
+        self.hashed, self.most = 0, 0
+        right = hashing.topic_hash
+
+        def counted(topic: TopicImage, brokers: Map[int, Broker]) -> int:
+            self.hashed += 1
+            return right(topic, brokers)
+
+        patch.setattr(hashing, "topic_hash", counted)
+
+    def take(self, operation: Operation) -> None:
+        self.most, self.hashed = max(self.most, self.hashed), 0
+        super().take(operation)
+
+
+def test_the_topics_of_an_expression_are_hashed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Portions(monkeypatch, 1000)
+    world.join("one", subscribed_topic_regex="t.*")
+    world.wait(1000)
+    told = world.send("one", 1)
+    found = places(told)
+    assert found is not None
+    assert (told.member_epoch, len(found)) == (2, 1000)
+    assert 0 < world.most <= hashing.HASHES_PER_STEP
+
+
+def test_a_record_of_a_consumer_group_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns(GROUPS, ORDERS)
+    turns.brokers.change(FeatureLevelRecord(name="group.version", feature_level=1))
+    turns.settle()
+    replayed: list[Message] = []
+    right = state.replay
+
+    def counted(known: ConsumerGroup | None, key: GroupKey, value: Message | None) -> ConsumerGroup | None:
+        replayed.append(key)
+        return right(known, key, value)
+
+    monkeypatch.setattr(state, "replay", counted)
+    member = str(topic_id(7))
+    joins = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member,
+        rebalance_timeout_ms=MINUTE_MS,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+    )
+    assert turns.ask(joins, 1).member_epoch == 2
+    assert turns.ask(ConsumerGroupHeartbeatRequest(group_id="g", member_id=member, member_epoch=-1), 1).error_code == 0
+    assert not replayed
+    before = turns.brokers.requests[101].groups.partitions[0].state
+    turns.lead(101)
+    turns.settle()
+    after = turns.brokers.requests[101].groups.partitions[0].state
+    assert replayed
+    assert (after.groups, after.bytes) == (before.groups, before.bytes)
+
+
+@pytest.mark.parametrize("topics", [MANY - 1, MANY])
+def test_the_target_of_a_group_with_many_topics_has_a_turn_of_its_own(
+    topics: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "MANY_TOPICS", MANY)
+    some = [NewTopic(f"t{at}", Uuid(at.to_bytes(16, "big")), ((101,),)) for at in range(100, 100 + topics)]
+    turns = Turns(GROUPS, *some)
+    turns.brokers.change(FeatureLevelRecord(name="group.version", feature_level=1))
+    turns.settle()
+    first, second = str(topic_id(7)), str(topic_id(8))
+
+    def heartbeat(member: str, epoch: int = 0) -> ConsumerGroupHeartbeatRequest:
+        names = None if epoch else [one.name for one in some]
+        return ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member,
+            member_epoch=epoch,
+            rebalance_timeout_ms=-1 if epoch else MINUTE_MS,
+            subscribed_topic_names=names,
+            topic_partitions=None if epoch else [],
+        )
+
+    assert turns.ask(heartbeat(first), 1).member_epoch == 2
+    assert turns.ask(heartbeat(second), 1).member_epoch == 2, "within the assignment interval"
+    turns.settle(1000)
+    number = turns.send(heartbeat(first, 2), 1)
+    known = consumer_group(turns.brokers.requests[101].groups.partitions[0].state, "g")
+    assert known is not None
+    assert (known.epoch, known.assignment_epoch) == (3, 3)
+    is_apart = topics >= MANY
+    assert bool(known.members[first].revoking) is not is_apart
+    turns.settle()
+    known = consumer_group(turns.brokers.requests[101].groups.partitions[0].state, "g")
+    assert known is not None
+    assert len(known.members[first].revoking) == topics // 2
+    assert len(turns.answers.pop(number).assignment.topic_partitions) == topics - topics // 2

@@ -272,7 +272,7 @@ def test_the_schedules_reach_what_they_should() -> None:
 
 
 def gives_away_what_another_holds(patch: Any) -> None:
-    patch.setattr(ConsumerGroup, "held", lambda *_: {})
+    patch.setattr(ConsumerGroup, "held_near", lambda *_: {})
 
 
 def takes_silence_for_revocation(patch: Any) -> None:
@@ -311,12 +311,12 @@ def keeps_the_epoch_when_it_revokes(patch: Any) -> None:
 
 
 def frees_without_an_end(patch: Any) -> None:
-    right = group._changed_owners
+    right = group.changed_owners
 
     def wrong(owners: Any, old: Any, new: Any) -> Any:
         return right(owners, old, None)
 
-    patch.setattr(group, "_changed_owners", wrong)
+    patch.setattr(group, "changed_owners", wrong)
 
 
 BUGS: tuple[Callable[[Any], None], ...] = (
