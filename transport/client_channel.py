@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("transport")
 
 UNHEARD: Final = " before its first answer: does its port expect another security protocol?"
-"""Follows the reason where a peer closes the connection instead of answering ApiVersions."""
+"""Follows the reason where a peer closes the connection instead of answering the first request, ApiVersions or one of a
+login.
+"""
 UNKNOWN: Final = " before its first answer to a request: does its listener expect a login?"
 """Follows the reason where a peer answers ApiVersions, and closes the connection at the first request."""
 DURING_LOGIN: Final = " during the login"

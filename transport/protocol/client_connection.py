@@ -94,6 +94,8 @@ class ClientConnection:
         """Whether the peer has answered any request of the user."""
         self.is_logging_in = False
         """Whether the peer has to answer a login before anything else."""
+        self._has_heard_login = False
+        """Whether the peer has answered any request of a login."""
         self.ready = False
         self.frames = FrameReader(max_frame_bytes, self._allowed)
         self._before_texts = f"{peer}: " if peer else ""
@@ -135,7 +137,9 @@ class ClientConnection:
 
     @property
     def is_unheard(self) -> bool:
-        """Whether the peer was asked for its versions, and has not answered."""
+        """Whether the peer was asked for its versions, or to begin a login, and has not answered."""
+        if self.is_logging_in and not self.ready:
+            return not self._has_heard_login
         return not self.ready and bool(self._in_flight)
 
     def begin(self, client_id: str) -> bytes:
@@ -224,6 +228,7 @@ class ClientConnection:
     def _log_in(self, frame: bytes, outcomes: list[Reply | Failed]) -> bytes:
         """Continue the login; then ask for the versions, or send what has waited for a new login."""
         assert self.sasl is not None, self._client_id
+        self._has_heard_login = True
         following = self.sasl.answer(frame)
         if following is not None:
             return with_length(following)

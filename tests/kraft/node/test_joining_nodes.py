@@ -394,6 +394,11 @@ async def test_nodes_with_tls_and_logins_join(tmp_path: Path, mechanism: str | N
             with pytest.raises(kraft.NoController):
                 async with kraft.connect_store(at(one.node), **stranger):
                     pytest.fail("a stranger came in")
+            in_the_clear = NodeSettings(**given)
+            del in_the_clear["tls"]
+            with pytest.raises(kraft.NoController, match="does its port expect another security protocol"):
+                async with kraft.connect_store(at(one.node), **in_the_clear):
+                    pytest.fail("it came in without TLS")
             with pytest.raises(kraft.NoController, match="no authority that the peer trusts has signed"):
                 async with kraft.connect_store(at(one.node), **unsigned):
                     pytest.fail("a certificate of another authority came in")
