@@ -13,7 +13,7 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import zstandard
@@ -48,9 +48,9 @@ def files() -> dict[str, bytes]:
     return {name: data for name, data in found.items() if not name.startswith("failover/")} | {"other.bin": b"\0" * 100}
 
 
-def tarred(files: dict[str, bytes], mode: str, folder: str = "./") -> bytes:
+def tarred(files: dict[str, bytes], mode: Literal["w", "w:gz", "w:bz2", "w:xz"], folder: str = "./") -> bytes:
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode=mode) as tar:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=packed, mode=mode) as tar:
         for name, data in files.items():
             info = tarfile.TarInfo(f"{folder}{name}")
             info.size = len(data)

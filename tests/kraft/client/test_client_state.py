@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -258,10 +259,10 @@ def test_an_undelivered_record_names_its_number():
 # ------------------------------------------------------------------------------------------------------------ consumer
 
 
-def batch(first: int, count: int, **more: object) -> bytes:
+def batch(first: int, count: int, **more: Any) -> bytes:
     """A batch of records with values `vN`."""
     contents = [Record(first + index, 1, 0, None, b"v%d" % (first + index), ()) for index in range(count)]
-    return write_batch(contents, epoch=0, **more)  # type: ignore[arg-type]
+    return write_batch(contents, epoch=0, **more)
 
 
 def marker(offset: int, producer_id: int, *, is_abort: bool) -> bytes:

@@ -302,7 +302,9 @@ async def test_nodes_commit_what_was_appended_soon_in_its_order(autojump_clock: 
                 leader.append_soon([b"z"])
 
 
-async def test_no_turn_writes_more_than_its_bound_however_many_appends_wait(autojump_clock: MockClock) -> None:
+async def test_no_turn_writes_more_than_its_bound_however_many_appends_wait(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A flood of 20,000 handles, of which each turn takes a bounded part, whatever the clock says."""
     with trio.fail_after(600):
         async with Cluster(controllers=1, seed=1, application=host_raw_log) as cluster:
@@ -316,7 +318,7 @@ async def test_no_turn_writes_more_than_its_bound_however_many_appends_wait(auto
                 flushed.append(leader._replica.core.log.end_offset - before)
                 return outputs
 
-            leader._replica.step = step  # type: ignore[method-assign,assignment]
+            monkeypatch.setattr(leader._replica, "step", step)
             handles = list(map(leader.append_soon, itertools.repeat([bytes(100)], 20_000)))
             for handle in handles:
                 await handle

@@ -547,7 +547,7 @@ def test_reads_find_each_offset_whatever_is_remembered_of_places(seed: int, monk
             )
 
 
-def test_a_reader_at_the_end_and_one_that_goes_on_look_at_no_other_headers() -> None:
+def test_a_reader_at_the_end_and_one_that_goes_on_look_at_no_other_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     """As followers and consumers do; the index leads to some batches before."""
     disk = MemoryDisk()
     disk.mkdir("d")
@@ -562,7 +562,7 @@ def test_a_reader_at_the_end_and_one_that_goes_on_look_at_no_other_headers() -> 
         reads.append((size, position))
         return pread(size, position)
 
-    segment.file.pread = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(segment.file, "pread", counted)
     size = len(data)
     assert len(segment.read(198, 1 << 20, 200)) == 2 * size
     assert reads == [(2 * size, 198 * size)]

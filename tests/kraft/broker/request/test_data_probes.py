@@ -25,7 +25,7 @@ from support.real_data import archive, json_lines
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import decode_request, decode_response, encode_response
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
-from transport.protocol.messages.fetch import FetchRequest
+from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 from transport.protocol.messages.produce import ProduceRequest, ProduceResponse
 
 STORED = {"none": 61, "gzip": 70, "lat": 45, "roll": 240, "compact": 252, "txn": 103, "zstd": 99}
@@ -145,9 +145,9 @@ def plain(message: Message, sessions: dict[int, int]) -> Any:
                 for each in part["record_errors"]:
                     del each["batch_index_error_message"]
         return made
-    if "session_id" in made:
+    if isinstance(message, FetchResponse):
         made["session_id"] = sessions.get(made["session_id"], made["session_id"])
-        for topic, sent in zip(made["responses"], message.responses, strict=True):  # type: ignore[attr-defined]
+        for topic, sent in zip(made["responses"], message.responses, strict=True):
             for part, data in zip(topic["partitions"], sent.partitions, strict=True):
                 part["records"] = whole_batches(bytes(data.records or b"")).hex()
         return made
@@ -278,8 +278,13 @@ def test_recorded_requests_get_the_answers_of_kafka() -> None:
         if not isinstance(found, Message):
             wrong.append((probe.n, probe.record["label"], found, expected))
             continue
-        if getattr(expected, "session_id", 0) and getattr(found, "session_id", 0):
-            replay.sessions.setdefault(expected.session_id, found.session_id)  # type: ignore[attr-defined]
+        if (
+            isinstance(expected, FetchResponse)
+            and isinstance(found, FetchResponse)
+            and expected.session_id
+            and found.session_id
+        ):
+            replay.sessions.setdefault(expected.session_id, found.session_id)
         ours, kafkas = plain(found, {}), plain(expected, replay.sessions)
         if ours != kafkas:
             wrong.append((probe.n, probe.record["label"], ours, kafkas))

@@ -404,7 +404,9 @@ def test_the_bytes_of_a_marker_are_those_of_kafka() -> None:
     brokers = three()
     produced(brokers, records(b"a"))
     assert marked(brokers, marker(commit=True, coordinator_epoch=7)) is Error.NONE
-    [_, control] = scan(brokers.part(LEADER, ORDERS).log.read(0, 1 << 20))  # type: ignore[arg-type]
+    data = brokers.part(LEADER, ORDERS).log.read(0, 1 << 20)
+    assert isinstance(data, bytes)
+    [_, control] = scan(data)
     assert control.data.endswith(bytes.fromhex("20 00 00 00 08 0000 0001 0c 0000 00000007 00"))
     assert control.attributes == 0x30
 

@@ -34,6 +34,7 @@ from transport.protocol.messages import (
     CreateTopicsRequest,
     FetchRequest,
     InitProducerIdRequest,
+    InitProducerIdResponse,
     ProduceRequest,
     SaslHandshakeRequest,
 )
@@ -259,9 +260,9 @@ def test_a_denied_request_is_reported_in_the_step_that_refuses_it() -> None:
     told = outputs(net, InitProducerIdRequest(transactional_id=None), Principal("User", "mallory"), 5)
     [denial] = [one.effect for one in told if isinstance(one, Trace) and isinstance(one.effect, Denial)]
     assert denial.caller.name == "mallory"
-    assert [one.message.error_code for one in told if isinstance(one, Answer)] == [  # type: ignore[attr-defined]
-        Error.CLUSTER_AUTHORIZATION_FAILED
-    ]
+    [answer] = [one.message for one in told if isinstance(one, Answer)]
+    assert isinstance(answer, InitProducerIdResponse)
+    assert answer.error_code == Error.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_the_listeners_open_after_the_broker_is_unfenced() -> None:
