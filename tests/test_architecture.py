@@ -294,7 +294,7 @@ PACKAGES = {
     "kraft.metrics": "the metrics and the health of a node, as pure functions of its state",
     "kraft.http_server": "HTTP/1.1 for strangers: every wait and every buffer has a bound",
     "kraft.admin": "the client side of administration",
-    "kraft.node": "the Trio shell of one node: the task that owns the replica, the flush thread, signals, log lines",
+    "kraft.node": "the Trio shell of one node: the task that owns the replica, threads that fsync, signals, log lines",
     "kraft.node.metrics": "the metrics listener of a node: what the shell counts, and what it answers",
     "kraft.store": "a replicated key-value store as a state machine, and what is made of it: locks, elections, queues",
     "kraft.trio_thread": "a thread with a Trio loop, for programs that have none or another one",
