@@ -18,7 +18,7 @@ from kraft.broker.groups.classic_group import GroupState
 from kraft.broker.groups.consumer.draft import Draft, tombstones
 from kraft.broker.groups.consumer.fencing import ConsumerTimer
 from kraft.broker.groups.consumer.group import ConsumerGroup
-from kraft.broker.groups.consumer.groups import ConsumerGroups, MayDescribe
+from kraft.broker.groups.consumer.groups import ConsumerGroups, Downgrade, MayDescribe
 from kraft.broker.groups.consumer.member import Member
 from kraft.broker.groups.migration import downgraded, may_downgrade, upgraded, watch_upgraded
 from kraft.broker.groups.offsets import expired, of_deleted_topics
@@ -46,6 +46,17 @@ START: Final = "start"
 _END: Any = object()
 
 
+def _downgrading(classic: ClassicGroups, settings: GroupConfig) -> Downgrade:
+    """Makes classic groups. It does not know the shard, so that an unloaded one is no cycle."""
+
+    def downgrade(group: ConsumerGroup, gone: Sequence[Member], context: Context) -> Operation | None:
+        if not may_downgrade(group, gone, settings):
+            return None
+        return downgraded(Draft(group), gone, classic, context, rebalances=True)
+
+    return downgrade
+
+
 class GroupShard:
     """The groups of one partition.
 
@@ -60,7 +71,7 @@ class GroupShard:
     def __init__(self, settings: GroupConfig, counted: Counted, is_full: Callable[[], bool] = lambda: False) -> None:
         self._settings = settings
         self.classic = ClassicGroups(settings, counted, is_full)
-        self.consumer = ConsumerGroups(settings.consumer, self._downgrade, counted, is_full)
+        self.consumer = ConsumerGroups(settings.consumer, _downgrading(self.classic, settings), counted, is_full)
         self._expiring: Sweep | None = None
         """The walk that looks for old offsets."""
         self._deleting: Sweep | None = None
@@ -158,13 +169,6 @@ class GroupShard:
             return None if is_written else self.classic.start(group_id, context)
 
         return structs.replace(operation, on_end=ended)
-
-    def _downgrade(self, group: ConsumerGroup, gone: Sequence[Member], context: Context) -> Operation | None:
-        """A classic group of what remains without these members, if it may become one."""
-        if not may_downgrade(group, gone, self._settings):
-            return None
-        self.consumer.drop(group, context)
-        return downgraded(Draft(group), gone, self.classic, context, rebalances=True)
 
     def join(self, request: WireRequest, context: Context) -> Operation:
         """JoinGroup: an empty consumer group of this name ends."""

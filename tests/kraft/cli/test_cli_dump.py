@@ -13,6 +13,8 @@ from click.testing import CliRunner, Result
 
 from kraft.cli.files.dump import dump_command
 from kraft.config import UsageError
+from metadata_log.disk import OsDisk
+from metadata_log.reading.file_kinds import files_in
 from support.real_data import archive, json_lines, unpack
 
 SEGMENT = "__cluster_metadata-0/00000000000000004847.log"
@@ -185,10 +187,17 @@ def test_unknown_records_are_shown(node: Path) -> None:
     assert set(last["json"]) == {"hex"}
 
 
-def test_a_file_removed_during_the_dump_is_skipped(node: Path) -> None:
+def test_a_file_removed_during_the_dump_is_skipped(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A running node removes files between our listing and our reading: no error, and the others are shown."""
     gone = node / "__cluster_metadata-0" / "00000000000000000001-0000000001.checkpoint"
-    gone.symlink_to(node / "nowhere")
+    gone.touch()
+
+    def listed(disk: OsDisk, named: str) -> list[str]:
+        paths = files_in(disk, named)
+        gone.unlink()
+        return paths
+
+    monkeypatch.setattr("kraft.cli.files.dump.files_in", listed)
     result = dump(node)
     assert (result.exit_code, result.stderr) == (
         0,

@@ -8,11 +8,15 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kraft.broker.groups.shard import GroupShard
+from kraft.broker.handling.coordinators import Counted
+from kraft.config.group_settings import GroupConfig
 from kraft.node.gc_freeze import Survivors
 from support.kraft.data_cluster import DataCluster, data_cluster
 
@@ -84,6 +88,17 @@ def test_nothing_that_clients_have_used_becomes_a_cycle(tmp_path: Path) -> None:
             for number in range(1, 1 + ROUNDS):
                 use(cluster, number)
             assert old_garbage() == Counter()
+
+
+def test_an_unloaded_shard_of_groups_is_freed_at_once() -> None:
+    shard = GroupShard(GroupConfig(), Counted())
+    gone: list[weakref.ref[Any]] = [weakref.ref(shard), weakref.ref(shard.classic), weakref.ref(shard.consumer)]
+    gc.disable()
+    try:
+        del shard
+        assert [one() for one in gone] == [None, None, None]
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

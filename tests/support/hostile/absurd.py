@@ -51,16 +51,11 @@ class Absurd:
         return framed(content)
 
     def _message(self, cls: type[Message], version: int) -> Message:
-        return cls(
-            **{
-                field.name: (
-                    None
-                    if version in field.nullable and self._rng.random() < NULLS
-                    else self._value(field.type, version)
-                )
-                for field in fields_at(cls, version).in_order
-            }
-        )
+        values: dict[str, Any] = {}
+        for field in fields_at(cls, version).in_order:
+            is_null = version in field.nullable and self._rng.random() < NULLS
+            values[field.name] = None if is_null else self._value(field.type, version)
+        return cls(**values)
 
     def _text(self) -> str:
         return self._rng.choice(self._names if self._rng.random() < 0.6 else NAMES)

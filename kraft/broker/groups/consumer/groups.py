@@ -334,6 +334,7 @@ class ConsumerGroups:
         """Remove members. If only members of the classic protocol remain, the group may become a classic one."""
         following = self._downgrade(group, members, context)
         if following is not None:
+            self.drop(group, context)
             return following
         draft = Draft(group)
         fence(draft, members, context.image, self.hashes, context.timers)

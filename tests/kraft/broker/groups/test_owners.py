@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kraft.broker.groups.consumer.member import Member
+from kraft.broker.groups.consumer.member import Assigned, Member
 from kraft.broker.groups.consumer.owners import BLOCK, Owners, changed_owners, held_near
 from metadata_log.types import Uuid
 
@@ -39,7 +39,7 @@ def _of(places: set[tuple[Uuid, int]], topic: Uuid) -> set[tuple[Uuid, int]]:
 
 @settings(max_examples=40)
 @given(CHANGES)
-def test_the_blocks_are_a_table(changes: list[tuple[str, tuple[int, dict, dict] | None]]) -> None:
+def test_the_blocks_are_a_table(changes: list[tuple[str, tuple[int, Assigned, Assigned] | None]]) -> None:
     members: dict[str, Member] = {}
     owners, table = Owners(), Table()
     for name, change in changes:
