@@ -23,6 +23,8 @@ from support.kraft.data_cluster import DataCluster, data_cluster
 ROUNDS = 3
 SECONDS = 60
 SETTINGS = {
+    # A collection of all that the tests before have left takes seconds, in which a broker says nothing.
+    "broker.session.timeout.ms": "30000",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.replication.factor": "1",
