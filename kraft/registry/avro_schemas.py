@@ -57,7 +57,7 @@ class _Checker(ReaderWriterCompatibilityChecker):
     """The library's checker, with bounded work."""
 
     def __init__(self, budget: Budget) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # not typed there
+        super().__init__()  # type: ignore[no-untyped-call]  # avro has no types here
         self._budget = budget
 
     def get_compatibility(self, *args: Any, **kwargs: Any) -> SchemaCompatibilityResult:

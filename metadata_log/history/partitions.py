@@ -59,13 +59,21 @@ UncleanAllowed = Callable[[str], bool]
 class Topic:
     """A topic and the keys of its partitions."""
 
-    __slots__ = ("head", "id_text", "keys", "name")
+    __slots__ = ("head", "keys")
 
     def __init__(self, cluster: str, name: str, id_text: str) -> None:
         self.head = TopicHead(cluster, name, id_text)
-        self.name = name
-        self.id_text = id_text
         self.keys: dict[bytes, None] = {}
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self.head.topic
+
+    @property
+    def id_text(self) -> str:
+        """The text form of the id."""
+        return self.head.topic_id
 
 
 class Partitions:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from metadata_log.errors import ReplayError
 from metadata_log.image.persistent_map import Map, with_changes, with_entry, without_key
+from metadata_log.java_text import whole_number
 from metadata_log.records.metadata import ConfigRecord
 
 
@@ -39,6 +40,17 @@ class ConfigsImage(Struct, frozen=True):
     def of(self, resource: Resource) -> Map[str, str]:
         """The configured keys of one resource."""
         return self.by_resource.get(resource, NO_CONFIGS)
+
+    def number_for_topic(self, topic: str, key: str) -> int | None:
+        """The whole number that a key has for a topic: of the topic, or else of all brokers; None if neither has one.
+
+        The log does not have the values of the files.
+        """
+        for resource in ((ResourceType.TOPIC, topic), (ResourceType.BROKER, "")):
+            text = self.of(resource).get(key)
+            if text is not None and (number := whole_number(text.strip())) is not None:
+                return number
+        return None
 
 
 def replay_config(image: ConfigsImage, record: ConfigRecord) -> ConfigsImage:

@@ -11,11 +11,10 @@ from msgspec import Struct
 from kraft.operate.top.samples import BrokerSample, Election, MetadataSample, PartitionSample, Trouble
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.brokers import Broker
-from metadata_log.image.configs import ConfigsImage, ResourceType
+from metadata_log.image.configs import ConfigsImage
 from metadata_log.image.names import listener_text
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import NO_LEADER, TopicImage
-from metadata_log.java_text import whole_number
 from metadata_log.reading.replay_log import replay_batch
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.control import LeaderChangeMessage
@@ -166,12 +165,9 @@ def _counted(topic: TopicImage, min_isr: int) -> _Counted:
 
 
 def _min_isr(configs: ConfigsImage, topic: str) -> int:
-    """The setting of a topic, of all brokers, or Kafka's default. The log does not have the values of the files."""
-    for resource in ((ResourceType.TOPIC, topic), (ResourceType.BROKER, "")):
-        text = configs.of(resource).get(MIN_ISR)
-        if text is not None and (number := whole_number(text.strip())) is not None:
-            return number
-    return 1
+    """The setting of a topic, of all brokers, or Kafka's default."""
+    number = configs.number_for_topic(topic, MIN_ISR)
+    return 1 if number is None else number
 
 
 def _address(endpoint: BrokerEndpoint) -> str:

@@ -77,7 +77,7 @@ def test_see_also_names_pages_that_exist() -> None:
 def test_roff_finds_nothing_to_warn_about(tmp_path: Path) -> None:
     groff = shutil.which("groff")
     if groff is None:
-        pytest.skip("no groff here")
+        pytest.skip("groff, which reads the pages here, is not installed")
     for name, page in PAGES.items():
         (tmp_path / name).write_text(page)
     command = [groff, "-man", "-Tutf8", "-ww", "-z", *map(str, sorted(tmp_path.iterdir()))]

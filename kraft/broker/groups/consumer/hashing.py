@@ -32,17 +32,15 @@ class TopicHashes:
 
     def of_group(self, image: MetadataImage, names: Iterable[str]) -> int:
         """The hash of the topics of these names that exist, as a signed number."""
-        by_name, by_id = image.topics.by_name, image.topics.by_id
-        ids = [by_name.get(name) for name in names]
-        return group_hash({(topic := by_id[one]).name: self._of(image, topic) for one in ids if one is not None})
+        topics = map(image.topics.get, names)
+        return group_hash({topic.name: self._of(image, topic) for topic in topics if topic is not None})
 
     def preparing(self, image: MetadataImage, names: Iterable[str]) -> Generator[None, None, None]:
         """Find the hash of each topic in steps of some milliseconds, so that `of_group` need not."""
         cost = 0
         for name in names:
-            topic_id = image.topics.by_name.get(name)
-            if topic_id is not None:
-                topic = image.topics.by_id[topic_id]
+            topic = image.topics.get(name)
+            if topic is not None:
                 self._of(image, topic)
                 cost += 1 + len(topic.partitions) // PARTITIONS_PER_HASH
                 if cost >= HASHES_PER_STEP:

@@ -10,9 +10,7 @@ from kraft.operate.doctor.checks.check import Check, at, listed, minutes
 from kraft.operate.doctor.facts.finding import Finding, Need, Severity
 from kraft.operate.doctor.facts.log_facts import ImageFacts
 from kraft.operate.doctor.facts.node import Facts
-from metadata_log.image.configs import ResourceType
 from metadata_log.image.topics import Partition, TopicImage
-from metadata_log.java_text import whole_number
 
 MIN_ISR: Final = "min.insync.replicas"
 RECOVERING_MS: Final = 600_000
@@ -40,11 +38,9 @@ def named(placed: Placed) -> str:
 def min_isr(facts: Facts, topic: str) -> int:
     """The effective min.insync.replicas: of the topic, of all brokers, of the controllers' configuration, or 1."""
     assert facts.image is not None
-    configs = facts.image.image.configs
-    for resource in ((ResourceType.TOPIC, topic), (ResourceType.BROKER, "")):
-        text = configs.of(resource).get(MIN_ISR)
-        if text is not None and (number := whole_number(text.strip())) is not None:
-            return number
+    number = facts.image.image.configs.number_for_topic(topic, MIN_ISR)
+    if number is not None:
+        return number
     settings = next((node.settings for node in facts.controllers if node.settings is not None), None)
     return 1 if settings is None else settings.number(MIN_ISR)
 
