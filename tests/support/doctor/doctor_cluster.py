@@ -97,7 +97,7 @@ class DoctorCluster:
         self.root = root
         self.dynamic = dynamic
         self.first_voters = tuple(voters)
-        self.release = release
+        self.release = release or kafka.release
         nodes = (*voters, SPARE, *brokers)
         self.ports = dict(zip(nodes, free_ports(len(nodes)), strict=True))
         self.brokers = tuple(brokers)
@@ -172,8 +172,7 @@ class DoctorCluster:
 
     def format(self, node: int, *words: str, cluster_id: str = CLUSTER_ID) -> None:
         """Format the directory of a node with our command."""
-        more = () if self.release is None else ("--release-version", self.release)
-        told("format", "-c", str(self.config(node)), "-t", cluster_id, *words, *more)
+        told("format", "-c", str(self.config(node)), "-t", cluster_id, *words, "--release-version", self.release)
 
     def format_first(self) -> None:
         """Format the voters and the brokers for a new cluster."""
