@@ -26,12 +26,13 @@ from kraft.cli.recover.plan_text import (
 from kraft.cli.text import echo, echo_lines
 from kraft.config import Config, UsageError, parse_host_port, split_list
 from kraft.config.errors import CommandFailed
+from kraft.operate.recover.description import read_description
 from kraft.operate.recover.inventory import read_inventory
 from kraft.operate.recover.live.verify import LiveQuorum, check_live, read_live_quorum, read_strays
 from kraft.operate.recover.plan import Plan, PlanOptions, make_plan
 from kraft.operate.recover.plan_json import plan_json
 from kraft.operate.recover.recovery import Address, Choices, make_recovery, recovery_json
-from kraft.operate.recover.verify import check_recovered, read_recovered, read_recovery_file
+from kraft.operate.recover.verify import check_recovered, read_recovered
 from kraft.operate.recover.writing import check_new, write_recovery
 from metadata_log.disk import OsDisk
 
@@ -364,7 +365,7 @@ def _verify_live(
 ) -> int:
     """Check a recovered quorum that runs; returns the exit code."""
     disk = OsDisk()
-    facts = read_recovery_file(disk, os.path.abspath(target))
+    facts = read_description(disk, os.path.abspath(target))
     strays = read_strays(disk, [os.path.abspath(path) for path in brokers]) if brokers else None
     security = client_security(command_config)
     cluster = Cluster(parse_bootstrap(bootstrap, security), int(seconds * 1000), as_json, security)

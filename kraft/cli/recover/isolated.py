@@ -27,8 +27,8 @@ def start_recovered(recovered: Recovered, seconds: float) -> Started:
     facts = recovered.facts
     return start_isolated(
         _nodes(recovered),
-        dynamic=facts["kraftVersion"] > 0,
-        log_end=facts["logEnd"],
+        dynamic=facts.kraft_version > 0,
+        log_end=facts.log_end,
         seconds=seconds,
         seed=SystemRandom().getrandbits(32),
     )
@@ -54,24 +54,22 @@ def start_recovered_on_kafka(recovered: Recovered, kafka: str, seconds: float) -
     java = f"{home}/bin/java" if home else shutil.which("java")
     if java is None:
         raise UsageError("there is no Java to start Apache Kafka with", hint="Set JAVA_HOME.")
-    return start_kafka(
-        java, jars, nodes[0], dynamic=facts["kraftVersion"] > 0, log_end=facts["logEnd"], seconds=seconds
-    )
+    return start_kafka(java, jars, nodes[0], dynamic=facts.kraft_version > 0, log_end=facts.log_end, seconds=seconds)
 
 
 def _nodes(recovered: Recovered) -> list[IsolatedNode]:
     facts = recovered.facts
     nodes = []
-    for number, voter in enumerate(facts["voters"]):
-        listener, host, port = _LISTENER, f"node-{voter['id']}", _FIRST_PORT + number
-        if voter["endpoint"] is not None:
-            listener, _, address = voter["endpoint"].partition("://")
+    for number, voter in enumerate(facts.voters):
+        listener, host, port = _LISTENER, f"node-{voter.id}", _FIRST_PORT + number
+        if voter.endpoint is not None:
+            listener, _, address = voter.endpoint.partition("://")
             name, _, text = address.rpartition(":")
             host, port = parse_host_port(f"[{name}]:{text}" if ":" in name else address)
         nodes.append(
             IsolatedNode(
-                id=voter["id"],
-                directory=f"{recovered.path}/{voter['dir']}",
+                id=voter.id,
+                directory=f"{recovered.path}/{voter.dir}",
                 listener=listener,
                 host=host,
                 port=port,
@@ -84,7 +82,7 @@ def check_started(recovered: Recovered, started: Started, name: str = "start") -
     """The leader must be a planned voter, in the epoch after the recovery's, with all topics and brokers."""
     facts = recovered.facts
     image = next(copy.image for _, copy in recovered.inventory.copies if copy.image is not None)
-    expected = facts["epoch"] + 1
+    expected = facts.epoch + 1
     return [
         Check(
             name=f"{name}: epoch",

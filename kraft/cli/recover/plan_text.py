@@ -4,13 +4,12 @@ from the JSON that `kraft recover plan` has printed; and what `apply` and `verif
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from kraft.cli.text import count, table
 from kraft.config import UsageError, join_host_port
@@ -21,7 +20,7 @@ from kraft.operate.recover.differences import Records
 from kraft.operate.recover.inventory import CONTROLLER, LogDir
 from kraft.operate.recover.plan import Plan, PlanOptions
 from kraft.operate.recover.plan_json import directory_json
-from kraft.operate.recover.recovery import CopiedFile, FileToWrite, NewFile, NewSnapshot, Recovery, recovery_json
+from kraft.operate.recover.recovery import CopiedFile, FileToWrite, NewFile, NewSnapshot, Recovery, describe
 from kraft.operate.recover.steps import steps_of
 from kraft.operate.recover.verify import Check
 from metadata_log.log.snapshot import snapshot_name
@@ -38,35 +37,54 @@ class PlanFile(Struct, frozen=True, kw_only=True):
     brokers: tuple[str, ...]
     options: PlanOptions
     directories: dict[str, dict[str, Any]]
-    best: str
+
+
+class _Given(Struct, frozen=True):
+    controllers: tuple[str, ...]
+    brokers: tuple[str, ...]
+
+
+class _Text(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of a plan that are read."""
+
+    given: _Given
+    observers_may_seed: bool
+    configured_voter_ids: tuple[int, ...] | None
+    brokers_gone: tuple[int, ...]
+    truncate_to: int | None
+    directories: dict[str, dict[str, Any]]
 
 
 def read_plan_file(path: str) -> PlanFile:
     """Read a plan; raises `UsageError` for any other content, and `OSError`."""
     try:
-        plan = json.loads(Path(path).read_text())
-        directories: dict[str, dict[str, Any]] = plan["directories"]
-        voter_ids = plan["configuredVoterIds"]
+        plan = json.decode(Path(path).read_bytes(), type=_Text)
         return PlanFile(
-            controllers=tuple(directories[name]["path"] for name in plan["given"]["controllers"]),
-            brokers=tuple(directories[name]["path"] for name in plan["given"]["brokers"]),
+            controllers=tuple(_path(plan, name) for name in plan.given.controllers),
+            brokers=tuple(_path(plan, name) for name in plan.given.brokers),
             options=PlanOptions(
-                observers=plan["observersMaySeed"],
-                voter_ids=None if voter_ids is None else tuple(voter_ids),
-                gone=tuple(plan["brokersGone"]),
-                truncate_to=plan["truncateTo"],
+                observers=plan.observers_may_seed,
+                voter_ids=plan.configured_voter_ids,
+                gone=plan.brokers_gone,
+                truncate_to=plan.truncate_to,
             ),
-            directories=directories,
-            best=plan["best"],
+            directories=plan.directories,
         )
-    except (ValueError, KeyError, TypeError) as bad:
-        raise UsageError(f"this is no plan of kraft recover: {bad!r}", where=path, hint=_HINT) from bad
+    except (ValueError, RecursionError) as bad:
+        raise UsageError(f"this is no plan of kraft recover: {bad}", where=path, hint=_HINT) from bad
+
+
+def _path(plan: _Text, name: str) -> str:
+    path = plan.directories.get(name, {}).get("path")
+    if not isinstance(path, str):
+        raise ValueError(f"the directory {name!r} has no path - at `$.directories`")
+    return path
 
 
 def check_unchanged(planned: PlanFile, plan: Plan, path: str) -> None:
     """Raise `CommandFailed` if a directory differs from the plan: a node was started meanwhile."""
     for one in plan.inventory.dirs:
-        now, before = directory_json(one), planned.directories[one.name]
+        now, before = directory_json(one), planned.directories.get(one.name, {})
         for key in _COMPARED:
             if now.get(key) != before.get(key):
                 change = f"{key} was {before.get(key)} and is {now.get(key)}"
@@ -87,7 +105,7 @@ def recovery_lines(recovery: Recovery, target: str, *, is_written: bool) -> Iter
         yield f"{verb}: {target}/{node.directory}, directory id {node.voter.directory_id}"
         for file in node.files:
             yield f"    {_file_line(file)}"
-    appended: dict[str, int] = recovery_json(recovery)["appended"]
+    appended = describe(recovery).appended
     told = ", ".join(f"{number:,} × {name}" for name, number in appended.items())
     place = f"at offset {plan.append_at:,} in epoch {plan.recovery_epoch}"
     yield (

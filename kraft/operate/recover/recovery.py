@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
+from kraft.operate.recover.description import AcceptedStray, DescribedVoter, Description
 from kraft.operate.recover.hazards import Stray, find_hazards
 from kraft.operate.recover.inventory import BROKER, CONTROLLER
 from kraft.operate.recover.plan import Plan
@@ -399,37 +400,43 @@ def _own_files(recovery: Recovery, voter: Voter, now_ms: int) -> tuple[FileToWri
     return tuple(files)
 
 
-def recovery_json(recovery: Recovery) -> dict[str, Any]:
+def describe(recovery: Recovery) -> Description:
     """The facts of a recovery, as `recovery.json` beside the new directories has them for `verify`."""
     plan = recovery.plan
     counts: dict[str, int] = {}
     for record in (*recovery.control, *(record for record, _ in recovery.records)):
         counts[type(record).__name__] = counts.get(type(record).__name__, 0) + 1
-    return {
-        "clusterId": plan.inventory.cluster_id,
-        "seed": plan.best.path,
-        "epoch": plan.recovery_epoch,
-        "appendAt": plan.append_at,
-        "logEnd": recovery.log_end,
-        "kraftVersion": recovery.kraft_version,
-        "voters": [
-            {
-                "id": voter.id,
-                "directoryId": str(voter.directory_id),
-                "endpoint": None
+    return Description(
+        cluster_id=plan.inventory.cluster_id,
+        seed=plan.best.path,
+        epoch=plan.recovery_epoch,
+        append_at=plan.append_at,
+        log_end=recovery.log_end,
+        kraft_version=recovery.kraft_version,
+        voters=tuple(
+            DescribedVoter(
+                id=voter.id,
+                directory_id=str(voter.directory_id),
+                endpoint=None
                 if voter.endpoint is None
                 else f"{voter.endpoint.name}://{voter.endpoint.host}:{voter.endpoint.port}",
-                "dir": f"node-{voter.id}",
-            }
+                dir=f"node-{voter.id}",
+            )
             for voter in recovery.voters
-        ],
-        "appended": counts,
-        "partition": METADATA_PARTITION,
-        "topics": len(recovery.image.topics),
-        "acceptedStrays": [
-            {"broker": one.broker, "dir": one.files.name, "why": one.why, "logEnd": one.files.log_end}
+        ),
+        appended=counts,
+        partition=METADATA_PARTITION,
+        topics=len(recovery.image.topics),
+        accepted_strays=tuple(
+            AcceptedStray(broker=one.broker, dir=one.files.name, why=one.why, log_end=one.files.log_end)
             for one in recovery.strays
-        ],
-        "brokersGone": list(plan.options.gone),
-        "neverStartAgain": [one.path for one in plan.inventory.dirs if one.role == CONTROLLER],
-    }
+        ),
+        brokers_gone=tuple(plan.options.gone),
+        never_start_again=tuple(one.path for one in plan.inventory.dirs if one.role == CONTROLLER),
+    )
+
+
+def recovery_json(recovery: Recovery) -> dict[str, Any]:
+    """The description of a recovery as JSON."""
+    facts: dict[str, Any] = to_builtins(describe(recovery))
+    return facts

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Struct
 
 from kraft.operate.recover.copies import MetadataCopy
+from kraft.operate.recover.description import DescribedVoter, Description, read_description
 from kraft.operate.recover.differences import common_end
 from kraft.operate.recover.hazards import Hazards, find_hazards
 from kraft.operate.recover.inventory import Inventory, LogDir, read_inventory
-from kraft.operate.recover.writing import RECOVERY_FILE
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.types import NO_NODE
@@ -35,7 +33,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     """A finished recovery: its description, and its directories as they are now."""
 
     path: str
-    facts: dict[str, Any]
+    facts: Description
     inventory: Inventory
 
 
@@ -44,27 +42,9 @@ def read_recovered(disk: Disk, path: str) -> Recovered:
     it.
     """
     path = path.rstrip("/") or "/"
-    facts = read_recovery_file(disk, path)
-    dirs = [f"{path}/{voter['dir']}" for voter in facts["voters"]]
+    facts = read_description(disk, path)
+    dirs = [f"{path}/{voter.dir}" for voter in facts.voters]
     return Recovered(path=path, facts=facts, inventory=read_inventory(disk, dirs, []))
-
-
-def read_recovery_file(disk: Disk, path: str) -> dict[str, Any]:
-    """The description of a finished recovery, even if its directories were moved away; errors as `read_recovered`."""
-    file = f"{path}/{RECOVERY_FILE}"
-    if not disk.exists(file):
-        raise DirectoryError(
-            f"this is no finished recovery: it has no {RECOVERY_FILE}",
-            where=path,
-            hint="Name the directory of `kraft recover apply --into`. An unfinished one can be removed and made again.",
-        )
-    try:
-        facts: dict[str, Any] = json.loads(disk.read(file))
-        if any(not isinstance(voter["dir"], str) for voter in facts["voters"]):
-            raise TypeError("a voter without a directory")
-    except (ValueError, KeyError, TypeError) as bad:
-        raise DirectoryError(f"this is no description of a recovery: {bad}", where=file) from bad
-    return facts
 
 
 def check_recovered(disk: Disk, recovered: Recovered, brokers: Sequence[str] = ()) -> list[Check]:
@@ -73,12 +53,10 @@ def check_recovered(disk: Disk, recovered: Recovered, brokers: Sequence[str] = (
     """
     checks: list[Check] = []
     by_id = {one.meta.node_id: one for one in recovered.inventory.dirs}
-    for voter in recovered.facts["voters"]:
-        one = by_id.get(voter["id"])
+    for voter in recovered.facts.voters:
+        one = by_id.get(voter.id)
         if one is None or one.copy is None:
-            checks.append(
-                Check(name="identity", subject=voter["dir"], problem=f"there is no log of node {voter['id']}")
-            )
+            checks.append(Check(name="identity", subject=voter.dir, problem=f"there is no log of node {voter.id}"))
             continue
         checks += _check_node(recovered.facts, voter, one, one.copy)
     checks += _check_together(disk, recovered)
@@ -91,22 +69,20 @@ def _check(name: str, subject: str, is_wrong: bool, problem: str) -> Check:
     return Check(name=name, subject=subject, problem=problem if is_wrong else None)
 
 
-def _check_node(facts: dict[str, Any], voter: dict[str, Any], one: LogDir, copy: MetadataCopy) -> list[Check]:
+def _check_node(facts: Description, voter: DescribedVoter, one: LogDir, copy: MetadataCopy) -> list[Check]:
     def check(name: str, is_wrong: bool, problem: str) -> Check:
         return _check(name, one.name, is_wrong, problem)
 
-    epoch, state = facts["epoch"], copy.quorum_state
+    epoch, state = facts.epoch, copy.quorum_state
     told = copy.unusable or "; ".join(map(str, copy.damages[:3]))
     checks = [
         check(
             "identity",
-            (str(one.meta.directory_id), one.meta.cluster_id) != (voter["directoryId"], facts["clusterId"]),
+            (str(one.meta.directory_id), one.meta.cluster_id) != (voter.directory_id, facts.cluster_id),
             f"meta.properties has directory {one.meta.directory_id} of cluster {one.meta.cluster_id}",
         ),
         check("replay", copy.image is None or bool(copy.damages), told or "there is no image"),
-        check(
-            "log end", copy.end.offset != facts["logEnd"], f"the log ends at {copy.end.offset}, not {facts['logEnd']}"
-        ),
+        check("log end", copy.end.offset != facts.log_end, f"the log ends at {copy.end.offset}, not {facts.log_end}"),
         check("epoch", copy.end.epoch > epoch, f"the log has epoch {copy.end.epoch}, above {epoch} of the recovery"),
         check(
             "quorum-state",
@@ -115,12 +91,12 @@ def _check_node(facts: dict[str, Any], voter: dict[str, Any], one: LogDir, copy:
         ),
         check(
             "kraft.version",
-            copy.quorum.kraft_version != facts["kraftVersion"],
-            f"kraft.version is {copy.quorum.kraft_version}, not {facts['kraftVersion']}",
+            copy.quorum.kraft_version != facts.kraft_version,
+            f"kraft.version is {copy.quorum.kraft_version}, not {facts.kraft_version}",
         ),
     ]
-    if facts["kraftVersion"] > 0:
-        planned = [(each["id"], each["directoryId"], each["endpoint"]) for each in facts["voters"]]
+    if facts.kraft_version > 0:
+        planned = [(each.id, each.directory_id, each.endpoint) for each in facts.voters]
         last = copy.quorum.voters
         there = [
             (each.voter_id, str(each.voter_directory_id), f"{end.name}://{end.host}:{end.port}")
@@ -153,15 +129,15 @@ def _check_brokers(disk: Disk, recovered: Recovered, brokers: Sequence[str]) -> 
     if image is None:
         return []
     inventory = read_inventory(disk, [], brokers)
-    if inventory.cluster_id != recovered.facts["clusterId"]:
+    if inventory.cluster_id != recovered.facts.cluster_id:
         raise DirectoryError(
-            f"the brokers belong to cluster {inventory.cluster_id}, not to {recovered.facts['clusterId']}",
+            f"the brokers belong to cluster {inventory.cluster_id}, not to {recovered.facts.cluster_id}",
             where=brokers[0],
             hint="Give the brokers of the recovered cluster.",
         )
     hazards = find_hazards(inventory, image)
-    accepted = {(one["broker"], one["dir"]) for one in recovered.facts["acceptedStrays"]}
-    return [_strays(hazards, accepted), *_data(hazards), _observers(inventory, recovered.facts["epoch"])]
+    accepted = {(one.broker, one.dir) for one in recovered.facts.accepted_strays}
+    return [_strays(hazards, accepted), *_data(hazards), _observers(inventory, recovered.facts.epoch)]
 
 
 def _strays(hazards: Hazards, accepted: set[tuple[int, str]]) -> Check:

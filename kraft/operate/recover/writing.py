@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from kraft.operate.recover.description import RECOVERY_FILE
 from kraft.operate.recover.recovery import CopiedFile, FileToWrite, NewFile, NewSnapshot, Recovery, recovery_json
 from metadata_log.disk import Disk, make_directory
 from metadata_log.errors import DirectoryError
@@ -15,8 +16,6 @@ from metadata_log.log.snapshot import snapshot_name
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.records.frame import encode_record
 
-RECOVERY_FILE: Final = "recovery.json"
-"""The description of a finished recovery, written last."""
 _CHUNK_BYTES: Final = 1 << 20
 
 

@@ -18,6 +18,7 @@ from support.interop.certificates import another_authority, issue, server_contex
 from support.interop.our_nodes import kraft_here, our_controller, told
 from support.interop.real_kafka import CLUSTER_ID, KafkaInstallation, eventually, kafka_controller, running
 from support.interop.security_rows import ADD_SCRAM, MODULES, ROWS, OneController
+from support.kraft.recovery_data import write_description
 
 GUEST = ("--add-scram", "SCRAM-SHA-256=[name=guest,password=g-secret]")
 PATIENCE = ("--timeout", "60")
@@ -166,8 +167,7 @@ def made(root: Path) -> OneController:
 @contextmanager
 def placed(one: OneController, root: Path) -> Iterator[Place]:
     another_authority().cert_pem.write_to_path(root / "unknown.pem")
-    (root / "recovered").mkdir()
-    (root / "recovered" / "recovery.json").write_text('{"voters": []}')
+    write_description(root / "recovered")
     clear = one.layout.ports[1]
     with server(http) as at_http, server(elsewhere) as at_elsewhere:
         yield Place(root, one, {**one.ports, "CONTROLLER": clear, "HTTP": at_http, "ELSEWHERE": at_elsewhere})

@@ -21,6 +21,7 @@ from test_cli_main import COMMANDS
 
 from kraft.cli.main import main
 from support.kraft.command_line import CLUSTER_ID, write_config
+from support.kraft.recovery_data import write_description
 from support.loopback import free_ports
 from support.real_data import unpack
 
@@ -159,8 +160,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     served = write_config(root / "served", port=free_ports(1)[0])
     with pytest.raises(SystemExit):
         main(["format", "-c", str(served), "--cluster-id", CLUSTER_ID])
-    (root / "recovered").mkdir()
-    (root / "recovered" / "recovery.json").write_text('{"voters": []}')
+    write_description(root / "recovered")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         kept = []
 

@@ -13,11 +13,12 @@ import pytest
 
 from kraft.operate.isolated_start import IsolatedNode, start_kafka
 from kraft.operate.recover.copies import read_copy
+from kraft.operate.recover.description import RECOVERY_FILE
 from kraft.operate.recover.inventory import read_inventory
 from kraft.operate.recover.plan import PlanOptions, make_plan
 from kraft.operate.recover.recovery import Address, Choices, make_recovery
 from kraft.operate.recover.verify import check_recovered, read_recovered
-from kraft.operate.recover.writing import RECOVERY_FILE, files_below, write_recovery
+from kraft.operate.recover.writing import files_below, write_recovery
 from metadata_log.disk import OsDisk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.quorum_state_file import read_quorum_state
@@ -34,7 +35,7 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.types import Uuid
 from support.kraft.command_line import run
-from support.kraft.recovery_data import paths, plan_of, unpack_cluster
+from support.kraft.recovery_data import paths, plan_of, unpack_cluster, write_description
 
 NOW_MS = 1_800_000_000_000
 PARTITION = "__cluster_metadata-0"
@@ -434,6 +435,29 @@ def test_a_file_that_is_no_plan_is_refused(capsys: pytest.CaptureFixture[str], t
     assert "this is no plan of kraft recover" in done.err
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"brokersGone": [[]]}, "Expected `int`, got `array` - at `$.brokersGone[0]`"),
+        ({"truncateTo": "end"}, "Expected `int | null`, got `str` - at `$.truncateTo`"),
+        ({"observersMaySeed": "no"}, "Expected `bool`, got `str` - at `$.observersMaySeed`"),
+        ({"directories": {"c2": {"path": 7}}}, "the directory 'c2' has no path - at `$.directories`"),
+        ({"given": {"controllers": ["c9"], "brokers": []}}, "the directory 'c9' has no path - at `$.directories`"),
+    ],
+)
+def test_a_plan_with_a_wrong_field_is_refused_with_its_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    folder = unpack_cluster("dynamic", tmp_path)
+    recovered = Recovered(capsys, folder, "c2", "b101 b102")
+    recovered.plan_file.write_text(json.dumps(recovered.plan() | change))
+    done = run(capsys, "recover", "apply", str(recovered.plan_file), "--into", str(recovered.into), "--execute")
+    assert done.code == 2
+    assert f"this is no plan of kraft recover: {told} ({recovered.plan_file})" in done.err
+    assert "kraft recover plan --json" in done.err
+    assert not recovered.into.exists()
+
+
 def test_a_partition_that_no_broker_has_prevents_the_rescue(tmp_path: Path) -> None:
     folder = unpack_cluster("dynamic", tmp_path)
     for broker in ("b101", "b102"):
@@ -501,6 +525,54 @@ def test_an_unfinished_recovery_is_no_result(capsys: pytest.CaptureFixture[str],
     done = run(capsys, "recover", "verify", str(folder / "c2"))
     assert done.code == 1
     assert "this is no finished recovery: it has no recovery.json" in done.err
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"epoch": None}, "Expected `int`, got `null` - at `$.epoch`"),
+        ({"epoch": 2**31}, "Expected `int` <= 2147483647 - at `$.epoch`"),
+        ({"logEnd": "7"}, "Expected `int`, got `str` - at `$.logEnd`"),
+        ({"voters": []}, "Expected `array` of length >= 1 - at `$.voters`"),
+        ({"acceptedStrays": [{}]}, "Object missing required field `broker` - at `$.acceptedStrays[0]`"),
+        ({"brokersGone": [[]]}, "Expected `int`, got `array` - at `$.brokersGone[0]`"),
+    ],
+)
+def test_a_description_with_a_wrong_field_is_refused_with_its_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    write_description(tmp_path / "new")
+    file = tmp_path / "new" / RECOVERY_FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    done = run(capsys, "recover", "verify", str(tmp_path / "new"))
+    assert done.code == 1
+    assert f"this is no description of a recovery: {told} ({file})" in done.err
+    assert "kraft recover apply" in done.err
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("id", -1),
+        ("id", "1"),
+        ("directoryId", []),
+        ("endpoint", 9093),
+        ("endpoint", "CONTROLLER:9093"),
+        ("dir", {}),
+        ("dir", "../c2"),
+    ],
+)
+def test_a_voter_with_a_wrong_field_is_no_description(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, key: str, value: object
+) -> None:
+    write_description(tmp_path / "new")
+    file = tmp_path / "new" / RECOVERY_FILE
+    facts = json.loads(file.read_text())
+    facts["voters"][0][key] = value
+    file.write_text(json.dumps(facts))
+    done = run(capsys, "recover", "verify", str(tmp_path / "new"))
+    assert done.code == 1
+    assert f"- at `$.voters[0].{key}`" in done.err
 
 
 # ----------------------------------------------------------------------------------------------------- crashes

@@ -16,8 +16,10 @@ from msgspec import structs
 from kraft.admin import open_admin
 from kraft.config import Config
 from kraft.node.embed import open_node
+from kraft.operate.recover.description import AcceptedStray, read_description
 from kraft.operate.recover.live.verify import StrayDirectory, check_live, read_live_quorum
 from kraft.process.parts.controller_host import host_controller
+from metadata_log.disk import OsDisk
 from support.kraft.command_line import Done, run
 from support.kraft.recovery_data import paths, unpack_cluster
 from support.loopback import free_ports
@@ -110,7 +112,7 @@ async def test_a_recovery_without_brokers_shows_the_partitions_without_a_leader(
 ) -> None:
     folder, (port,) = unpack_cluster("dynamic", tmp_path), free_ports(1)
     into = recovered(capsys, folder, port, "--brokers-gone", "101,102")
-    facts = json.loads((into / "recovery.json").read_text())
+    facts = read_description(OsDisk(), str(into))
     with trio.fail_after(SECONDS):
         async with started(into, port):
             found = problems(await verify(into, port, "--json"))
@@ -123,7 +125,8 @@ async def test_a_recovery_without_brokers_shows_the_partitions_without_a_leader(
     (commits,) = [one for one in check_live(facts, stuck) if one.name == "commits"]
     assert commits.problem is not None
     assert "a majority of the voters does not follow" in commits.problem
-    accepted = facts | {"acceptedStrays": [{"broker": 101, "dir": "late-0"}]}
+    stray = AcceptedStray(broker=101, dir="late-0", why="unknown topic", log_end=0)
+    accepted = structs.replace(facts, accepted_strays=(stray,))
     (strays,) = [one for one in check_live(accepted, live, [StrayDirectory(101, "late-0")]) if one.name == "strays"]
     assert strays.is_passed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import trio
 from msgspec import Struct
@@ -11,6 +11,7 @@ from msgspec import Struct
 from kraft.admin.client import AdminClient
 from kraft.admin.descriptions import ClusterDescription, QuorumDescription
 from kraft.observer import read_image
+from kraft.operate.recover.description import Description
 from kraft.operate.recover.verify import Check
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError
@@ -79,15 +80,15 @@ def read_strays(disk: Disk, directories: Sequence[str]) -> list[StrayDirectory]:
     return strays
 
 
-def check_live(facts: dict[str, Any], live: LiveQuorum, strays: Sequence[StrayDirectory] | None = None) -> list[Check]:
+def check_live(facts: Description, live: LiveQuorum, strays: Sequence[StrayDirectory] | None = None) -> list[Check]:
     """Hold a running quorum against the recovery (recovery.json) that it was started from. `strays` are the renamed
     directories of the brokers, if any were given. Returns every check, passed or not.
     """
     quorum, image = live.quorum, live.image
     leader = f"node {quorum.leader_id}"
-    end, expected = facts["logEnd"], facts["epoch"] + 1
+    end, expected = facts.log_end, facts.epoch + 1
     return [
-        _check("cluster", live.cluster.cluster_id, live.cluster.cluster_id != facts["clusterId"], "another cluster"),
+        _check("cluster", live.cluster.cluster_id, live.cluster.cluster_id != facts.cluster_id, "another cluster"),
         _check(
             "leader epoch",
             leader,
@@ -118,27 +119,27 @@ def _check(name: str, subject: str, is_wrong: bool, problem: str) -> Check:
     return Check(name=name, subject=subject, problem=problem if is_wrong else None)
 
 
-def _voters(facts: dict[str, Any], quorum: QuorumDescription) -> Check:
+def _voters(facts: Description, quorum: QuorumDescription) -> Check:
     """Voters that were added since are no problem."""
     there = {voter.id: voter.directory_id for voter in quorum.voters}
     wrong = []
-    for voter in facts["voters"]:
-        directory = there.get(voter["id"])
+    for voter in facts.voters:
+        directory = there.get(voter.id)
         if directory is None:
-            wrong.append(f"node {voter['id']} is no voter")
-        elif directory != Uuid.ZERO and str(directory) != voter["directoryId"]:
-            wrong.append(f"voter {voter['id']} has directory {directory}, not {voter['directoryId']}")
+            wrong.append(f"node {voter.id} is no voter")
+        elif directory != Uuid.ZERO and str(directory) != voter.directory_id:
+            wrong.append(f"voter {voter.id} has directory {directory}, not {voter.directory_id}")
     return _check("voters", ", ".join(map(str, sorted(there))), bool(wrong), "; ".join(wrong))
 
 
-def _brokers(facts: dict[str, Any], image: MetadataImage) -> Check:
+def _brokers(facts: Description, image: MetadataImage) -> Check:
     """Every broker but those that were given up has registered again, and is unfenced."""
     old, fenced, there = [], [], []
     for broker_id, broker in in_key_order(image.brokers.by_id):
-        if broker_id in facts.get("brokersGone", ()):
+        if broker_id in facts.brokers_gone:
             continue
         there.append(broker_id)
-        if broker.epoch < facts["appendAt"]:
+        if broker.epoch < facts.append_at:
             old.append(broker_id)
         elif broker.fenced:
             fenced.append(broker_id)
@@ -167,8 +168,8 @@ def _leaders(image: MetadataImage) -> Check:
     )
 
 
-def _strays(facts: dict[str, Any], strays: Sequence[StrayDirectory]) -> Check:
-    accepted = {(one["broker"], one["dir"]) for one in facts["acceptedStrays"]}
+def _strays(facts: Description, strays: Sequence[StrayDirectory]) -> Check:
+    accepted = {(one.broker, one.dir) for one in facts.accepted_strays}
     new = [f"{one.name} on {one.broker}" for one in strays if (one.broker, one.name) not in accepted]
     problem = f"{_named(new)} renamed to -stray, which the plan did not name"
     return _check("strays", "brokers", bool(new), problem)
