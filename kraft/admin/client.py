@@ -136,6 +136,7 @@ class AdminClient:
         timeout_ms: int,
         longest_retry_ms: int = RETRY_MS,
         delays: Delays | None = None,
+        forwarded: bool = False,
         tokens: Iterator[int] | None = None,
     ) -> None:
         self._transport = transport
@@ -144,6 +145,7 @@ class AdminClient:
         self._timeout_ms = timeout_ms
         self._longest_retry_ms = longest_retry_ms
         self._delays = delays
+        self._forwarded = forwarded
         self._tasks: trio.Nursery | None = None
         self._tokens = count(1) if tokens is None else tokens
         self._waiting: dict[int, _Waiting] = {}
@@ -396,6 +398,8 @@ class AdminClient:
     async def _find_active(self) -> Endpoint | None:
         """The endpoint of the active controller. One task searches, the others wait for its result."""
         async with self._finding:
+            if self._active is None and self._forwarded:
+                self._active = self.addresses[0]
             if self._active is None:
                 cluster = await self._find_cluster()
                 if cluster is not None:
@@ -465,6 +469,7 @@ async def open_admin(
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
     longest_retry_ms: int = RETRY_MS,
     delays: Delays | None = None,
+    forwarded: bool = False,
 ) -> AsyncIterator[AdminClient]:
     """A client for the cluster of these controllers, for the duration of the block (Kafka: `Admin.create`, KIP-919).
 
@@ -476,6 +481,7 @@ async def open_admin(
         longest_retry_ms: The longest pause before a retry in milliseconds. The first pause is 20 ms, and each further
             one is twice as long.
         delays: Hears of operations that no active controller answers; None if the error at the end is enough.
+        forwarded: Whether the addresses are those of brokers, which pass requests on to the active controller (KIP-590).
     """
     carrier = TcpTransport() if transport is None else transport
     client = AdminClient(
@@ -485,6 +491,7 @@ async def open_admin(
         timeout_ms=timeout_ms,
         longest_retry_ms=longest_retry_ms,
         delays=delays,
+        forwarded=forwarded,
     )
     try:
         async with trio.open_nursery() as nursery:

@@ -99,7 +99,7 @@ def acls_command() -> None:
 def list_command(*, cluster: Cluster, **sought: Any) -> None:
     """List the rules that match all options, or all rules."""
     wanted = _filter(**sought)
-    acls = cluster.ask(lambda admin: describe_acls(admin, wanted))
+    acls = cluster.ask(lambda admin: describe_acls(admin, wanted), is_forwarded=True)
     cluster.say({"acls": [_json(acl) for acl in acls]}, _lines(acls) if acls else ["No rule."])
 
 
@@ -153,7 +153,7 @@ def add_command(
         for (kind, name), operation in granted
         for principal, host in product(principals, hosts)
     ]
-    cluster.ask(lambda admin: create_acls(admin, acls))
+    cluster.ask(lambda admin: create_acls(admin, acls), is_forwarded=True)
     cluster.say({"added": [_json(acl) for acl in acls]}, [f"added {count(len(acls), 'rule')}", *_lines(acls)])
 
 
@@ -173,7 +173,7 @@ def remove_command(*, everything: bool, dry_run: bool, cluster: Cluster, **sough
     if everything == (wanted != AclFilter()):
         raise click.UsageError("Say which rules: by their resource, principal, operation and so on, or --all.")
     remove = describe_acls if dry_run else delete_acls
-    acls = cluster.ask(lambda admin: remove(admin, wanted))
+    acls = cluster.ask(lambda admin: remove(admin, wanted), is_forwarded=True)
     verb = "would remove" if dry_run else "removed"
     facts = {"removed": [_json(acl) for acl in acls], "changed": bool(acls) and not dry_run}
     cluster.say(facts, [f"{verb} {count(len(acls), 'rule')}", *(_lines(acls) if acls else ())])

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin
 from kraft.admin.discovery import controllers_of
+from kraft.admin.errors import CannotConnect
 from kraft.cli.cluster.quorum_why import NoLeaderReport
 from kraft.cli.near import did_you_mean, registered_brokers
 from kraft.cli.progress import LongJob
@@ -27,7 +28,7 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from transport.interface import Endpoint
 from transport.protocol.errors import Error
-from transport.protocol.inbound import Cause
+from transport.protocol.inbound import LASTING_OF_A_NODE, Cause
 
 T = TypeVar("T")
 
@@ -59,6 +60,10 @@ command_config_option: Final = click.option(
 LONGEST_RETRY_MS: Final = 200
 """Short enough for a waiting user, and long enough not to flood a controller that answers "not now"."""
 MOST_FAILURES: Final = 10
+_HINT_OF_NAMED: Final = (
+    "A broker named this controller, which speaks another security protocol. Give its address by "
+    "--bootstrap-controller, and what its listener needs by --command-config."
+)
 NOT_PERMITTED: Final = (
     "The access rules do not permit that to this user: see `kraft acls list`, or log in with --command-config."
 )
@@ -90,6 +95,8 @@ class Cluster(Struct, frozen=True):
     timeout_ms: int
     as_json: bool
     security: ClientSecurity = ClientSecurity()
+    brokers: tuple[Endpoint, ...] = ()
+    """Those that have named the controllers."""
 
     def ask(
         self,
@@ -97,16 +104,36 @@ class Cluster(Struct, frozen=True):
         *,
         report: NoLeaderReport | None = None,
         shows_states: bool = False,
+        is_forwarded: bool = False,
     ) -> T:
         """Run some work with the cluster; raises `CommandFailed`, in a group if several parts failed.
 
         Without an active controller, stderr gets the state of each controller, as soon as that is known, and again if
         the work fails and the states have changed. `report` is that of work that reports its own failure, and
-        `shows_states` is True for work that shows the states itself.
+        `shows_states` is True for work that shows the states itself. `is_forwarded` is True for work of requests that a
+        broker passes on: then controllers that the brokers have named may have no listener for this client.
         """
         report = None if shows_states else report or NoLeaderReport()
         with told_by(self.security):
-            return run_tasks(self._ask, work, report)
+            try:
+                return run_tasks(self._ask, work, report)
+            except CannotConnect as failed:
+                if not self.brokers or failed.cause not in LASTING_OF_A_NODE:
+                    raise
+                if not is_forwarded:
+                    failed.hint = _HINT_OF_NAMED
+                    raise
+            return run_tasks(self._ask_brokers, work)
+
+    async def _ask_brokers(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+        async with open_admin(
+            self.brokers,
+            transport=self.security.transport(),
+            timeout_ms=self.timeout_ms,
+            longest_retry_ms=LONGEST_RETRY_MS,
+            forwarded=True,
+        ) as admin:
+            return await work(admin)
 
     async def _ask(self, work: Callable[[AdminClient], Awaitable[T]], report: NoLeaderReport | None) -> T:
         async with open_admin(
@@ -214,7 +241,8 @@ def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         security, timeout_ms = client_security(command_config), int(timeout * 1000)
         addresses = find_controllers(bootstrap, servers, security, timeout_ms)
-        command(*args, cluster=Cluster(addresses, timeout_ms, as_json, security), **more)
+        brokers = parse_bootstrap(servers, security, SERVERS) if servers else ()
+        command(*args, cluster=Cluster(addresses, timeout_ms, as_json, security, brokers), **more)
 
     for option in (
         click.option(

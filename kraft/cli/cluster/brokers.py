@@ -99,7 +99,7 @@ def _describe_lines(broker: dict[str, Any]) -> Iterator[str]:
 @on_a_cluster
 def unregister_command(broker: int, *, cluster: Cluster) -> None:
     """Remove the registration of a lost broker. Move its replicas away first: see `kraft reassign plan`."""
-    cluster.ask(lambda admin: unregister_broker(admin, broker))
+    cluster.ask(lambda admin: unregister_broker(admin, broker), is_forwarded=True)
     cluster.say({"id": broker, "unregistered": True}, [f"unregistered broker {broker}"])
 
 

@@ -271,7 +271,7 @@ def _change(
     if kind == QUOTA:
         quotas = _quotas(operation, values.items())
         entity = parse_entity(name)
-        cluster.ask(lambda admin: alter_quotas(admin, entity, quotas, validate_only=validate_only))
+        cluster.ask(lambda admin: alter_quotas(admin, entity, quotas, validate_only=validate_only), is_forwarded=True)
     else:
         resource = str(_node_id(name)) if kind == LOGGER else _resource_name(kind, name)
         changes = [
@@ -281,7 +281,7 @@ def _change(
         if kind == LOGGER:
             cluster.ask(lambda admin: alter_loggers(admin, int(resource), changes, validate_only=validate_only))
         else:
-            cluster.ask(lambda admin: admin.alter_configs(changes, validate_only=validate_only))
+            cluster.ask(lambda admin: admin.alter_configs(changes, validate_only=validate_only), is_forwarded=True)
     shown = {key: _shown(kind, key, value) for key, value in values.items()}
     facts = {"kind": kind, "name": name, "operation": operation.name, "values": shown, "changed": not validate_only}
     words = [key if value is None else f"{key}={value}" for key, value in shown.items()]

@@ -41,7 +41,7 @@ def elect_command(
         raise click.UsageError("Say which partitions: --topic-partition, --topic, or --all.")
     named = tuple(parse_partition(word) for word in words)
     ask = partial(_elect, election=ElectionType[kind.upper()], named=named, topics=topics, everything=everything)
-    outcome = cluster.ask(ask)
+    outcome = cluster.ask(ask, is_forwarded=not topics)
     facts = {
         "election": kind,
         "elected": [str(one) for one in outcome.elected],

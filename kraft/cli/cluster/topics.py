@@ -300,7 +300,7 @@ def create_command(
                 return None
             raise
 
-    made = cluster.ask(create)
+    made = cluster.ask(create, is_forwarded=True)
     if made is None:
         cluster.say({"name": name, "created": False}, [f"{name} is there already"])
         return
@@ -327,7 +327,7 @@ def create_command(
 @on_a_cluster
 def delete_command(names: tuple[str, ...], *, if_exists: bool, cluster: Cluster) -> None:
     """Delete topics, each separately. Their records are gone for good; there is no confirmation prompt."""
-    refused = cluster.ask(partial(_delete, names=names))
+    refused = cluster.ask(partial(_delete, names=names), is_forwarded=True)
     passed_over = {
         name for name, failed in refused.items() if if_exists and failed.error is Error.UNKNOWN_TOPIC_OR_PARTITION
     }
@@ -363,7 +363,10 @@ def grow_command(name: str, *, partitions: int, assignment: str | None, validate
     Keys map to other partitions from then on. This cannot be undone.
     """
     assigned = parse_assignment(assignment)
-    cluster.ask(lambda admin: grow_topic(admin, name, partitions, assignment=assigned, validate_only=validate_only))
+    cluster.ask(
+        lambda admin: grow_topic(admin, name, partitions, assignment=assigned, validate_only=validate_only),
+        is_forwarded=True,
+    )
     what = "would grow" if validate_only else "grew"
     cluster.say(
         {"name": name, "partitions": partitions, "grown": not validate_only},

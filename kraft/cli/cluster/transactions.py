@@ -219,7 +219,8 @@ def find_hanging_command(
 ) -> None:
     """Find transactions that are open in a partition for longer than any may be, and that their coordinator does not
     know. Readers of committed records wait for them; `kraft transactions abort` ends one. The exit code is 1 if there
-    are any, or if a partition without a leader was not checked.
+    are any, if a partition without a leader was not checked, or if none was. Topics that the user may not describe are
+    passed over in silence, as the brokers do not name them.
     """
     if partition is not None and topic is None:
         raise UsageError("a partition needs its topic", where="--partition", hint="Add --topic.")
@@ -249,8 +250,17 @@ def find_hanging_command(
         "unchecked": [{"topic": name, "partition": number} for name, number in found.unchecked],
     }
     cluster.say(facts, _search_lines(found))
-    if found.hanging or found.unchecked:
+    if found.hanging or found.unchecked or not found.checked:
         raise CommandFailed(exit_code=1)
+
+
+def _none_found(found: Search) -> list[str]:
+    """Brokers pass over the topics that a user may not describe, so that nobody knows whether these were all."""
+    if found.checked:
+        return [f"No hanging transaction in {count(found.checked, 'partition')} that this user may describe."]
+    if found.unchecked:
+        return []
+    return ["Nothing was checked: there is no such partition, or none that this user may describe."]
 
 
 def _search_lines(found: Search) -> list[str]:
@@ -267,8 +277,7 @@ def _search_lines(found: Search) -> list[str]:
         )
         for one in found.hanging
     ]
-    checked = count(found.checked, "partition")
-    lines = list(table(columns, rows)) if rows else [f"No hanging transaction in {checked}."]
+    lines = list(table(columns, rows)) if rows else _none_found(found)
     if found.unchecked:
         names = " ".join(f"{name}:{_numbers(some)}" for name, some in by_topic(found.unchecked).items())
         lines.append(f"Not checked, for want of a leader: {names}")

@@ -64,7 +64,9 @@ def set_command(user: str, *, mechanism: str, iterations: int, password_file: st
     which others on this machine could see.
     """
     password = _password(user, password_file)
-    cluster.ask(lambda admin: set_password(admin, user, password, mechanism=mechanism, iterations=iterations))
+    cluster.ask(
+        lambda admin: set_password(admin, user, password, mechanism=mechanism, iterations=iterations), is_forwarded=True
+    )
     cluster.say({"user": user, "mechanism": mechanism}, [f"{user} can log in with {mechanism}"])
 
 
@@ -78,7 +80,7 @@ def set_command(user: str, *, mechanism: str, iterations: int, password_file: st
 @on_a_cluster
 def delete_command(user: str, *, mechanism: str, cluster: Cluster) -> None:
     """Delete the password of USER for a mechanism."""
-    cluster.ask(lambda admin: delete_credential(admin, user, mechanism=mechanism))
+    cluster.ask(lambda admin: delete_credential(admin, user, mechanism=mechanism), is_forwarded=True)
     cluster.say({"user": user, "mechanism": mechanism}, [f"{user} can no longer log in with {mechanism}"])
 
 

@@ -84,13 +84,29 @@ def test_a_partition_that_nobody_describes_is_no_all_clear(capsys: pytest.Captur
         assert "t-0: TOPIC_AUTHORIZATION_FAILED" in done.err
 
 
+def test_a_user_who_may_describe_nothing_gets_no_all_clear(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    settings = {"allow.everyone.if.no.acl.found": "false", "super.users": "User:ANONYMOUS;User:client"}
+    with Kafka(settings=settings) as kafka:
+        kafka.create_topic("t", partitions=2)
+        for user, code, said in (
+            ("client", 0, "No hanging transaction in 2 partitions that this user may describe.\n"),
+            ("anna", 1, "Nothing was checked: there is no such partition, or none that this user may describe.\n"),
+        ):
+            login = kafka.client_config("java", security="SASL_PLAINTEXT", user=user)
+            file = tmp_path / f"{user}.properties"
+            file.write_text("".join(f"{key}={value}\n" for key, value in login.items()))
+            server = f"--bootstrap-server={login['bootstrap.servers']}"
+            done = run(capsys, "transactions", "find-hanging", server, f"--command-config={file}")
+            assert (done.code, done.out) == (code, said)
+
+
 def test_partitions_without_a_leader_are_named(capsys: pytest.CaptureFixture[str]):
     with Kafka(brokers=2, controllers=1) as kafka:
         kafka.create_topic("t", partitions=4, replication_factor=1)
         survivor, lost = kafka.broker_ids
         search = ("transactions", "find-hanging", f"--bootstrap-server={kafka.bootstrap_servers}", "--timeout=5")
         done = run(capsys, *search)
-        assert (done.code, done.out) == (0, "No hanging transaction in 4 partitions.\n")
+        assert (done.code, done.out) == (0, "No hanging transaction in 4 partitions that this user may describe.\n")
         gone = [number for number in range(4) if kafka.leader("t", number) == lost]
         kafka.kill(lost)
         kafka.wait_until(lambda kafka: all(kafka.leader("t", number) == -1 for number in gone))
@@ -98,7 +114,8 @@ def test_partitions_without_a_leader_are_named(capsys: pytest.CaptureFixture[str
         named = ",".join(map(str, gone))
         assert (done.code, done.out) == (
             1,
-            f"No hanging transaction in {4 - len(gone)} partitions.\nNot checked, for want of a leader: t:{named}\n",
+            f"No hanging transaction in {4 - len(gone)} partitions that this user may describe.\n"
+            f"Not checked, for want of a leader: t:{named}\n",
         )
         facts = json.loads(run(capsys, *search, "--json").out)
         assert facts == {
