@@ -481,7 +481,7 @@ async def open_admin(
         longest_retry_ms: The longest pause before a retry in milliseconds. The first pause is 20 ms, and each further
             one is twice as long.
         delays: Hears of operations that no active controller answers; None if the error at the end is enough.
-        forwarded: Whether the addresses are those of brokers, which pass requests on to the active controller (KIP-590).
+        forwarded: Whether the addresses are those of brokers, which pass requests on to the controller (KIP-590).
     """
     carrier = TcpTransport() if transport is None else transport
     client = AdminClient(

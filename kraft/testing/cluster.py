@@ -112,6 +112,11 @@ class Cluster:
 
     async def __aenter__(self) -> Cluster:
         """Format the disks and start each node."""
+        if not trio.lowlevel.in_trio_run():
+            raise RuntimeError(
+                "a cluster in virtual time needs Trio's loop, as with kraft.testing.in_virtual_time; "
+                "other tests take the fixture kafka or kafka_cluster"
+            )
         self._opened = self._open()
         return await self._opened.__aenter__()
 

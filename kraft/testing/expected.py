@@ -22,7 +22,10 @@ def several(values: Iterable[Given]) -> Iterable[Given]:
 
 def pair_of(given: Given) -> Pair:
     """The key and the value."""
-    key, value = given if isinstance(given, tuple) else (None, given)
+    pair = given if isinstance(given, tuple) else (None, given)
+    if len(pair) != 2 or not all(one is None or isinstance(one, str | bytes) for one in pair):
+        raise TypeError(f"a record is a value, or a pair of key and value, of text, bytes or None, and not {given!r}")
+    key, value = pair
     return _bytes(key), _bytes(value)
 
 

@@ -40,8 +40,33 @@ def api_key(api: str | int) -> int:
     known = _APIS | {one.name.lower(): key for key, one in ALL_APIS.items()}
     wanted = api.lower().replace("_", "")
     if wanted not in known:
-        raise ValueError(f"Kafka has no API {api!r}; there are {', '.join(sorted(known))}")
+        names = {one.name for one in (*APIS.values(), *ALL_APIS.values())}
+        raise ValueError(f"Kafka has no API {api!r}; {_nearest(api, names)}")
     return known[wanted]
+
+
+def name_of(key: int) -> str:
+    """Kafka's name of an API; its number for one that there is not."""
+    from transport.protocol.broker_apis import ALL_APIS
+
+    api = APIS.get(key) or ALL_APIS.get(key)
+    return f"API {key}" if api is None else api.name
+
+
+def sides(nodes: Iterable[int | str]) -> list[int | str]:
+    """The nodes of one side of a partition; raises `TypeError` for a single one."""
+    if isinstance(nodes, int | str):
+        raise TypeError(f"a side of a partition is a list of nodes, and not a single one: [{nodes!r}]?")
+    return list(nodes)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """What somebody may have meant; all that there is, if nothing is near."""
+    from difflib import get_close_matches
+
+    by_lower = {one.lower(): one for one in sorted(known)}
+    near = [by_lower[one] for one in get_close_matches(name.lower(), by_lower, n=3)]
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(by_lower.values())}"
 
 
 def error_of(error: str | int | Error) -> Error:
@@ -49,9 +74,10 @@ def error_of(error: str | int | Error) -> Error:
     try:
         found = Error[error.upper()] if isinstance(error, str) else Error(error)
     except (KeyError, ValueError):
-        raise ValueError(f"Kafka has no error {error!r}") from None
+        cure = _nearest(error, Error.__members__) if isinstance(error, str) else "name it, as NOT_LEADER_OR_FOLLOWER"
+        raise ValueError(f"Kafka has no error {error!r}; {cure}") from None
     if found is Error.NONE:
-        raise ValueError("NONE is no error")
+        raise ValueError("NONE is no error: name one, as NOT_LEADER_OR_FOLLOWER")
     return found
 
 

@@ -14,6 +14,7 @@ import inspect
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, wraps
@@ -24,11 +25,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from kraft.testing.faults import CLIENTS as ALL_CLIENTS
-from kraft.testing.faults import FailNext, Faults, api_key, bounds_of, error_of, from_zero_on
+from kraft.testing.faults import FailNext, Faults, api_key, bounds_of, error_of, from_zero_on, name_of, sides
 from kraft.testing.identities import MECHANISMS, Account, Accounts, Authority
 from kraft.testing.live import LOOK_SECONDS, SECURITY, Layout, LiveCluster, open_cluster
 from kraft.testing.log_lines import Call, LogLines
 from kraft.testing.registry import RegistryBeside
+from kraft.testing.settings import settings_of, unknown_settings
 from kraft.trio_thread import TrioThread
 from metadata_log.disk import Disk
 from metadata_log.image import MetadataImage, Partition
@@ -45,6 +47,8 @@ P = ParamSpec("P")
 SECONDS: Final = 10.0
 """How long a call waits for a condition, unless it is told another time."""
 JUMP: Final = "clock.jump"
+FARTHEST_SECONDS: Final = 10 * 365 * 86_400
+"""Ten years: the times of a jump are far from what a record can hold."""
 REGISTRY: Final = "REGISTRY"
 """The name of the schema registry among the ports."""
 
@@ -95,7 +99,7 @@ class Kafka:
         self.layout = Layout(
             brokers=brokers,
             controllers=controllers,
-            settings={key: str(value) for key, value in (settings or {}).items()},
+            settings=settings_of({} if settings is None else settings),
             auto_create=auto_create,
             seed=seed,
             ports=ports or {},
@@ -118,6 +122,16 @@ class Kafka:
             self.log.close()
             raise
         self._registry = RegistryBeside(self._cluster, self.layout.ports.get(REGISTRY, 0))
+        self._warn()
+
+    def _warn(self) -> None:
+        """Tell of settings that no node reads; what makes errors of warnings ends the cluster."""
+        try:
+            for unknown in unknown_settings(self._cluster.warnings):
+                warnings.warn(unknown, stacklevel=3)
+        except UserWarning:
+            self.close()
+            raise
 
     @property
     def _directory(self) -> Path:
@@ -169,6 +183,8 @@ class Kafka:
 
     def sasl(self, user: str, password: str | None = None) -> Account:
         """A user that can log in from now on, with PLAIN and with SCRAM."""
+        if not isinstance(user, str) or not user:
+            raise ValueError(f"the name of a user is a text, and not {user!r}")
         return self.accounts.account(user, password)
 
     def client_config(
@@ -337,6 +353,8 @@ class Kafka:
         """
         from kraft.admin import SomeRefused, create_topic
 
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a topic is a text, and not {name!r}")
         replicas = replication_factor or min(3, self.layout.brokers)
         configs = {key: str(value) for key, value in (config or {}).items()}
 
@@ -552,8 +570,8 @@ class Kafka:
             one: Nodes of one side.
             other: Nodes of the other side, where `"clients"` are all clients; by default all other nodes.
         """
-        side = list(one)
-        rest = [node_id for node_id in self.layout.ids if node_id not in side] if other is None else list(other)
+        side = sides(one)
+        rest = [node_id for node_id in self.layout.ids if node_id not in side] if other is None else sides(other)
         for host in (*side, *rest):
             if host != ALL_CLIENTS:
                 self._faults(host)
@@ -634,14 +652,16 @@ class Kafka:
             topic: Only requests that name this topic.
             node_id: Only at this broker.
         """
-        if times < 1:
-            raise ValueError(f"at least one request fails, and not {times}")
+        if not isinstance(times, int) or times < 1:
+            raise ValueError(f"times is a whole number, 1 or more, and not {times!r}")
         rule = FailNext(api=api_key(api), error=error_of(error), times=times, topic=topic, node_id=node_id)
         self._brokers(node_id)
 
         def fail() -> None:
             if not self._cluster.can_fail(rule.api):
-                raise ValueError(f"requests of {api} cannot fail as a whole")
+                raise ValueError(
+                    f"requests of {name_of(rule.api)} cannot fail as a whole; those of Produce, Fetch and others can"
+                )
             self._cluster.wires.failures.append(rule)
 
         self._do(fail)
@@ -662,6 +682,7 @@ class Kafka:
         """
         from kraft.testing import leaders
 
+        self._partition(topic, partition)
         return self._call(leaders.move_leader, self._cluster, topic, partition, to)
 
     def coordinator(self, group: str) -> int:
@@ -704,7 +725,7 @@ class Kafka:
     def _faults(self, node_id: int | str) -> Faults:
         known = self._cluster.faults
         if not isinstance(node_id, int) or node_id not in known:
-            raise ValueError(f"there is no node {node_id}; there are {', '.join(map(str, known))}")
+            raise ValueError(f"there is no node {node_id!r}; there are {', '.join(map(str, known))}")
         return known[node_id]
 
     def _brokers(self, node_id: int | None) -> list[Faults]:
@@ -732,6 +753,6 @@ class Clock:
 
     def jump(self, seconds: float) -> None:
         """Move the clock ahead: sessions, transactions and retention run out at once."""
-        if seconds < 0:
-            raise ValueError("a clock jumps ahead only")
+        if not isinstance(seconds, int | float) or not 0 <= seconds <= FARTHEST_SECONDS:
+            raise ValueError(f"a clock jumps ahead only, by at most {FARTHEST_SECONDS:,} seconds, and not {seconds!r}")
         self._jump(seconds)

@@ -145,8 +145,14 @@ class LiveCluster:
     """
 
     def __init__(self, layout: Layout, accounts: Accounts, authority: Authority) -> None:
+        for name, number in (("brokers", layout.brokers), ("controllers", layout.controllers)):
+            if not isinstance(number, int):
+                raise TypeError(f"{name} is a whole number, and not {number!r}")
         if layout.brokers < 1 or layout.controllers < 0 or (not layout.controllers and layout.brokers > 1):
-            raise ValueError("a cluster has a broker, and several brokers have at least one controller")
+            given = f"brokers={layout.brokers} and controllers={layout.controllers}"
+            raise ValueError(
+                f"a cluster has a broker, and several brokers have at least one controller, and not {given}"
+            )
         self.layout = layout
         self.rng = Random(f"live cluster {layout.seed}")
         self.wires = Wires(FaultPlan(Random(f"wires {layout.seed}")), (CONTROLLER, INTERNAL))
@@ -385,7 +391,7 @@ class LiveCluster:
     def life(self, node_id: int) -> _Life:
         """The run of a node; raises `NodeDown`."""
         if node_id not in self.layout.ids:
-            raise NodeDown(f"there is no node {node_id}; there are {', '.join(map(str, self.layout.ids))}")
+            raise NodeDown(f"there is no node {node_id!r}; there are {', '.join(map(str, self.layout.ids))}")
         if node_id not in self._lives:
             why = f": {self.ended_by[node_id]!r}" if node_id in self.ended_by else ""
             raise NodeDown(f"node {node_id} does not run{why}")
@@ -491,6 +497,11 @@ class LiveCluster:
     def controllers(self) -> tuple[Endpoint, ...]:
         """The addresses of the controllers."""
         return tuple(Endpoint(HOST, self._ports[one, CONTROLLER]) for one in self.layout.controller_ids)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings about the configuration of a broker."""
+        return self._configs[self.layout.broker_ids[0]].warnings
 
     def admin(self) -> AbstractAsyncContextManager[AdminClient]:
         """A client of the controllers."""

@@ -147,8 +147,10 @@ def _of_markers(request: pytest.FixtureRequest) -> dict[str, Any]:
         if marker.args or not marker.kwargs.keys() <= _ALLOWED:
             raise pytest.UsageError(f"the marker kafka takes {', '.join(sorted(_ALLOWED))}, by name: {marker}")
         for name in ("brokers", "controllers", "seed"):
-            if not isinstance(number := marker.kwargs.get(name, 0), int):
+            if type(number := marker.kwargs.get(name, 0)) is not int:
                 raise pytest.UsageError(f"{name} of the marker kafka is a whole number, and not {number!r}")
+        if type(creates := marker.kwargs.get("auto_create", True)) is not bool:
+            raise pytest.UsageError(f"auto_create of the marker kafka is True or False, and not {creates!r}")
         if not isinstance(given := marker.kwargs.get("settings", {}), Mapping):
             raise pytest.UsageError(f"settings of the marker kafka are a dictionary, and not {given!r}")
         settings = {**wanted["settings"], **given}
@@ -166,7 +168,7 @@ def _of_ini(config: pytest.Config) -> dict[str, Any]:
         "controllers": _number(config, "kafka_controllers"),
         "settings": {key.strip(): value.strip() for key, _, value in settings},
         "security": config.getini("kafka_security"),
-        "auto_create": config.getini("kafka_auto_create"),
+        "auto_create": _truth(config, "kafka_auto_create"),
         "seed": _number(config, "kafka_seed"),
     }
 
@@ -180,12 +182,24 @@ def _number(config: pytest.Config, key: str) -> int:
         raise pytest.UsageError(f"{key} is a whole number, and not {text!r}") from None
 
 
+def _truth(config: pytest.Config, key: str) -> bool:
+    """Whether an ini key is true."""
+    try:
+        return bool(config.getini(key))
+    except (ValueError, pytest.UsageError):
+        raise pytest.UsageError(f"{key} is true or false") from None
+
+
 # What a failing test is told
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note when a test begins: its report has the log from there on."""
+    """Note when a test begins: its report has the log from there on. Warn of a marker without effect."""
     item.stash[_STARTED] = time.time()
+    named = set(getattr(item, "fixturenames", ()))
+    is_marked = any(one.name == "kafka" and one.kwargs for one in item.own_markers)
+    if is_marked and "kafka" in named and not named & {"kafka_cluster", "kafka_virtual"}:
+        item.warn(pytest.PytestWarning("the marker kafka is for kafka_cluster: the fixture kafka is always one broker"))
 
 
 @pytest.hookimpl(wrapper=True)

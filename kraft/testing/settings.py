@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kraft.config import ConfigError
 
 _MOST_REPLICAS: Final = 3
+_OF_THE_CLUSTER: Final = frozenset(
+    (
+        *("process.roles", "node.id", "broker.id", "controller.quorum.voters", "controller.quorum.bootstrap.servers"),
+        *("controller.listener.names", "listeners", "advertised.listeners", "listener.security.protocol.map"),
+        *("log.dir", "log.dirs", "metadata.log.dir"),
+    )
+)
+"""What a cluster of a test says to each of its nodes itself."""
+_UNKNOWN: Final = "unknown setting "
+
+
+def settings_of(given: Mapping[str, object]) -> dict[str, str]:
+    """The settings of a test as texts; raises `TypeError` or `ConfigError` for ones that it cannot have."""
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise TypeError(f"settings are a dictionary, such as {{'num.partitions': 3}}, and not {given!r}")
+    for key in given:
+        if key in _OF_THE_CLUSTER:
+            hint = "Leave it out; brokers, controllers, security and directory say what the nodes are"
+            raise ConfigError(f"{key} is set by the cluster for each of its nodes", hint=f"{hint}.")
+    return {key: str(value) for key, value in given.items()}
+
+
+def unknown_settings(warnings: Iterable[str]) -> list[str]:
+    """Those of the warnings about a configuration that tell of a setting that nobody knows, without its place."""
+    return [one.rpartition(" (")[0] for one in warnings if one.startswith(_UNKNOWN)]
 
 
 def coordinator_topics(brokers: int) -> dict[str, str]:

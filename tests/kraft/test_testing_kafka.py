@@ -22,6 +22,7 @@ from confluent_kafka.admin._resource import ResourcePatternType
 from confluent_kafka.admin._resource import ResourceType as AdminResource
 
 from kraft.admin import SomeRefused
+from kraft.config import ConfigError
 from kraft.testing import Kafka
 from kraft.testing.live import NodeDown
 from support.wire import known_brokers
@@ -190,10 +191,12 @@ def test_a_misspelt_name_is_told_with_what_there_is(kafka: Kafka) -> None:
         kafka.client_config("kafka")
     with pytest.raises(ValueError, match="SASL_SSL"):
         kafka.get_bootstrap_server("TLS")
-    with pytest.raises(ValueError, match="produce"):
+    with pytest.raises(ValueError, match="did you mean Produce"):
         kafka.fail_next("Prodce", "UNKNOWN_SERVER_ERROR")
-    with pytest.raises(ValueError, match="no error"):
-        kafka.fail_next("Produce", "NOPE")
+    with pytest.raises(ValueError, match="did you mean NOT_ENOUGH_REPLICAS or"):
+        kafka.fail_next("Produce", "NOT_ENOUGH_REPLICS")
+    with pytest.raises(ValueError, match="no API 'Zzzzz'; there are AddOffsetsToTxn, "):
+        kafka.fail_next("Zzzzz", "NOT_ENOUGH_REPLICAS")
     with pytest.raises(NodeDown, match="there are 1"):
         kafka.kill(7)
     with pytest.raises(ValueError, match="there are 1"):
@@ -219,16 +222,71 @@ def test_a_misspelt_name_is_told_with_what_there_is(kafka: Kafka) -> None:
         lambda kafka: kafka.slow_disk(1, 0.5),
         lambda kafka: kafka.full_disk(1, free_bytes=-1),
         lambda kafka: kafka.fail_next("Produce", "INVALID_RECORD", 0),
+        lambda kafka: kafka.fail_next("Produce", "INVALID_RECORD", "2"),
         lambda kafka: kafka.fail_next("Produce", "NONE"),
         lambda kafka: kafka.fail_next("Produce", 9999),
+        lambda kafka: kafka.fail_next("Vote", "INVALID_RECORD"),
+        lambda kafka: kafka.clock.jump(float("nan")),
+        lambda kafka: kafka.clock.jump("1"),
+        lambda kafka: kafka.clock.jump(-1),
     ],
 )
 def test_a_fault_that_makes_no_sense_is_refused_and_harms_nobody(kafka: Kafka, wrong: Callable[[Kafka], None]) -> None:
     kafka.create_topic("orders", config={"retention.ms": 1000_000})
-    with pytest.raises(ValueError, match=r"delay|is a whole number|at least one|no error"):
+    with pytest.raises(ValueError, match=r"delay|is a whole number|no error|Vote cannot fail|jumps ahead only"):
         wrong(kafka)
     kafka.produce("orders", ["one"])
     assert [one.value for one in kafka.consume("orders")] == [b"one"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda kafka: kafka.kill("1"), "there is no node '1'; there are 1"),
+        (lambda kafka: kafka.partition("clients"), "a list of nodes, and not a single one: ['clients']?"),
+        (lambda kafka: kafka.partition([1], 1), "a list of nodes, and not a single one: [1]?"),
+        (lambda kafka: kafka.move_leader("nope"), "there is no topic 'nope'"),
+        (lambda kafka: kafka.create_topic(None), "the name of a topic is a text, and not None"),
+        (lambda kafka: kafka.produce("t", [1]), "a record is a value, or a pair of key and value"),
+        (lambda kafka: kafka.produce("t", [("a", "b", "c")]), "and not ('a', 'b', 'c')"),
+        (lambda kafka: kafka.sasl(""), "the name of a user is a text, and not ''"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_a_sentence(kafka: Kafka, wrong: Callable[[Kafka], None], told: str) -> None:
+    with pytest.raises((ValueError, TypeError, NodeDown), match=re.escape(told)):
+        wrong(kafka)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"brokers": "3"}, "brokers is a whole number, and not '3'"),
+        ({"controllers": -1}, "not brokers=1 and controllers=-1"),
+        ({"settings": ["a=b"]}, "settings are a dictionary"),
+        ({"settings": {1: 2}}, "settings are a dictionary"),
+        ({"settings": {"node.id": 4}}, "node.id is set by the cluster for each of its nodes"),
+        ({"settings": {"listeners": "PLAINTEXT://:9092"}}, "listeners is set by the cluster"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_told_in_a_sentence(given: dict[str, Any], told: str) -> None:
+    before = threading.active_count()
+    with pytest.raises((ValueError, TypeError, ConfigError), match=re.escape(told)):
+        Kafka(**given)
+    assert threading.active_count() == before
+
+
+def test_a_setting_that_nobody_knows_is_warned_of() -> None:
+    told = "unknown setting num.partitionss; did you mean num.partitions"
+    with pytest.warns(UserWarning, match=told), Kafka(settings={"num.partitionss": "3"}) as kafka:
+        assert kafka.running == (1,)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_warning_that_is_an_error_leaves_no_thread() -> None:
+    before = threading.active_count()
+    with pytest.raises(UserWarning, match="unknown setting"):
+        Kafka(settings={"num.partitionss": "3"})
+    assert threading.active_count() == before
 
 
 def test_a_single_text_is_no_list_of_values(kafka: Kafka) -> None:

@@ -71,6 +71,7 @@ def test_fixtures_have_their_scopes_and_the_marker_and_ini_keys_decide(pytester:
     ("ini", "told"),
     [
         ("kafka_brokers = three", "kafka_brokers is a whole number, and not 'three'"),
+        ("kafka_auto_create = maybe", "kafka_auto_create is true or false"),
         ("kafka_seed =", "kafka_seed is a whole number, and not ''"),
         ("kafka_settings = num.partitions", "a line of kafka_settings is key=value, and not 'num.partitions'"),
     ],
@@ -85,13 +86,43 @@ def test_a_wrong_ini_key_is_told(pytester: pytest.Pytester, ini: str, told: str)
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [("brokers='2'", "brokers of the marker kafka is a whole"), ("settings='a=b'", "settings of the marker kafka are")],
+    [
+        ("brokers='2'", "brokers of the marker kafka is a whole"),
+        ("brokers=True", "brokers of the marker kafka is a whole"),
+        ("auto_create='no'", "auto_create of the marker kafka is True or False, and not 'no'"),
+        ("settings='a=b'", "settings of the marker kafka are"),
+    ],
 )
 def test_a_wrong_marker_is_told(pytester: pytest.Pytester, given: str, told: str) -> None:
     pytester.makepyfile(f"import pytest\n@pytest.mark.kafka({given})\ndef test_it(kafka_cluster):\n    pass")
     result = pytester.runpytest_inprocess(*PLUGIN)
     result.assert_outcomes(errors=1)
     assert told in result.stdout.str()
+
+
+def test_a_marker_that_the_fixture_does_not_read_is_warned_of(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import pytest\n@pytest.mark.kafka(brokers=3)\ndef test_it(kafka):\n    pass")
+    result = pytester.runpytest_inprocess(*PLUGIN)
+    result.assert_outcomes(passed=1, warnings=1)
+    assert "the marker kafka is for kafka_cluster: the fixture kafka is always one broker" in result.stdout.str()
+
+
+def test_a_cluster_in_virtual_time_needs_the_loop_of_trio(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio
+
+        def test_it(kafka_virtual):
+            async def use():
+                async with kafka_virtual:
+                    pass
+
+            asyncio.run(use())
+        """
+    )
+    result = pytester.runpytest_inprocess(*PLUGIN)
+    result.assert_outcomes(failed=1)
+    assert "a cluster in virtual time needs Trio's loop" in result.stdout.str()
 
 
 @pytest.mark.parametrize("fixture", ["kafka", "kafka_cluster"])
