@@ -179,28 +179,35 @@ class LogDirectory:
         """What is on disk of each log, for the next start."""
         return {name: log.recovery_point for name, log in self._all.items()}
 
-    def content_of(self, file: str) -> bytes | None:
-        """The present content of a checkpoint file, one of `CHECKPOINTS`; None for a file that need not be there."""
+    def offsets_of(self, file: str) -> dict[PartitionName, int]:
+        """The present offsets for a checkpoint file, one of `CHECKPOINTS`."""
         if file == RECOVERY_POINTS:
-            return format_offsets(self.recovery_points())
+            return self.recovery_points()
         if file == HIGH_WATERMARKS:
-            offsets = self.high_watermarks()
-        elif file == LOG_STARTS:
-            offsets = self.log_starts()
-        else:
-            assert file == CLEANED, file
-            offsets = self.cleaned_offsets()
+            return self.high_watermarks()
+        if file == LOG_STARTS:
+            return self.log_starts()
+        assert file == CLEANED, file
+        return self.cleaned_offsets()
+
+    def content_of(self, file: str, offsets: dict[PartitionName, int]) -> bytes | None:
+        """The content of a checkpoint file with the present offsets; None for a file that need not be there."""
+        if file == RECOVERY_POINTS:
+            return format_offsets(offsets)
+        if file == CLEANED:
             self._has_cleaned = self._has_cleaned or bool(offsets) or self._disk.exists(f"{self.path}/{CLEANED}")
             if not self._has_cleaned:
                 return None
         return format_offsets({**self._kept.get(file, {}), **offsets})
 
-    def write(self, *files: str) -> None:
-        """Write checkpoint files durably; raises `OSError`."""
-        for file in files:
-            content = self.content_of(file)
+    def write(self, *files: str) -> dict[str, dict[PartitionName, int]]:
+        """Write checkpoint files durably, and return the offsets of each; raises `OSError`."""
+        written = {file: self.offsets_of(file) for file in files}
+        for file, offsets in written.items():
+            content = self.content_of(file, offsets)
             if content is not None:
                 replace_file(self._disk, self.path, file, content)
+        return written
 
     def close(self, *, broker_epoch: int) -> None:
         """Close all logs, write the checkpoint files, and prove the clean shutdown.

@@ -5,7 +5,7 @@ A failure of one directory takes the directory offline, and no other; a damaged 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from hashlib import blake2b
 from typing import Final
@@ -397,41 +397,43 @@ class LogStore:
         for directory, logs in list(self.online.items()):
             watermarks = logs.high_watermarks()
             if watermarks != self._written.get(directory):
-                self._put(directory, HIGH_WATERMARKS)
+                self._put(directory, {HIGH_WATERMARKS: watermarks})
 
     def write_cleaned(self) -> None:
         """Write how far the logs were cleaned, if that has changed; a failure takes the directory offline."""
         for directory, logs in list(self.online.items()):
-            if logs.cleaned_offsets() != self._cleaned.get(directory, {}):
-                self._put(directory, CLEANED)
+            cleaned = logs.cleaned_offsets()
+            if cleaned != self._cleaned.get(directory, {}):
+                self._put(directory, {CLEANED: cleaned})
 
     def write_offsets(self) -> None:
         """Write recovery points and log starts; a failure takes the directory offline."""
-        for directory in list(self.online):
-            self._put(directory, RECOVERY_POINTS, LOG_STARTS)
+        for directory, logs in list(self.online.items()):
+            self._put(directory, {file: logs.offsets_of(file) for file in (RECOVERY_POINTS, LOG_STARTS)})
 
     def write_outdated(self) -> None:
         """Write the checkpoint files that name partitions which were deleted since the last call."""
         outdated, self.outdated = self.outdated, {}
         for directory in outdated:
-            if directory in self.online:
-                self._put(directory, *CHECKPOINTS)
+            logs = self.online.get(directory)
+            if logs is not None:
+                self._put(directory, {file: logs.offsets_of(file) for file in CHECKPOINTS})
 
-    def _put(self, directory: Uuid, *files: str) -> None:
-        """Have checkpoint files written, by the thread that does so if there is one."""
+    def _put(self, directory: Uuid, offsets: Mapping[str, dict[PartitionName, int]]) -> None:
+        """Have checkpoint files written with their present offsets, by the thread that does so if there is one."""
         logs = self.online[directory]
-        for file in files:
-            content = logs.content_of(file)
+        for file, its_offsets in offsets.items():
+            content = logs.content_of(file, its_offsets)
             if content is not None:
                 self.writer.put(directory, logs.path, file, content)
-        self._note_written(directory, logs, files)
+        self._note_written(directory, offsets)
         self.look_at_writes()
 
-    def _note_written(self, directory: Uuid, logs: LogDirectory, files: Collection[str]) -> None:
-        if CLEANED in files:
-            self._cleaned[directory] = logs.cleaned_offsets()
-        if HIGH_WATERMARKS in files:
-            self._written[directory] = logs.high_watermarks()
+    def _note_written(self, directory: Uuid, offsets: Mapping[str, dict[PartitionName, int]]) -> None:
+        if CLEANED in offsets:
+            self._cleaned[directory] = offsets[CLEANED]
+        if HIGH_WATERMARKS in offsets:
+            self._written[directory] = offsets[HIGH_WATERMARKS]
 
     def look_at_writes(self) -> None:
         """Take the log directories offline in which a checkpoint file could not be written."""
@@ -447,8 +449,7 @@ class LogStore:
         logs = self.online[directory]
         # What was put before must not come after.
         self.writer.settle()
-        logs.write(*CHECKPOINTS)
-        self._note_written(directory, logs, CHECKPOINTS)
+        self._note_written(directory, logs.write(*CHECKPOINTS))
         self.outdated.pop(directory, None)
         self._gone.pop(directory, None)
 

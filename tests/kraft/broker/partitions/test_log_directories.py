@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from kraft.broker.log.checkpoints import HIGH_WATERMARKS, read_offsets
+from kraft.broker.log.checkpoints import CLEANED, HIGH_WATERMARKS, read_offsets
+from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.broker.partitions.key import PartitionKey
@@ -476,3 +479,33 @@ def test_a_copy_takes_no_place_of_a_log_that_is_left_alone() -> None:
     assert (part_end(again, a), part_end(again, b)) == (None, 2)
     assert disk.exists("d/a-0")
     assert again.take_failed_directories() == []
+
+
+def test_a_periodic_checkpoint_looks_at_each_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    topic_id = Uuid((1).to_bytes(16, "big"))
+    manager = started(1, replayed(cluster(1), *topics({PartitionName("a", 0): topic_id}, directory_id(1))), disk)
+    append_to(manager, (topic_id, 0), batch(b"x"), acks=1, now_ms=NOW_MS)
+    looks: list[str] = []
+    for name in ("high_watermarks", "cleaned_offsets"):
+        monkeypatch.setattr(LogDirectory, name, _noting(getattr(LogDirectory, name), looks))
+    store = manager.hosting.store
+    store.write_watermarks()
+    assert looks == ["high_watermarks"]
+    assert read_offsets(disk, "d", HIGH_WATERMARKS)[0] == {PartitionName("a", 0): 1}
+    manager.partitions[topic_id, 0].log.cleaned_offset = 1
+    store.write_cleaned()
+    assert looks == ["high_watermarks", "cleaned_offsets"]
+    assert read_offsets(disk, "d", CLEANED)[0] == {PartitionName("a", 0): 1}
+    store.write_watermarks()
+    store.write_cleaned()
+    assert looks == ["high_watermarks", "cleaned_offsets"] * 2
+    assert read_offsets(disk, "d", HIGH_WATERMARKS)[0] == {PartitionName("a", 0): 1}
+
+
+def _noting(right: Callable[[LogDirectory], dict[PartitionName, int]], looks: list[str]) -> object:
+    def call(logs: LogDirectory) -> dict[PartitionName, int]:
+        looks.append(right.__name__)
+        return right(logs)
+
+    return call
