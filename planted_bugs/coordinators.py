@@ -183,19 +183,19 @@ def downgraded_groups_begin_their_generations_anew(code: Patches) -> None:
 @mutant(Scope.COORDINATOR_CLUSTER, budget=200, faults=None)
 def classic_members_wait_for_no_former_owner(code: Patches) -> None:
     """A classic member of a consumer group gets its target before the former owners have given their partitions up."""
-    sound = ConsumerGroups.reconcile
+    sound = ConsumerGroups.reconciling
 
-    def reconcile(
+    def reconciling(
         groups: ConsumerGroups, draft: Draft, member: ConsumerMember, *given: Any, wish_changed: bool
-    ) -> ConsumerMember:
+    ) -> Generator[None, None, ConsumerMember]:
         if member.classic is None:
-            return sound(groups, draft, member, *given, wish_changed=wish_changed)
+            return (yield from sound(groups, draft, member, *given, wish_changed=wish_changed))
         epoch, target = draft.group.assignment_epoch, draft.group.targets.get(member.member_id, {})
         updated = structs.replace(member, epoch=epoch, assigned=with_epoch(target, epoch), revoking={})
         draft.assignment(updated)
         return updated
 
-    code.replace(ConsumerGroups, "reconcile", reconcile)
+    code.replace(ConsumerGroups, "reconciling", reconciling)
 
 
 @mutant(Scope.COORDINATOR_CLUSTER, budget=200, faults=None)

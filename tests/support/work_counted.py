@@ -70,3 +70,27 @@ def lines_run(work: Callable[[], object]) -> int:
     finally:
         sys.settrace(former)
     return count
+
+
+def instructions_run(work: Callable[[], object]) -> int:
+    """How many instructions of our code a call executes."""
+    count = 0
+
+    def on_opcode(_: FrameType, event: str, what: Any) -> Any:
+        nonlocal count
+        count += event == "opcode"
+        return on_opcode
+
+    def on_call(frame: FrameType, event: str, what: Any) -> Any:
+        if not is_ours(frame.f_code):
+            return None
+        count_opcodes(frame)
+        return on_opcode
+
+    former = sys.gettrace()
+    sys.settrace(on_call)
+    try:
+        work()
+    finally:
+        sys.settrace(former)
+    return count

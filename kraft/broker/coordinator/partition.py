@@ -327,7 +327,8 @@ class CoordinatorPartition(Generic[S]):
             return Error.KAFKA_STORAGE_ERROR
         try:
             pairs = [
-                (encode_key(one.key), None if one.value is None else encode_value(one.value, one.version))
+                one.encoded
+                or (encode_key(one.key), None if one.value is None else encode_value(one.value, one.version))
                 for one in operation.records
             ]
         except EncodeError:

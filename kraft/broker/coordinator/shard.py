@@ -34,6 +34,8 @@ class Record(Struct, frozen=True, gc=False):
     found: tuple[Any, Any] | None = None
     """If the shard has replayed the record when it made it: the part of the state that it changes, before and after it.
     A large record is not replayed twice."""
+    encoded: tuple[bytes, bytes | None] | None = None
+    """The bytes of key and value, if the shard has encoded them: a turn may have no time for more than the append."""
 
 
 class _Held:

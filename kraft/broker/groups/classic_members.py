@@ -28,6 +28,7 @@ from kraft.broker.groups.consumer.groups import ConsumerGroups, of_instance, rep
 from kraft.broker.groups.consumer.member import Member, MemberState
 from kraft.wire import WireRequest
 from metadata_log.records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
+from metadata_log.serde.codec import finished
 from metadata_log.types import random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -116,7 +117,7 @@ def join(
         updated, rebalances = groups.apply_without_target(draft, member, updated, owned, context)
         operation = convert(draft, context, rebalances)
         return replace(operation, result=_joined(request, updated))
-    updated = groups.apply(draft, member, updated, owned, _nothing, context)
+    updated = finished(groups.applying(draft, member, updated, owned, _nothing, context))
     group_id = group.group_id
 
     def ended(error: Error, context: Context) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
+from kraft.broker.coordinator.shard import Context, Operation
 from kraft.broker.groups.consumer.describe import described
-from kraft.broker.groups.consumer.groups import check
+from kraft.broker.groups.consumer.groups import MayDescribe, check
 from kraft.broker.groups.state import GroupsState, consumer_group
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling, long_step
@@ -27,7 +28,12 @@ from transport.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 
+if TYPE_CHECKING:
+    from kraft.broker.groups.shard import GroupShard
+
 FEATURE: Final = "group.version"
+MOST_BEGINNINGS: Final = 4
+"""How often a long operation on a group begins, before it is done in one turn: its members may be many."""
 
 
 class ConsumerGroupHandler:
@@ -66,21 +72,55 @@ class ConsumerGroupHandler:
             return self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False)
 
         number = self._runtime.number_of(message.group_id)
-        if message.member_epoch > 0 and self._has_many_topics(number, message.group_id):
-            self._runtime.run(number, lambda shard, context: shard.consumer_target(message, context), _ignore, now_ms)
-            yield from long_step(REQUEST_STEPS_PER_TURN)
+        prepared = yield from self._prepared(number, request, may_describe, now_ms)
+
+        def operate(shard: GroupShard, context: Context) -> Operation:
+            if isinstance(prepared, ApiError):
+                raise prepared
+            return prepared or shard.consumer_heartbeat(request, may_describe, context)
+
         return self._runtime.write(
             number,
             request,
-            lambda shard, context: shard.consumer_heartbeat(request, may_describe, context),
+            operate,
             lambda refused: _refused_heartbeat(refused.error, refused.text),
             now_ms,
         )
 
-    def _has_many_topics(self, number: int, group_id: str) -> bool:
-        known = self._runtime.active(number)
-        group = None if isinstance(known, Error) else consumer_group(known.state, group_id)
-        return group is not None and group.has_many_topics
+    def _prepared(
+        self, number: int, request: WireRequest, may_describe: MayDescribe, now_ms: int
+    ) -> Handling[Operation | ApiError | None]:
+        """Find the operation of a heartbeat, or its refusal, in several turns; None if it can be found in one.
+
+        Nothing shows of it until it is whole. If others change the group or the topics in between, it begins anew. Its
+        last portion and what the caller does with it are in one turn.
+        """
+        message = request.message
+        assert isinstance(message, ConsumerGroupHeartbeatRequest), message
+        group_id = message.group_id
+        for _ in range(MOST_BEGINNINGS):
+            known = self._runtime.active(number)
+            if isinstance(known, Error):
+                return None
+            shard, context = cast("GroupShard", known.shard), known.context(now_ms)
+            present = shard.present(group_id, context.state)
+            try:
+                portions = shard.consumer_heartbeating(request, may_describe, context)
+                if portions is None:
+                    return None
+                while (
+                    self._runtime.active(number) is known
+                    and shard.present(group_id, known.state) is present
+                    and known.image.topics is context.image.topics
+                ):
+                    next(portions)
+                    yield from long_step(REQUEST_STEPS_PER_TURN)
+            except StopIteration as done:
+                operation: Operation = done.value
+                return operation
+            except ApiError as refused:
+                return refused
+        return None
 
     def _refusal(self, request: WireRequest, message: ConsumerGroupHeartbeatRequest, image: MetadataImage) -> Error:
         if not self._is_enabled(image):
@@ -140,10 +180,6 @@ def _topics_of(group: DescribedGroup) -> set[str]:
         for assignment in (member.assignment, member.target_assignment):
             names.update(one.topic_name for one in assignment.topic_partitions)
     return names
-
-
-def _ignore(_result: Any) -> None:
-    """Nobody has asked for the result of an operation."""
 
 
 def _refused_heartbeat(error: Error, text: str | None = None) -> ConsumerGroupHeartbeatResponse:

@@ -11,7 +11,7 @@ from msgspec import structs
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.partition import RETRY_TIMER_MS
-from kraft.broker.coordinator.shard import NOTHING, Context, Operation, Record
+from kraft.broker.coordinator.shard import Context, Operation, Record
 from kraft.broker.groups import classic_members
 from kraft.broker.groups.classic import ClassicGroups, GroupTimer
 from kraft.broker.groups.classic_group import GroupState
@@ -132,10 +132,33 @@ class GroupShard:
 
     # -------------------------------------------------------------------------------------------------- consumer groups
 
-    def consumer_target(self, message: ConsumerGroupHeartbeatRequest, context: Context) -> Operation:
-        """The first part of the work of a heartbeat to a group with many topics, which has a turn of its own."""
+    def present(self, group_id: str, state: GroupsState) -> object:
+        """What is known of a group; another object after each change."""
+        return state.groups.get(group_id) or self.classic.live.get(group_id)
+
+    def consumer_heartbeating(
+        self, request: WireRequest, may_describe: MayDescribe, context: Context
+    ) -> Generator[None, None, Operation] | None:
+        """The same operation as `consumer_heartbeat` in portions, of which only the last one has effects.
+
+        Returns:
+            The portions; None if the operation is little work, or concerns a classic group.
+        """
+        message = request.message
+        assert isinstance(message, ConsumerGroupHeartbeatRequest), message
+        present = self.present(message.group_id, context.state)
         group = consumer_group(context.state, message.group_id)
-        return NOTHING if group is None else self.consumer.assign_apart(group, message, context)
+        if present is not group or not self.consumer.is_much(group, message, context.image):
+            return None
+        if group is None:
+            self._check_room(message, context)
+        return self.consumer.heartbeating(group, request, may_describe, context)
+
+    def _check_room(self, message: ConsumerGroupHeartbeatRequest, context: Context) -> None:
+        """Raise `ApiError` if there may be no further group."""
+        is_full = len(context.state.groups) >= GROUPS_PER_PARTITION or self.classic.is_full()
+        if message.member_epoch == 0 and is_full:
+            raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
 
     def consumer_heartbeat(self, request: WireRequest, may_describe: MayDescribe, context: Context) -> Operation:
         """ConsumerGroupHeartbeat: an empty classic group of this name ends, and one with members goes on as a consumer
@@ -147,12 +170,8 @@ class GroupShard:
         group = consumer_group(context.state, group_id)
         classic = self.classic.find(group_id, context.state) if group is None and message.member_epoch == 0 else None
         if classic is None:
-            if (
-                group is None
-                and message.member_epoch == 0
-                and (len(context.state.groups) >= GROUPS_PER_PARTITION or self.classic.is_full())
-            ):
-                raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
+            if group is None:
+                self._check_room(message, context)
             return self.consumer.heartbeat(group, request, may_describe, context)
         if classic.state is GroupState.EMPTY:
             before = (Record(GroupMetadataKey(group=group_id)),)

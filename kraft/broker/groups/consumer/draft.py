@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from typing import Final
+
+from msgspec.structs import replace
 
 from kraft.broker.coordinator.shard import Record
 from kraft.broker.groups.assignors import PartitionsByTopic
@@ -10,9 +13,14 @@ from kraft.broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from kraft.broker.groups.consumer.hashing import in_java_order
 from kraft.broker.groups.consumer.member import Member
 from kraft.broker.groups.consumer.replaying import GroupKey, replay
+from metadata_log.errors import EncodeError
 from metadata_log.records import consumer_offsets as records
 from metadata_log.records.consumer_offsets import ConsumerGroupTargetAssignmentMemberValueTopicPartition as TopicTarget
+from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.serde import Message
+
+BYTES_PER_STEP: Final = 8 << 10
+"""How many bytes of records are encoded in a portion, which is at least a record: some milliseconds."""
 
 
 class Draft:
@@ -32,6 +40,21 @@ class Draft:
         assert after is not None, key
         self.records.append(Record(key, value, found=(self.group, after)))
         self.group = after
+
+    def encoding(self) -> Generator[None, None, None]:
+        """Encode the records in portions, so that whoever writes them need not."""
+        size = 0
+        for at, record in enumerate(self.records):
+            try:
+                value = None if record.value is None else encode_value(record.value, record.version)
+                self.records[at] = replace(record, encoded=(encode_key(record.key), value))
+            except EncodeError:
+                # Whoever writes it refuses the request.
+                return
+            size += len(value or b"")
+            if size >= BYTES_PER_STEP:
+                size = 0
+                yield None
 
     def subscription(self, member: Member) -> None:
         """Add the record of the topics that a member wants."""

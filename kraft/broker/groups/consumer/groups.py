@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -14,19 +14,20 @@ from kraft.broker.coordinator.shard import NOTHING, Context, Operation, Record
 from kraft.broker.groups.assignors import PartitionsByTopic
 from kraft.broker.groups.consumer.draft import Draft
 from kraft.broker.groups.consumer.fencing import ConsumerTimer, Watch, fence
-from kraft.broker.groups.consumer.group import ConsumerGroup, ResolvedRegex
+from kraft.broker.groups.consumer.group import MANY_TOPICS, ConsumerGroup, ResolvedRegex
 from kraft.broker.groups.consumer.hashing import TopicHashes
 from kraft.broker.groups.consumer.member import AWAY, LEAVING, Assigned, Member, MemberState, is_subset
 from kraft.broker.groups.consumer.member import NOTHING as NO_PARTITIONS
 from kraft.broker.groups.consumer.reconciling import Target, reconciled
 from kraft.broker.groups.consumer.resolving import Resolving, resolving
-from kraft.broker.groups.consumer.targets import assign, ids_of
+from kraft.broker.groups.consumer.targets import assigning, ids_of
 from kraft.broker.handling.coordinators import Counted
 from kraft.broker.handling.patterns import InvalidPattern, Pattern
 from kraft.config.group_settings import ConsumerGroupConfig
 from kraft.limits import GROUP_MEMBERS, NAMED_TOPICS
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage, ResourceType, TopicsImage
+from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid, random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import (
@@ -43,6 +44,8 @@ PORTION_MS: Final = 1
 NEVER: Final = -(2**63)
 MOST_SEEN: Final = 20_000
 """Of how many groups it is known when their topics were looked at last: groups end without a word."""
+MANY_PARTITIONS: Final = 10_000
+"""The partitions of the topics of a group from which on a heartbeat is handled in portions."""
 MayDescribe = Callable[[str], bool]
 Downgrade = Callable[[ConsumerGroup, Sequence[Member], Context], Operation | None]
 
@@ -61,6 +64,10 @@ class _Wish(Struct, frozen=True):
     regex: bool
     resolved: bool
     """Whether the topics of the new regular expression are known, or there is none any more."""
+    resolves: bool
+    """Whether the topics of regular expressions may have to be looked for."""
+    new_regex: bool
+    """Whether nobody has used the regular expression before."""
 
 
 class ConsumerGroups:
@@ -102,7 +109,48 @@ class ConsumerGroups:
         context: Context,
         before: Iterable[Record] = (),
     ) -> Operation:
-        """ConsumerGroupHeartbeat.
+        """ConsumerGroupHeartbeat, at once; see `heartbeating`."""
+        return finished(self.heartbeating(group, request, may_describe, context, before))
+
+    def is_much(
+        self, group: ConsumerGroup | None, message: ConsumerGroupHeartbeatRequest, image: MetadataImage
+    ) -> bool:
+        """Whether a heartbeat has to do with very many topics or partitions, and may change something."""
+        if message.member_epoch < 0:
+            return False
+        names: Iterable[str] = message.subscribed_topic_names or ()
+        if group is not None:
+            if not names and self._is_settled(group, message, image):
+                return False
+            if group.has_many_topics:
+                return True
+            names = {*group.topics, *names}
+        if len(message.subscribed_topic_names or ()) >= MANY_TOPICS:
+            return True
+        topics = map(image.topics.get, names)
+        return sum([len(topic.partitions) for topic in topics if topic is not None]) >= MANY_PARTITIONS
+
+    def _is_settled(self, group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest, image: MetadataImage) -> bool:
+        member = group.members.get(message.member_id)
+        return (
+            member is not None
+            and message.subscribed_topic_regex in (None, member.regex)
+            and group.epoch == group.assignment_epoch
+            and member.is_reconciled_to(group.epoch)
+            and self._is_fresh(group, image.topics)
+        )
+
+    def heartbeating(
+        self,
+        group: ConsumerGroup | None,
+        request: WireRequest,
+        may_describe: MayDescribe,
+        context: Context,
+        before: Iterable[Record] = (),
+    ) -> Generator[None, None, Operation]:
+        """ConsumerGroupHeartbeat in portions, of which only the last one has effects.
+
+        Whoever lets time pass between two portions begins anew if the group or the topics have changed.
 
         Args:
             group: The group; None if there is none.
@@ -129,7 +177,7 @@ class ConsumerGroups:
         updated = _merged(member, request, message)
         if len(updated.names) > len(member.names) and self._is_full():
             raise ApiError(Error.GROUP_MAX_SIZE_REACHED, "The groups of the broker take as much memory as they may.")
-        updated = self.apply(draft, member, updated, owned, may_describe, context)
+        updated = yield from self.applying(draft, member, updated, owned, may_describe, context)
         group_id, member_id = group.group_id, updated.member_id
         self.watch(Watch.SESSION, group_id, member_id, self.session_ms(group_id, context.image), context)
         is_full = (
@@ -180,7 +228,7 @@ class ConsumerGroups:
             raise ApiError(Error.UNRELEASED_INSTANCE_ID, f"Instance {message.instance_id} is owned by another member.")
         return replaced(draft, existing, member_id)
 
-    def apply(
+    def applying(
         self,
         draft: Draft,
         member: Member,
@@ -188,22 +236,26 @@ class ConsumerGroups:
         owned: PartitionsByTopic | None,
         may_describe: MayDescribe,
         context: Context,
-    ) -> Member:
-        """Take what a member wants now, and bring it a step nearer to its target; returns it as it is then."""
-        wish = self._take_wish(draft, member, updated, may_describe, context)
-        self.refresh(draft, context, bump=wish.names or wish.resolved)
-        self.maybe_assign(draft, context)
-        return self.reconcile(draft, updated, owned, context, wish_changed=wish.names or wish.regex)
+    ) -> Generator[None, None, Member]:
+        """Take what a member wants now, and bring it a step nearer to its target; returns it as it is then.
 
-    def assign_apart(self, group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest, context: Context) -> Operation:
-        """Find the targets that a heartbeat would find, if it says nothing new of its member."""
-        says_more = message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None
-        if says_more or message.member_id not in group.members:
-            return NOTHING
-        draft = Draft(group)
-        self.refresh(draft, context, bump=False)
-        self.maybe_assign(draft, context)
-        return Operation(draft.records)
+        The portions have no effects besides the draft, but for the last one.
+        """
+        before = draft.group
+        wish = self._take_wish(draft, member, updated)
+        yield None
+        looks = yield from self._refreshing(draft, context, bump=wish.names or wish.resolved)
+        yield None
+        yield from self._maybe_assigning(draft, context)
+        changes = wish.names or wish.regex
+        reconciled = yield from self.reconciling(draft, updated, owned, context, wish_changed=changes)
+        yield from draft.encoding()
+        self._maybe_resolve(before, draft.group, wish, may_describe, context)
+        if looks:
+            self._note_looked(before, draft.group, context)
+        if reconciled is not updated:
+            self._watch_revocation(draft.group, reconciled, context)
+        return reconciled
 
     def apply_without_target(
         self, draft: Draft, member: Member, updated: Member, owned: PartitionsByTopic, context: Context
@@ -213,16 +265,20 @@ class ConsumerGroups:
         Returns:
             The member, and whether the target is not that of the present epoch.
         """
-        wish = self._take_wish(draft, member, updated, lambda _: False, context)
+        before = draft.group
+        wish = self._take_wish(draft, member, updated)
+        self._maybe_resolve(before, draft.group, wish, lambda _: False, context)
         bump = wish.names or wish.regex
-        self.refresh(draft, context, bump=bump)
+        if finished(self._refreshing(draft, context, bump=bump)):
+            self._note_looked(before, draft.group, context)
         if draft.group.assignment_epoch < draft.group.epoch:
             return updated, True
-        return self.reconcile(draft, updated, owned, context, wish_changed=bump), False
+        reconciled = finished(self.reconciling(draft, updated, owned, context, wish_changed=bump))
+        if reconciled is not updated:
+            self._watch_revocation(draft.group, reconciled, context)
+        return reconciled, False
 
-    def _take_wish(
-        self, draft: Draft, member: Member, updated: Member, may_describe: MayDescribe, context: Context
-    ) -> _Wish:
+    def _take_wish(self, draft: Draft, member: Member, updated: Member) -> _Wish:
         before = draft.group
         new_regex = bool(updated.regex) and updated.regex not in before.regexes
         if new_regex:
@@ -236,22 +292,34 @@ class ConsumerGroups:
             if member.regex and before.regexes.get(member.regex) == 1:
                 draft.end_regex(member.regex)
             resolved = updated.regex in before.resolved if updated.regex else bool(member.regex)
-        if new_regex or before.regexes:
-            self._maybe_resolve(before, draft.group, may_describe, context, must=new_regex)
-        return _Wish(updated.names != member.names, changed, changed and resolved and not new_regex)
+        return _Wish(
+            updated.names != member.names,
+            changed,
+            changed and resolved and not new_regex,
+            new_regex or bool(before.regexes),
+            new_regex,
+        )
 
-    def refresh(self, draft: Draft, context: Context, *, bump: bool) -> None:
-        """Raise the epoch of the group if it must be, or if its topics are not what they were."""
+    def _refreshing(self, draft: Draft, context: Context, *, bump: bool) -> Generator[None, None, bool]:
+        """Raise the epoch of the group if it must be, or if its topics are not what they were.
+
+        Returns:
+            Whether the topics were looked at.
+        """
         group = draft.group
         if not bump and self._is_fresh(group, context.image.topics):
-            return
+            return False
+        yield from self.hashes.preparing(context.image, group.topics)
         metadata_hash = self.hashes.of_group(context.image, group.topics)
         if bump or metadata_hash != group.metadata_hash:
             draft.epoch(group.epoch + 1, metadata_hash)
-            self._counted.epochs += 1
-        self._note_seen(draft.group, context)
         if group.has_partition_metadata:
             draft.end_partition_metadata()
+        return True
+
+    def _note_looked(self, before: ConsumerGroup, group: ConsumerGroup, context: Context) -> None:
+        self._counted.epochs += group.epoch - before.epoch
+        self._note_seen(group, context)
 
     def _note_seen(self, group: ConsumerGroup, context: Context) -> None:
         """Note that the topics of a group were looked at. A group forgotten here is only looked at again."""
@@ -274,7 +342,7 @@ class ConsumerGroups:
         self._seen[group.group_id] = _Seen(seen.epoch, topics)
         return True
 
-    def maybe_assign(self, draft: Draft, context: Context) -> None:
+    def _maybe_assigning(self, draft: Draft, context: Context) -> Generator[None, None, None]:
         """Compute new targets, if the group has a new epoch and the last targets are old enough.
 
         Targets of the future come from a coordinator with another clock. They count as old: nobody waits for its time.
@@ -283,9 +351,10 @@ class ConsumerGroups:
         due_ms = group.assignment_ms + self.assignment_ms(group.group_id, context.image)
         is_due = not group.assignment_ms <= context.now_ms < due_ms
         if group.assignment_epoch < group.epoch and (group.assignment_ms == 0 or is_due):
-            assign(draft, context.image, self._settings.assignors, context.now_ms)
+            yield from assigning(draft, context.image, self._settings.assignors, context.now_ms)
+            yield None
 
-    def reconcile(
+    def reconciling(
         self,
         draft: Draft,
         member: Member,
@@ -293,24 +362,30 @@ class ConsumerGroups:
         context: Context,
         *,
         wish_changed: bool,
-    ) -> Member:
-        """Bring a member a step nearer to its target."""
+    ) -> Generator[None, None, Member]:
+        """Bring a member a step nearer to its target; returns the same object if there is no step."""
         group = draft.group
         if not wish_changed and member.is_reconciled_to(group.assignment_epoch):
             return member
         target = Target(group.assignment_epoch, group.targets.get(member.member_id, {}))
         topics = ids_of(context.image, group.topics_of(member))
+        yield None
         updated = reconciled(group, member, target, topics, owned, wish_changed=wish_changed)
         if updated == member:
             return member
+        yield None
         draft.assignment(updated)
-        if updated.classic is None:
-            if updated.state is MemberState.UNREVOKED_PARTITIONS:
-                timeout_ms = updated.rebalance_timeout_ms
-                self.watch(Watch.REBALANCE, group.group_id, member.member_id, timeout_ms, context)
-            else:
-                context.timers.cancel(ConsumerTimer(Watch.REBALANCE, group.group_id, member.member_id))
+        yield None
         return updated
+
+    def _watch_revocation(self, group: ConsumerGroup, member: Member, context: Context) -> None:
+        if member.classic is not None:
+            return
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            timeout_ms = member.rebalance_timeout_ms
+            self.watch(Watch.REBALANCE, group.group_id, member.member_id, timeout_ms, context)
+        else:
+            context.timers.cancel(ConsumerTimer(Watch.REBALANCE, group.group_id, member.member_id))
 
     # ---------------------------------------------------------------------------------------------------------- leaving
 
@@ -343,10 +418,10 @@ class ConsumerGroups:
     # ---------------------------------------------------------------------------------------------- regular expressions
 
     def _maybe_resolve(
-        self, before: ConsumerGroup, group: ConsumerGroup, may_describe: MayDescribe, context: Context, *, must: bool
+        self, before: ConsumerGroup, group: ConsumerGroup, wish: _Wish, may_describe: MayDescribe, context: Context
     ) -> None:
         """Begin to look for the topics of all regular expressions, if it is time for it."""
-        if group.group_id in self._resolving or not group.regexes:
+        if not wish.resolves or group.group_id in self._resolving or not group.regexes:
             return
         self._note_names(context.image)
         last_ms = max((one.timestamp_ms for one in before.resolved.values()), default=NEVER)
@@ -354,7 +429,7 @@ class ConsumerGroups:
             return
         version = min((one.version for one in before.resolved.values()), default=0)
         if (
-            must
+            wish.new_regex
             or len(group.regexes) != len(before.resolved)
             or version < self._new_names_offset
             or context.now_ms > last_ms + self._settings.regex_refresh_ms

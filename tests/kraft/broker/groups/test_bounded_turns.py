@@ -11,12 +11,11 @@ from kraft import limits
 from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.shard import Context, Operation
 from kraft.broker.groups import state
-from kraft.broker.groups.consumer import group, hashing
+from kraft.broker.groups.consumer import hashing
 from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.consumer.replaying import GroupKey
 from kraft.broker.groups.offsets import Commit, Committer, commit
 from kraft.broker.groups.shard import GroupShard
-from kraft.broker.groups.state import consumer_group
 from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.config.group_settings import GroupConfig
 from kraft.limits import COMMITS_PER_STEP, COORDINATOR_UNITS_PER_TURN, OFFSETS_PER_TRANSACTION
@@ -34,10 +33,9 @@ from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.records.metadata import FeatureLevelRecord, PartitionChangeRecord, RemoveTopicRecord
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
 from support.broker.consumer_world import World, places
 from support.broker.group_clients import GROUPS, GROUPS_KEY, ORDERS, REPLICATED, GroupBrokers, committing, joining
-from support.broker.request_brokers import NewTopic, topic_id
+from support.broker.request_brokers import topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from transport.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -46,7 +44,6 @@ from transport.protocol.messages.list_groups import ListGroupsRequest
 MOST: Final = COORDINATOR_UNITS_PER_TURN + COMMITS_PER_STEP
 """What a poll may write: its last portion may begin just before the units are used up."""
 MINUTE_MS: Final = 60_000
-MANY: Final = 20
 
 
 class Turns(GroupBrokers):
@@ -352,41 +349,3 @@ def test_a_record_of_a_consumer_group_is_replayed_once(monkeypatch: pytest.Monke
     after = turns.brokers.requests[101].groups.partitions[0].state
     assert replayed
     assert (after.groups, after.bytes) == (before.groups, before.bytes)
-
-
-@pytest.mark.parametrize("topics", [MANY - 1, MANY])
-def test_the_target_of_a_group_with_many_topics_has_a_turn_of_its_own(
-    topics: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group, "MANY_TOPICS", MANY)
-    some = [NewTopic(f"t{at}", Uuid(at.to_bytes(16, "big")), ((101,),)) for at in range(100, 100 + topics)]
-    turns = Turns(GROUPS, *some)
-    turns.brokers.change(FeatureLevelRecord(name="group.version", feature_level=1))
-    turns.settle()
-    first, second = str(topic_id(7)), str(topic_id(8))
-
-    def heartbeat(member: str, epoch: int = 0) -> ConsumerGroupHeartbeatRequest:
-        names = None if epoch else [one.name for one in some]
-        return ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id=member,
-            member_epoch=epoch,
-            rebalance_timeout_ms=-1 if epoch else MINUTE_MS,
-            subscribed_topic_names=names,
-            topic_partitions=None if epoch else [],
-        )
-
-    assert turns.ask(heartbeat(first), 1).member_epoch == 2
-    assert turns.ask(heartbeat(second), 1).member_epoch == 2, "within the assignment interval"
-    turns.settle(1000)
-    number = turns.send(heartbeat(first, 2), 1)
-    known = consumer_group(turns.brokers.requests[101].groups.partitions[0].state, "g")
-    assert known is not None
-    assert (known.epoch, known.assignment_epoch) == (3, 3)
-    is_apart = topics >= MANY
-    assert bool(known.members[first].revoking) is not is_apart
-    turns.settle()
-    known = consumer_group(turns.brokers.requests[101].groups.partitions[0].state, "g")
-    assert known is not None
-    assert len(known.members[first].revoking) == topics // 2
-    assert len(turns.answers.pop(number).assignment.topic_partitions) == topics - topics // 2
