@@ -225,16 +225,19 @@ class Node(_Remote):
     @property
     def is_active(self) -> bool:
         """Whether this node leads and takes appends."""
+        self.thread.check_process()
         return self.trio.is_active
 
     @property
     def has_quorum(self) -> bool:
         """Whether this node leads a majority, or follows a leader, as far as it knows; see `kraft.Node.has_quorum`."""
+        self.thread.check_process()
         return self.trio.has_quorum
 
     @property
     def voters(self) -> tuple[Voter, ...]:
         """The committed voters that this node knows, by id."""
+        self.thread.check_process()
         return self.trio.voters
 
     def status(self) -> ReplicaStatus:
@@ -453,10 +456,12 @@ class Store(_Remote):
     @property
     def revision(self) -> int:
         """The last revision that this node has applied."""
+        self.thread.check_process()
         return self.trio.revision
 
     def watch(self, prefix: str = "", *, key: str | None = None, after: int | None = None) -> StoreWatch:
         """Follow changes; see `kraft.Store.watch`."""
+        self.thread.check_process()
         watch = self.trio.watch(prefix, key=key, after=after)
         return StoreWatch(self, watch.__anext__)
 

@@ -342,8 +342,7 @@ class Store:
             Refused: There are too many leases, or the time is out of bounds.
             NodeStopped: The node has stopped.
         """
-        began = trio.current_time()
-        lease = await self.grant(ttl)
+        began, lease = await self._granted(ttl)
         lost: list[Exception] = []
 
         async def keep() -> None:
@@ -363,7 +362,19 @@ class Store:
                     await self._let_go(lease)
         # One error, also if the block has failed at the same time: then its own.
         for failure in lost:
-            raise failure
+            raise failure from None
+
+    async def _granted(self, ttl: float) -> tuple[float, Lease]:
+        """A new lease, and when it was asked for: not so long ago that no renewal could come in time any more.
+
+        A grant waits as long as there is no leader, so it may come when its time is over by the holder's clock.
+        Nobody relies on it by then, and another one is asked for.
+        """
+        while True:
+            began = trio.current_time()
+            lease = await self.grant(ttl)
+            if trio.current_time() < began + ttl - ttl / _RENEWALS:
+                return began, lease
 
     async def grant(self, ttl: float = DEFAULT_TTL) -> Lease:
         """Begin a lease that its holder renews by itself, for holders that are to lose it when they hang.

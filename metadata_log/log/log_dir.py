@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metadata_log import java_properties, java_text
-from metadata_log.disk import Disk, Lock, file_bytes, make_directory, replace_file
+from metadata_log.disk import Disk, Lock, file_bytes, is_directory, make_directory, replace_file
 from metadata_log.errors import DirectoryError
 from metadata_log.log.snapshot import PARTIAL_SUFFIX, encode_snapshot, read_snapshot_values, snapshot_name
 from metadata_log.log.snapshot_writer import SnapshotWriter
@@ -227,7 +227,7 @@ def format_directory(
         if ignore_formatted:
             return False
         raise already_formatted(directory)
-    make_directory(disk, directory)
+    make_log_directory(disk, directory)
     first = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
     values = [encode_record(record, 0) for record in (*first, *credentials)]
     in_snapshot = dict(levels)[METADATA_VERSION] >= SNAPSHOT_HOLDS_BOOTSTRAP_SINCE
@@ -282,8 +282,10 @@ def open_directory(
         The directory. A directory without an id gets one.
 
     Raises:
-        DirectoryError: The directory is not formatted, is locked, or belongs to another node or cluster.
+        DirectoryError: The directory is not formatted, is locked, is a file, or belongs to another node or cluster.
     """
+    if disk.exists(directory):
+        check_directory(disk, directory)
     if not disk.exists(f"{directory}/{META_PROPERTIES}"):
         raise DirectoryError(
             f"the log directory is not formatted: it has no {META_PROPERTIES}",
@@ -317,9 +319,10 @@ def locked_to_format(disk: Disk, directory: str) -> Iterator[None]:
     the log of a new one, either.
 
     Raises:
-        DirectoryError: Another process holds the lock; or there is a log or a snapshot, and no meta.properties.
+        DirectoryError: Another process holds the lock; there is a log or a snapshot, and no meta.properties; or a part
+            of the path is a file.
     """
-    make_directory(disk, directory)
+    make_log_directory(disk, directory)
     lock = take_lock(disk, directory)
     try:
         partition = f"{directory}/{PARTITION_DIRECTORY}"
@@ -337,6 +340,33 @@ def locked_to_format(disk: Disk, directory: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def make_log_directory(disk: Disk, directory: str) -> None:
+    """Make a log directory and its parents, unless it is there.
+
+    Raises:
+        DirectoryError: A part of the path is a file.
+    """
+    try:
+        make_directory(disk, directory)
+    except (FileExistsError, NotADirectoryError) as bad:
+        raise _is_file(bad.filename or directory) from bad
+    check_directory(disk, directory)
+
+
+def check_directory(disk: Disk, directory: str) -> None:
+    """Raise `DirectoryError` if what should be a log directory is a file."""
+    if not is_directory(disk, directory):
+        raise _is_file(directory)
+
+
+def _is_file(path: str) -> DirectoryError:
+    return DirectoryError(
+        "a log directory is wanted, and this is a file",
+        where=path,
+        hint="Name a directory, which need not exist yet, or move the file away.",
+    )
 
 
 def is_unused(disk: Disk, directory: str) -> bool:

@@ -163,6 +163,27 @@ async def test_an_unformatted_directory_is_one_plain_error(tmp_path: Path) -> No
             pytest.fail("the node runs without a formatted directory")
 
 
+@pytest.mark.parametrize("below", ["", "/node-1"])
+async def test_a_file_in_place_of_a_directory_is_one_plain_error(below: str, tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.touch()
+    config = configs(tmp_path, free_ports(1), **{"log.dirs": f"{file}{below}"})[0]
+    wanted = "a log directory is wanted, and this is a file"
+    with pytest.raises(DirectoryError, match=wanted) as refused:
+        kraft.format(config, CLUSTER_ID)
+    assert (refused.value.where, refused.value.hint) == (
+        str(file),
+        "Name a directory, which need not exist yet, or move the file away.",
+    )
+    with pytest.raises(DirectoryError, match=wanted):
+        async with kraft.create_store(f"{file}{below}"):
+            pytest.fail("the node runs in a file")
+    if not below:
+        with pytest.raises(DirectoryError, match=wanted):
+            async with open_node(config):
+                pytest.fail("the node runs in a file")
+
+
 def test_no_node_runs_without_its_assertions() -> None:
     """Under python -O an invariant would break in silence, and the log with it."""
     code = (

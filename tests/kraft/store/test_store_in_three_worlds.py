@@ -330,14 +330,23 @@ def test_a_fork_is_refused_and_does_no_harm(config: Config) -> None:
         lock = kraft.sync.Lock(store, "it")
         child = os.fork()
         if not child:
-            refused = 0
-            for call in (lambda: store.get("a"), lock.__enter__, lambda: next(store.watch())):
+            node, refused = store.node, 0
+            for call in (
+                lambda: store.get("a"),
+                lock.__enter__,
+                store.watch,
+                # What this process knows grows old.
+                lambda: store.revision,
+                lambda: node.is_active,
+                lambda: node.has_quorum,
+                lambda: node.voters,
+            ):
                 try:
                     call()
                 except kraft.Forked:
                     refused += 1
             os._exit(refused)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert store.put("a", b"2") > 0
 
 

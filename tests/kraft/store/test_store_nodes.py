@@ -219,6 +219,27 @@ async def test_a_holder_that_is_cut_off_gives_up_before_the_quorum_does(autojump
         cluster.network.heal()
 
 
+@pytest.mark.parametrize("seconds", [2.5, 10])
+async def test_a_lease_that_waited_long_for_a_leader_lives_as_long_as_any(
+    seconds: float, autojump_clock: MockClock
+) -> None:
+    async with stores(39) as (cluster, nodes):
+        leader = await cluster.leader()
+        holder = cluster.others(leader)[0]
+        for node_id in cluster.ids:
+            cluster.network.partition({node_id}, cluster.others(node_id))
+
+        async def heal() -> None:
+            await trio.sleep(seconds)
+            cluster.network.heal()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(heal)
+            async with kraft.Lock(nodes[holder], "it", ttl=3) as held:
+                await trio.sleep(30)
+                assert held.is_held
+
+
 async def test_a_block_that_ends_as_its_lease_is_lost_has_one_error(autojump_clock: MockClock) -> None:
     async with stores(9) as (cluster, nodes):
         holder = cluster.others(await cluster.leader())[0]
