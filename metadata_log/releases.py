@@ -53,6 +53,7 @@ METADATA_VERSIONS: Final[dict[str, int]] = {
 LATEST_RELEASE: Final = "4.4-IV2"
 LATEST_LEVEL: Final = METADATA_VERSIONS[LATEST_RELEASE]
 OLDEST_LEVEL: Final = min(METADATA_VERSIONS.values())
+_HIGHEST_LEVEL: Final = 2**15 - 1
 
 
 def unknown_record_text(kind: int, version: int, level: int | None) -> str:
@@ -90,6 +91,14 @@ FEATURES: Final[dict[str, Feature]] = {
     "transaction.version": Feature(defaults=(24, 24)),
 }
 """By name, in the order of writing."""
+
+
+def parse_level(text: str) -> int | None:
+    """The feature level that a text names; None if it is no number of 16 bits."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_HIGHEST_LEVEL))):
+        return None
+    level = int(text)
+    return level if level <= _HIGHEST_LEVEL else None
 
 
 def resolve_release(release: str) -> str:

@@ -76,6 +76,8 @@ def read_log_dirs(reader: SettingsReader) -> tuple[str, ...]:
     """The data directories: `log.dirs`, or else `log.dir`."""
     for key in ("log.dirs", "log.dir"):
         paths = split_list(reader.text(key))
+        if any("\0" in path for path in paths):
+            raise reader.bad(key, "a path holds a zero byte")
         if paths:
             return tuple(dict.fromkeys(paths))
     raise reader.bad("log.dirs", "no directory is named", hint="Add log.dirs=PATH.")

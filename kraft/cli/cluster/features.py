@@ -10,7 +10,7 @@ import click
 from kraft.admin import Feature, UpgradeType, describe_features, update_features
 from kraft.cli.cluster.administration import Cluster, on_a_cluster, parse_settings
 from kraft.cli.text import table
-from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, METADATA_VERSIONS, feature_levels
+from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, METADATA_VERSIONS, feature_levels, parse_level
 
 _RELEASES: Final = {level: name for name, level in METADATA_VERSIONS.items()}
 
@@ -108,8 +108,8 @@ def parse_levels(words: Iterable[str]) -> dict[str, int]:
 def _number(name: str, text: str) -> int:
     if name == METADATA_VERSION and text in METADATA_VERSIONS:
         return METADATA_VERSIONS[text]
-    if text.isdecimal():
-        return int(text)
+    if (level := parse_level(text)) is not None:
+        return level
     example = f"neither a level nor a release such as {LATEST_RELEASE}" if name == METADATA_VERSION else "no level"
     raise click.BadParameter(f"{text!r} is {example}", param_hint="--feature")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from random import Random, SystemRandom
 from typing import Any, Final
@@ -16,11 +17,12 @@ from msgspec import Struct
 from kraft.config import FormatConfig, UsageError, parse_host_port, split_list
 from kraft.security.contexts import load_tls
 from metadata_log.disk import OsDisk
+from metadata_log.errors import DirectoryError
 from metadata_log.log.log_dir import already_formatted, check_formatted, first_voter, format_directory
 from metadata_log.records.control import VotersRecord, VotersRecordVoter
 from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.records.scram import parse_credential
-from metadata_log.releases import LATEST_RELEASE, resolve_release
+from metadata_log.releases import LATEST_RELEASE, parse_level, resolve_release
 from metadata_log.types import Uuid, random_uuid
 
 
@@ -41,6 +43,7 @@ def with_config_file(command: Callable[..., None]) -> Callable[..., None]:
 
 _VOTER: Final = re.compile(r"(\d{1,10})@(.+):([A-Za-z0-9_-]{22})")
 _ANY_ADDRESS: Final = ("", "0.0.0.0", "::", "*")
+_HIGHEST_ID: Final = 2**31 - 1
 _LISTED: Final = "--initial-controllers"
 
 
@@ -85,6 +88,8 @@ def _parse(text: str, listener: str) -> VotersRecordVoter:
         directory_id = Uuid.parse(match[3])
     except ValueError as bad:
         raise _bad(str(bad)) from bad
+    if int(match[1]) > _HIGHEST_ID:
+        raise _bad(f"{match[1]} is no node id: those end at {_HIGHEST_ID}")
     if directory_id.is_reserved:
         raise _bad(f"{directory_id} is reserved and can be no directory's id")
     return first_voter(int(match[1]), directory_id, listener, host, port)
@@ -167,6 +172,7 @@ def format_command(
     )
     for warning in (*config.warnings, *tls.warnings):
         click.echo(f"kraft: warning: {warning}", err=True)
+    _check_directories(config.directories)
     formatted = check_formatted(OsDisk(), config.directories, node_id=config.node_id, cluster_id=cluster_id)
     if formatted and not ignore_formatted:
         raise already_formatted(formatted[0])
@@ -183,6 +189,16 @@ def format_command(
             click.echo(f"Formatting {kind} directory {path} with metadata.version {plan.release}.")
         else:
             click.echo(f"{path} is formatted already; it stays as it is.")
+
+
+def _check_directories(directories: Sequence[str]) -> None:
+    """Refuse what is no directory before one is formatted."""
+    for path in directories:
+        there = path
+        while there and not os.path.lexists(there):
+            there = os.path.dirname(there)
+        if there and not os.path.isdir(there):
+            raise DirectoryError("this is no directory", where=there, hint="Name directories in log.dirs.")
 
 
 class _Plan(Struct, frozen=True, kw_only=True):
@@ -245,9 +261,10 @@ def _format(plan: _Plan, path: str, config: FormatConfig, ignore_formatted: bool
 
 def _feature(text: str) -> tuple[str, int]:
     name, equals, level = text.partition("=")
-    if not (name and equals and level.isascii() and level.isdigit()):
+    number = parse_level(level)
+    if not (name and equals) or number is None:
         raise UsageError(f"{text!r} is not FEATURE=LEVEL", where="--feature", hint="For example transaction.version=2.")
-    return name.strip(), int(level)
+    return name.strip(), number
 
 
 @click.command("random-uuid", short_help="Make a cluster id.", epilog="Example: kraft random-uuid")

@@ -337,3 +337,49 @@ def test_a_broker_cannot_be_an_initial_voter(capsys: pytest.CaptureFixture[str],
 def dynamic() -> dict[str, str]:
     """Settings of a dynamic quorum, for `write_config`."""
     return {"controller_quorum_voters": "", "controller_quorum_bootstrap_servers": "h:9093"}
+
+
+@pytest.mark.parametrize("level", ["9" * 5000, "32768", "\N{FULLWIDTH DIGIT ONE}", "-1", ""])
+def test_a_level_that_is_no_number_of_16_bits_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, level: str
+) -> None:
+    config = write_config(tmp_path, port=1)
+    done = run(capsys, "format", str(config), "--cluster-id", CLUSTER_ID, "--feature", f"share.version={level}")
+    assert (done.code, done.err.partition(" (")[2].splitlines()[0]) == (2, "--feature)")
+    assert f"'share.version={level}' is not FEATURE=LEVEL" in done.err
+    assert not (tmp_path / "log").exists()
+    live = ("features", "upgrade", "--feature", f"share.version={level}", "--bootstrap-controller", "127.0.0.1:1")
+    refused = run(capsys, *live)
+    assert refused.code == 2
+    assert "--feature" in refused.err
+
+
+def test_a_voter_id_that_no_node_can_have_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path, port=1, controller_quorum_voters="", controller_quorum_bootstrap_servers="127.0.0.1:1"
+    )
+    done = run(capsys, "format", str(config), "-t", CLUSTER_ID, "-I", f"2147483648@h:1:{ID}")
+    assert done.code == 2
+    assert "2147483648 is no node id: those end at 2147483647 (--initial-controllers)" in done.err
+    assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("second", ["file", "file/below", "link"])
+def test_nothing_is_formatted_if_one_path_is_no_directory(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, second: str
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    config = write_config(tmp_path, port=1, log_dirs=f"{tmp_path}/log,{tmp_path}/{second}")
+    done = run(capsys, "format", str(config), "--cluster-id", CLUSTER_ID)
+    assert done.code == 1
+    assert f"this is no directory ({tmp_path}/{second.partition('/')[0]})" in done.err
+    assert "log.dirs" in done.err
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_path_with_a_zero_byte_is_refused_with_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = write_config(tmp_path, port=1, log_dirs=f"{tmp_path}/a\\u0000b")
+    done = run(capsys, "format", str(config), "--cluster-id", CLUSTER_ID)
+    assert done.code == 1
+    assert f"a path holds a zero byte ({config}:6)" in done.err
