@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
+from random import Random
 
 import pytest
 import trio
@@ -17,11 +18,12 @@ import kraft.sync
 from kraft.node.backup import copy_snapshot
 from kraft.replica.interface.application import RAW_LOG, host_silent_raw_log
 from kraft.testing import Cluster
-from metadata_log.disk import OsDisk, OsFile
+from metadata_log.disk import OsDisk, OsFile, make_directory, replace_file
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.log_dir import read_meta_properties, take_lock
 from metadata_log.log.snapshot import encode_snapshot, read_snapshot
+from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
@@ -127,6 +129,44 @@ def test_two_processes_do_not_make_a_node_of_one_directory(tmp_path: Path) -> No
     os.mkdir(tmp_path / "new" / "__cluster_metadata-0")
     (tmp_path / "new" / "__cluster_metadata-0" / f"{Path(path).name}.part").touch()
     kraft.restore(path, f"{tmp_path}/new")
+
+
+def test_a_power_failure_leaves_the_copy_of_a_snapshot_whole_or_without_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And whole for good once the call has returned."""
+    content = encode_snapshot([b"v" * 3_000_000], epoch=1, timestamp_ms=1)
+    snapshot = OffsetAndEpoch(epoch=1, offset=1)
+    for operations in count():
+        was_cut = False
+        for seed in range(3):
+            disk = MemoryDisk()
+            make_directory(disk, "/backups")
+            replace_file(disk, "/", "source", content)
+            monkeypatch.setattr("kraft.node.backup.OsDisk", lambda disk=disk: disk)
+            left = iter(range(operations - 1, -2, -1))
+
+            def die_in_time(_operation: str, _path: str, left: Iterator[int] = left) -> None:
+                if next(left, -1) < 0:
+                    raise KeyboardInterrupt
+
+            source = disk.open("/source", writable=False)
+            disk.on_operation = die_in_time
+            try:
+                path = copy_snapshot(source, snapshot, "/backups")
+                was_cut = False
+            except KeyboardInterrupt:
+                was_cut = True
+            disk.on_operation = None
+            disk.crash(Random(100 * operations + seed) if seed else None)
+            there = [name for name in disk.list("/backups") if not name.endswith(".part")]
+            if not was_cut:
+                assert [f"/backups/{name}" for name in there] == [path]
+            for name in there:
+                assert disk.read(f"/backups/{name}") == content, (operations, seed)
+        if not was_cut:
+            break
+    assert operations > 5
 
 
 def test_backups_into_one_folder_at_a_time_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

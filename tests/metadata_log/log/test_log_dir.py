@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from metadata_log.disk import replace_file
 from metadata_log.errors import DirectoryError
@@ -18,6 +19,7 @@ from metadata_log.log.log_dir import (
     ensure_partition_metadata,
     format_directory,
     format_meta_properties,
+    note_what_it_hosts,
     open_directory,
     parse_meta_properties,
     parse_partition_metadata,
@@ -65,15 +67,12 @@ def options(case: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+FORMAT: dict[str, Any] = {"node_id": 1, "cluster_id": "TAVcairvJUMQVE3RmpYAmA", "rng": Random(1), "now_ms": 5}
+
+
 def formatted(**changes: Any) -> MemoryDisk:
     disk = MemoryDisk()
-    arguments: dict[str, Any] = {
-        "node_id": 1,
-        "cluster_id": "TAVcairvJUMQVE3RmpYAmA",
-        "rng": Random(1),
-        "now_ms": 5,
-    } | changes
-    assert format_directory(disk, "d", **arguments)
+    assert format_directory(disk, "d", **(FORMAT | {"rng": Random(1)} | changes))
     return disk
 
 
@@ -165,6 +164,76 @@ def test_formatting_survives_a_crash() -> None:
     disk.crash()
     assert read_meta_properties(disk, "d") is not None
     assert read_bootstrap(disk, "d")
+
+
+def test_a_power_failure_within_formatting_leaves_nothing_or_a_directory_to_format_again() -> None:
+    """A directory that counts as formatted has everything: the file that says so is written last."""
+    states = set[bool]()
+    for operations in range(100):
+        was_cut = False
+        for seed in range(3):
+            disk, left = MemoryDisk(), iter(range(operations - 1, -2, -1))
+
+            def die_in_time(operation: str, path: str, left: Iterator[int] = left) -> None:
+                if next(left) < 0:
+                    raise Killed(operation)
+
+            disk.on_operation = die_in_time
+            try:
+                format_directory(disk, "d", **FORMAT)
+                was_cut = False
+            except Killed:
+                was_cut = True
+            disk.on_operation = None
+            disk.crash(Random(100 * operations + seed) if seed else None)
+            is_formatted = disk.exists(META)
+            states.add(is_formatted)
+            if not is_formatted:
+                assert format_directory(disk, "d", **FORMAT)
+            where = f"operation {operations}, seed {seed}"
+            assert read_bootstrap(disk, "d"), where
+            opened(disk, cluster_id=FORMAT["cluster_id"]).release()
+        if not was_cut:
+            break
+    assert operations > 8
+    assert states == {False, True}
+
+
+def test_a_power_failure_while_a_node_notes_its_identity_keeps_what_was_known() -> None:
+    """An id for a directory without one, and what its log is of, come into a file that is replaced."""
+    for operations in range(100):
+        was_cut = False
+        for seed in range(3):
+            disk = formatted()
+            known = read_meta_properties(disk, "d")
+            assert known is not None
+            replace_file(disk, "d", "meta.properties", format_meta_properties(replace(known, directory_id=None), 5))
+            left = iter(range(operations - 1, -2, -1))
+
+            def die_in_time(operation: str, path: str, left: Iterator[int] = left) -> None:
+                if next(left) < 0:
+                    raise Killed(operation)
+
+            disk.on_operation = die_in_time
+            noted = None
+            try:
+                noted = opened(disk).directory_id
+                note_what_it_hosts(disk, "d", "raw", 8)
+                was_cut = False
+            except Killed:
+                was_cut = True
+            disk.on_operation = None
+            disk.crash(Random(100 * operations + seed) if seed else None)
+            meta = read_meta_properties(disk, "d")
+            where = f"operation {operations}, seed {seed}"
+            assert meta is not None, where
+            assert (meta.node_id, meta.cluster_id) == (known.node_id, known.cluster_id), where
+            assert meta.hosts in ((None, "raw") if was_cut else ("raw",)), where
+            # The node may have told others its id once the directory is open.
+            assert noted in (None, meta.directory_id), where
+        if not was_cut:
+            break
+    assert operations > 8
 
 
 def test_real_meta_properties() -> None:
