@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
@@ -14,7 +13,7 @@ from metadata_log.types import Uuid
 from support.broker.group_clients import GROUPS, GroupBrokers
 from support.broker.request_brokers import NewTopic, topic_id
 from support.hostile.instructions import SECONDS_PER_INSTRUCTION
-from support.work_counted import count_opcodes, is_ours
+from support.work_counted import count_opcodes, is_ours, trace
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -40,12 +39,7 @@ def longest_turn(work: Callable[[], object]) -> int:
         count_opcodes(frame)
         return on_instruction
 
-    former = sys.gettrace()
-    sys.settrace(on_call)
-    try:
-        work()
-    finally:
-        sys.settrace(former)
+    trace(work, on_call)
     return max(turns)
 
 
@@ -59,6 +53,12 @@ class Group:
         self._epoch = 0
         self.assigned = 0
 
+    def _ask(self, message: ConsumerGroupHeartbeatRequest) -> Any:
+        """The answer, which takes several turns."""
+        sent = self._brokers.send(message, 1)
+        self._brokers.wait(1000)
+        return self._brokers.answers.pop(sent)
+
     def names(self, names: list[str]) -> int:
         """Let the member name these topics, and return its longest turn."""
         message = ConsumerGroupHeartbeatRequest(
@@ -70,7 +70,7 @@ class Group:
             topic_partitions=[],
         )
         answers: list[Any] = []
-        cost = longest_turn(lambda: answers.append(self._brokers.ask(message, 1)))
+        cost = longest_turn(lambda: answers.append(self._ask(message)))
         (answer,) = answers
         assert answer.error_code == Error.NONE, answer
         self._epoch = answer.member_epoch

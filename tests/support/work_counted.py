@@ -54,6 +54,16 @@ class Owners:
         return node
 
 
+def trace(work: Callable[[], object], tracer: Callable[[FrameType, str, Any], Any]) -> None:
+    """Let a tracer hear of each call in some work."""
+    former = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        work()
+    finally:
+        sys.settrace(former)
+
+
 def lines_run(work: Callable[[], object]) -> int:
     """How many lines of Python a call executes."""
     count = 0
@@ -63,12 +73,7 @@ def lines_run(work: Callable[[], object]) -> int:
         count += event == "line"
         return on_line
 
-    former = sys.gettrace()
-    sys.settrace(on_line)
-    try:
-        work()
-    finally:
-        sys.settrace(former)
+    trace(work, on_line)
     return count
 
 
@@ -87,10 +92,5 @@ def instructions_run(work: Callable[[], object]) -> int:
         count_opcodes(frame)
         return on_opcode
 
-    former = sys.gettrace()
-    sys.settrace(on_call)
-    try:
-        work()
-    finally:
-        sys.settrace(former)
+    trace(work, on_call)
     return count

@@ -142,6 +142,8 @@ def test_no_step_of_create_topics_depends_on_the_length_of_a_name(has_authorizer
             request = EnvelopeRequest(data, ANONYMOUS, LOOPBACK)
         return steps_and_lines(process.controller.steps(request, 0 if is_forwarded else 7, 1, 0, SUPER))[1]
 
+    # The first request compiles the codecs of its records.
+    most_lines(HEAD + 1)
     assert most_lines(LONGEST - 1) <= 3 * most_lines(HEAD + 1)
 
 
