@@ -76,11 +76,12 @@ def _replaying(shard: Shard[S], state: S, batch: RecordBatch, where: str) -> Gen
         if record.key is None:
             raise DecodeError("a record of a coordinator has no key", where=at)
         left -= 1 + len(record.value or b"") // _BYTES_PER_RECORD
-        if left <= -COORDINATOR_RECORDS_PER_STEP:
+        is_large = left <= -COORDINATOR_RECORDS_PER_STEP
+        if is_large:
             # One of the largest: what came before, its decoding and its replay have a step each.
             yield None
         pair = decode_pair(shard.kinds, record.key, record.value, where=at)
-        if left <= -COORDINATOR_RECORDS_PER_STEP:
+        if is_large:
             yield None
         if pair is not None:
             state = shard.replay(state, Record(pair.key, pair.value, pair.version), record.offset, producer_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial, wraps
 from itertools import pairwise
 from typing import Any, Final, TypeVar
@@ -126,23 +126,11 @@ class Cluster(Struct, frozen=True):
             return run_tasks(self._ask_brokers, work)
 
     async def _ask_brokers(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-        async with open_admin(
-            self.brokers,
-            transport=self.security.transport(),
-            timeout_ms=self.timeout_ms,
-            longest_retry_ms=LONGEST_RETRY_MS,
-            forwarded=True,
-        ) as admin:
+        async with self._client(self.brokers, forwarded=True) as admin:
             return await work(admin)
 
     async def _ask(self, work: Callable[[AdminClient], Awaitable[T]], report: NoLeaderReport | None) -> T:
-        async with open_admin(
-            self.bootstrap,
-            transport=self.security.transport(),
-            timeout_ms=self.timeout_ms,
-            longest_retry_ms=LONGEST_RETRY_MS,
-            delays=report,
-        ) as admin:
+        async with self._client(self.bootstrap, report) as admin:
             try:
                 return await work(admin)
             except SomeRefused as failed:
@@ -151,6 +139,18 @@ class Cluster(Struct, frozen=True):
             except RequestRefused as failed:
                 await add_near_names(admin, [failed])
                 raise
+
+    def _client(
+        self, addresses: Sequence[Endpoint], report: NoLeaderReport | None = None, *, forwarded: bool = False
+    ) -> AbstractAsyncContextManager[AdminClient]:
+        return open_admin(
+            addresses,
+            transport=self.security.transport(),
+            timeout_ms=self.timeout_ms,
+            longest_retry_ms=LONGEST_RETRY_MS,
+            delays=report,
+            forwarded=forwarded,
+        )
 
     def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print the facts as one JSON object, or the lines otherwise."""

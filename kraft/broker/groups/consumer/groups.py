@@ -64,8 +64,6 @@ class _Wish(Struct, frozen=True):
     regex: bool
     resolved: bool
     """Whether the topics of the new regular expression are known, or there is none any more."""
-    resolves: bool
-    """Whether the topics of regular expressions may have to be looked for."""
     new_regex: bool
     """Whether nobody has used the regular expression before."""
 
@@ -296,7 +294,6 @@ class ConsumerGroups:
             updated.names != member.names,
             changed,
             changed and resolved and not new_regex,
-            new_regex or bool(before.regexes),
             new_regex,
         )
 
@@ -421,7 +418,8 @@ class ConsumerGroups:
         self, before: ConsumerGroup, group: ConsumerGroup, wish: _Wish, may_describe: MayDescribe, context: Context
     ) -> None:
         """Begin to look for the topics of all regular expressions, if it is time for it."""
-        if not wish.resolves or group.group_id in self._resolving or not group.regexes:
+        is_wanted = (wish.new_regex or before.regexes) and group.regexes
+        if not is_wanted or group.group_id in self._resolving:
             return
         self._note_names(context.image)
         last_ms = max((one.timestamp_ms for one in before.resolved.values()), default=NEVER)
