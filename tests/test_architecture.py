@@ -171,7 +171,9 @@ LAYERS = (
         pure=False,
     ),
     Layer(("kraft.registry",), ("metadata_log.errors",), ("avro", "jsonschema", "google")),
-    Layer(("kraft.registry.protoc",), (), (), pure=False),
+    Layer(("kraft.registry.protoc",), (), ("grpc_tools",), pure=False),
+    Layer(("kraft.registry.worker",), ("kraft.registry",), (), pure=False),
+    Layer(("kraft.registry.checking",), ("kraft.registry",), ("trio",), pure=False),
     Layer(
         ("kraft.registry.service",),
         ("kraft.registry", "kraft.http_server", "kraft.client", "metadata_log", "transport"),

@@ -1,16 +1,16 @@
-"""The compiler of Protobuf, as a process of its own: what a stranger sends can neither crash nor stop the registry."""
+"""The compiler of Protobuf. It is to run in a process that may end: it is made of C++, and stops for nobody."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Final
 
-SECONDS: Final = 20.0
 MAIN: Final = "default.proto"
 """The name of a schema that nobody has named, as in the common registry."""
 
@@ -25,7 +25,7 @@ def is_path(name: str) -> bool:
     return bool(name) and str(path) == name and not path.is_absolute() and ".." not in path.parts and "\\" not in name
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)
 def compiled(text: str, imports: tuple[tuple[str, str], ...], known: bytes) -> bytes:
     """The `FileDescriptorSet` of one file, serialized.
 
@@ -35,8 +35,10 @@ def compiled(text: str, imports: tuple[tuple[str, str], ...], known: bytes) -> b
         known: Imports that are compiled already, as a serialized `FileDescriptorSet`.
 
     Raises:
-        CompileError: The text is no Protobuf, or it takes too long.
+        CompileError: The text is no Protobuf.
     """
+    from grpc_tools import protoc
+
     spec = find_spec("grpc_tools")
     assert spec is not None
     assert spec.origin is not None
@@ -48,16 +50,26 @@ def compiled(text: str, imports: tuple[tuple[str, str], ...], known: bytes) -> b
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(one, "utf-8")
         (root / "known").write_bytes(known)
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"--descriptor_set_out={root / 'out'}"]
+        command = ["protoc", f"--descriptor_set_out={root / 'out'}"]
         command += [f"-I{root / 'files'}", f"-I{Path(spec.origin).parent / '_proto'}"]
         command += [f"--descriptor_set_in={root / 'known'}"] if known else []
-        try:
-            done = subprocess.run(
-                [*command, MAIN], capture_output=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise CompileError(f"the compiler did not end within {SECONDS:g} s") from None
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").replace(f"{root / 'files'}/", "")
+        with _stderr_in(root / "said"):
+            failed = protoc.main([*command, MAIN])
+        if failed:
+            with (root / "said").open(errors="replace") as file:
+                said = file.read(4000).replace(f"{root / 'files'}/", "")
             raise CompileError("; ".join(said.strip().splitlines()[:5])[:2000])
         return (root / "out").read_bytes()
+
+
+@contextmanager
+def _stderr_in(path: Path) -> Iterator[None]:
+    """Let what is said at stderr, also by C++, be in a file."""
+    before = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)

@@ -178,5 +178,5 @@ def key_of(data: bytes | None) -> Key | None:
     """The key of a record; None for one that is not known here."""
     try:
         return None if data is None else _key.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

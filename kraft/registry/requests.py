@@ -1,13 +1,13 @@
 """The REST API of the common registry: a table of routes, each a function from what is registered to an answer.
 
 A handler is a generator. It yields `Run` for work that takes long, and is sent its result; it yields `Write` for
-records, and goes on when they are written and were read back; and it returns its answer. Handlers do no I/O.
+records, and goes on when they are written and were read back; and it returns its answer. Handlers do no I/O. What a
+handler runs comes before what it writes: it is started anew when a result is there (`kraft.registry.service`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
@@ -35,7 +35,7 @@ from kraft.registry.records import (
     schema_record,
     tombstone,
 )
-from kraft.registry.schemas import CannotCheck, Earlier, Imported, InvalidSchema, Source
+from kraft.registry.schemas import CannotCheck, Earlier, Imported, InvalidSchema, Source, TooCostly
 from kraft.registry.state import DEFAULT_LEVEL, READWRITE, State
 
 MODES: Final = (READWRITE, "READONLY", "READONLY_OVERRIDE", "IMPORT")
@@ -86,9 +86,10 @@ class Refused(Exception):
 
 
 class Run(Struct, frozen=True):
-    """Work that takes long and needs nothing else."""
+    """A call that may take long, of a function of `schemas`, which needs nothing else."""
 
-    work: Callable[[], object]
+    function: Callable[..., object]
+    arguments: tuple[Any, ...]
 
 
 class Write(Struct, frozen=True):
@@ -162,7 +163,7 @@ def _body(asked: Asked, kind: type[B]) -> B:
         return msgspec.json.decode(asked.body, type=kind)
     except msgspec.ValidationError as bad:
         raise Refused(422, 422, f"the body is not as it should be: {bad}") from bad
-    except (msgspec.DecodeError, RecursionError) as bad:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as bad:
         raise Refused(400, 400, f"the body is no JSON: {bad}") from bad
 
 
@@ -251,16 +252,13 @@ def _source(state: State, value: SchemaValue) -> Source:
     return Source(value.schema_type, value.schema, _imports(state, value.references))
 
 
-def _run(work: Callable[[], T]) -> Generator[Run | Write, Any, T]:
-    """Let work that takes long be done; a schema that is none is refused."""
+def _run(function: Callable[..., T], *arguments: Any) -> Generator[Run | Write, Any, T]:
+    """Let a call be made that may take long; a schema that is none is refused."""
     try:
-        result: T = yield Run(work)
+        result: T = yield Run(function, arguments)
         return result
-    except InvalidSchema as bad:
+    except (InvalidSchema, TooCostly) as bad:
         raise Refused(422, 42201, f"Invalid schema: {bad}") from bad
-    except CannotCheck as unknown:
-        hint = 'PUT /config/{subject} with {"compatibility": "NONE"} registers schemas without a check'
-        raise Refused(422, 42203, f"the compatibility cannot be checked: {unknown}; {hint}") from unknown
 
 
 # What is sent
@@ -290,7 +288,7 @@ def _text(state: State, asked: Asked, value: SchemaValue) -> Generator[Run | Wri
     form = asked.query.get("format", "")
     if form in ("", "default"):
         return value.schema
-    return (yield from _run(partial(schemas.rendered, _source(state, value), form)))
+    return (yield from _run(schemas.rendered, _source(state, value), form))
 
 
 # Handlers: schemas by id
@@ -461,7 +459,7 @@ def _new(state: State, asked: Asked, subject: str) -> Generator[Run | Write, Any
     # The constant itself, which msgspec knows as the default that a record leaves out.
     source = Source(AVRO if wanted == AVRO else wanted, given.schema, _imports(state, references))
     normalize = asked.flag("normalize") or state.normalizes(subject)
-    text = yield from _run(partial(schemas.canonical, source, normalize=normalize))
+    text = yield from _run(schemas.canonical, source, normalize)
     return _New(given, structs.replace(source, text=text), references)
 
 
@@ -564,8 +562,15 @@ def _messages(
         return []
     if not level.endswith("TRANSITIVE"):
         earlier = earlier[-1:]
-    versions = [Earlier(one.version, _source(state, one)) for one in earlier]
-    return (yield from _run(partial(schemas.incompatibilities, new.source, versions, level)))
+    versions = tuple(Earlier(one.version, _source(state, one)) for one in earlier)
+    try:
+        messages: list[str] = yield Run(schemas.incompatibilities, (new.source, versions, level))
+        return messages
+    except InvalidSchema as bad:
+        raise Refused(422, 42201, f"Invalid schema: {bad}") from bad
+    except (CannotCheck, TooCostly) as unknown:
+        hint = 'PUT /config/{subject} with {"compatibility": "NONE"} registers schemas without a check'
+        raise Refused(422, 42203, f"the compatibility cannot be checked: {unknown}; {hint}") from unknown
 
 
 def _check_writable(state: State, subject: str | None) -> None:

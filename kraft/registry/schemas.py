@@ -1,6 +1,7 @@
 """Schemas of all types as text: what they are in canonical form, and whether one can follow others.
 
-Each call takes as long as the schema is large, so that the caller runs it in a thread; `Budget` bounds the work.
+A call may take as long as a stranger wants, so that the caller runs it in a process that can be ended
+(`kraft.registry.checking`). Its arguments can be pickled, and its results are plain data.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LEVELS: Final = (
 )
 CURE: Final = install_extra("registry")
 MOST_STEPS: Final = 20_000
-"""The most comparisons of one request, about a second."""
+"""The most comparisons of one request."""
 
 
 class InvalidSchema(Exception):
@@ -32,6 +33,10 @@ class InvalidSchema(Exception):
 
 class CannotCheck(Exception):
     """Whether a schema can follow another one is not known here."""
+
+
+class TooCostly(Exception):
+    """A schema, or a comparison, takes more time or memory than it may."""
 
 
 class Imported(Struct, frozen=True):
@@ -123,7 +128,7 @@ def _module(schema_type: str) -> Any:
         raise InvalidSchema(f"Schemas of type {schema_type} need the library {missing.name}: {CURE}") from missing
 
 
-def canonical(source: Source, *, normalize: bool = False) -> str:
+def canonical(source: Source, normalize: bool = False) -> str:
     """The form in which a schema is stored and compared.
 
     Args:

@@ -19,9 +19,10 @@ from kraft.client import Client, ClientError, Consumer, ConsumerSettings, Produc
 from kraft.client.questions import ClusterView, Questions
 from kraft.client.state.errors import refused
 from kraft.http_server import HttpAnswer, HttpLimits, HttpRequest, HttpServer
+from kraft.registry.checking import Checkers
 from kraft.registry.records import NoopKey, Record, encoded
-from kraft.registry.requests import METHODS, Answer, Asked, Program, Refused, Run, routed
-from kraft.registry.schemas import CannotCheck, InvalidSchema
+from kraft.registry.requests import METHODS, Answer, Asked, Program, Refused, Route, Run, Write, routed
+from kraft.registry.schemas import CannotCheck, InvalidSchema, TooCostly
 from kraft.registry.state import State
 from transport.addresses import bind, bound_to
 from transport.causes import one_cause
@@ -50,8 +51,8 @@ PAUSE_SECONDS: Final = 1.0
 """How long after a failure the topic is read anew."""
 MOST_REPLICAS: Final = 3
 _TOPIC_RESOURCE: Final = 2
-_THREADS: Final = 2
-"""So many schemas are read or compared at once."""
+ROUNDS: Final = 20
+"""How often a request starts anew, as others changed what its result depends on."""
 T = TypeVar("T")
 
 
@@ -70,7 +71,7 @@ class Registry:
         """None while the topic is read, also anew after a failure."""
         self._opened = trio.Event()
         self._changes = trio.Lock()
-        self._threads = trio.CapacityLimiter(_THREADS)
+        self._checkers = Checkers()
 
     async def run(
         self, host: str, port: int, *, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED
@@ -94,6 +95,7 @@ class Registry:
                 trio.SocketListener(trio.socket.from_stdlib_socket(bound)) as listening,
                 trio.open_nursery() as nursery,
             ):
+                await nursery.start(self._checkers.run)
                 await nursery.start(self._keep_open)
                 await nursery.start(HttpServer(listening, self._answer, LIMITS).run)
                 task_status.started(bound_to(listener, bound))
@@ -121,17 +123,7 @@ class Registry:
     async def _answer(self, request: HttpRequest) -> HttpAnswer:
         try:
             route, path = routed(request.method, request.path)
-            with trio.move_on_after(WRITE_SECONDS):
-                await self._opened.wait()
-            session = self._session
-            if session is None:
-                raise Refused(500, 50001, f"the topic {self._topic} cannot be read: the cluster does not answer")
-            program = route.handler(session.state, Asked(path, request.query, request.body))
-            if route.changes:
-                async with self._changes:
-                    answer = await self._run(program, session)
-            else:
-                answer = await self._run(program, session)
+            answer = await self._done(route, Asked(path, request.query, request.body))
         except Refused as no:
             answer = no.answer
         except Exception:
@@ -141,21 +133,48 @@ class Registry:
         body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
         return HttpAnswer(answer.status, body, CONTENT_TYPE)
 
-    async def _run(self, program: Program, session: _Session) -> Answer:
-        """Do what a handler asks for, until it has its answer."""
-        step = _next(partial(next, program))
-        while not isinstance(step, Answer):
-            result: object = None
-            if isinstance(step, Run):
-                try:
-                    result = await trio.to_thread.run_sync(step.work, limiter=self._threads)
-                except (InvalidSchema, CannotCheck) as failed:
-                    step = _next(partial(program.throw, failed))
-                    continue
+    async def _done(self, route: Route, asked: Asked) -> Answer:
+        """Answer a request.
+
+        What takes long runs while others write. The handler then starts anew with the results that are there, until it
+        needs no more of them for the schemas that are registered by then; so much happens at once.
+        """
+        known: dict[Run, object] = {}
+        for _ in range(ROUNDS):
+            with trio.move_on_after(WRITE_SECONDS):
+                await self._opened.wait()
+            session = self._session
+            if session is None:
+                raise Refused(500, 50001, f"the topic {self._topic} cannot be read: the cluster does not answer")
+            program = route.handler(session.state, asked)
+            if route.changes:
+                async with self._changes:
+                    step = await _advanced(program, session, known)
             else:
-                await _written(session, step.records)
+                step = await _advanced(program, session, known)
+            if isinstance(step, Answer):
+                return step
+            try:
+                known[step] = await self._checkers.result(step)
+            except (InvalidSchema, CannotCheck, TooCostly) as failed:
+                known[step] = failed
+        raise Refused(500, 50002, "others change the same subject all the time; the schema was not registered")
+
+
+async def _advanced(program: Program, session: _Session, known: dict[Run, object]) -> Answer | Run:
+    """Run a handler until it has its answer, or needs a result that is not known yet."""
+    step: Answer | Run | Write = _next(partial(next, program))
+    while not isinstance(step, Answer):
+        if isinstance(step, Write):
+            await _written(session, step.records)
+            step = _next(partial(program.send, None))
+        elif step not in known:
+            return step
+        elif isinstance(result := known[step], Exception):
+            step = _next(partial(program.throw, result))
+        else:
             step = _next(partial(program.send, result))
-        return step
+    return step
 
 
 class _Session:

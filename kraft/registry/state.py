@@ -164,5 +164,5 @@ class State:
 def _decoded(value: bytes, kind: type[S]) -> S | None:
     try:
         return msgspec.json.decode(value, type=kind)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

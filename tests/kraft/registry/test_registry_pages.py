@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kraft.registry import requests, schemas
+from kraft.registry import checking, requests, schemas, worker
 from kraft.registry.requests import ROUTES
 from kraft.registry.service import LIMITS
 
@@ -31,6 +31,13 @@ def limits() -> str:
     )
 
 
+def processes() -> str:
+    return (
+        f"a question of at most {checking.SMALL_BYTES:,} bytes {checking.SMALL_SECONDS:g} s of\nCPU time, a larger one "
+        f"{checking.LARGE_SECONDS:g} s, each {worker.MEMORY_BYTES >> 20} MiB of memory"
+    )
+
+
 def test_the_page_has_all_routes() -> None:
     assert routes() in PAGE
 
@@ -41,3 +48,4 @@ def test_the_page_has_all_types() -> None:
 
 def test_the_page_has_the_limits() -> None:
     assert limits() in PAGE
+    assert processes() in PAGE

@@ -46,7 +46,7 @@ class Core:
                 step = program.send(result)
                 while isinstance(step, Run):
                     try:
-                        result = step.work()
+                        result = step.function(*step.arguments)
                         step = program.send(result)
                     except (InvalidSchema, CannotCheck) as bad:
                         step = program.throw(bad)

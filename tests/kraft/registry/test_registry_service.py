@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import urllib.request
 from base64 import b64decode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from typing import Any
 from urllib.error import HTTPError
@@ -22,6 +24,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
+from kraft.registry.schemas import Earlier, Source, incompatibilities
 from kraft.testing.kafka import Kafka
 
 PERSON = '{"type":"record","name":"Person","fields":[{"name":"name","type":"string"}]}'
@@ -240,3 +243,49 @@ def test_without_a_cluster_requests_fail_by_name(kafka: Kafka, monkeypatch: pyte
         assert json.load(failed.value)["error_code"] == 50002
     finally:
         kafka.heal()
+
+
+def test_others_register_while_a_hostile_schema_is_checked(kafka: Kafka) -> None:
+    url = kafka.schema_registry_url
+    host, port = url.removeprefix("http://").split(":")
+    quadratic = {"$schema": "http://json-schema.org/draft-04/schema#", "enum": [{"a": one} for one in range(45_000)]}
+    body = json.dumps({"schemaType": "JSON", "schema": json.dumps(quadratic)})
+    hostile = HTTPConnection(host, int(port), timeout=60)
+    hostile.request("POST", "/subjects/hostile/versions", body)
+    registry = SchemaRegistryClient({"url": url})
+    for _ in range(3):
+        assert registry.register_schema("s", Schema(PERSON, "AVRO")) == 1
+    registry.register_schema("s", Schema(OLDER, "AVRO"))
+    ready, _, _ = select.select([hostile.sock], [], [], 0)
+    assert not ready, "the hostile schema was answered before: it held nobody up, and this shows nothing"
+    kafka.stop_schema_registry()  # which ends the process
+    hostile.close()
+
+
+def test_rivals_for_one_subject_are_checked_against_each_other(kafka: Kafka) -> None:
+    """Each adds another field without a default, so that one alone can follow the first version."""
+    registry = SchemaRegistryClient({"url": kafka.schema_registry_url})
+    registry.set_compatibility("s", "FULL_TRANSITIVE")
+    registry.register_schema("s", Schema(PERSON, "AVRO"))
+    rivals = [
+        PERSON.replace("]}", f',{{"name":"b","type":"{kind}","default":{default}}}]}}')
+        for kind, default in (("int", 0), ("string", '""'), ("boolean", "true"), ("bytes", '"a"'))
+    ]
+
+    def error_of(schema: str) -> int:
+        try:
+            SchemaRegistryClient({"url": kafka.schema_registry_url}).register_schema("s", Schema(schema, "AVRO"))
+        except SchemaRegistryError as refused:
+            return refused.error_code
+        return 0
+
+    with ThreadPoolExecutor(len(rivals)) as pool:
+        errors = list(pool.map(error_of, rivals))
+    assert set(errors) <= {0, 40901}
+    versions = registry.get_versions("s")
+    assert len(versions) == 1 + errors.count(0)
+    texts = [str(registry.get_version("s", one).schema.schema_str) for one in versions]
+    sources = [Source("AVRO", text) for text in texts]
+    for at, one in enumerate(sources):
+        earlier = [Earlier(number + 1, two) for number, two in enumerate(sources[:at])]
+        assert not incompatibilities(one, earlier, "FULL_TRANSITIVE")

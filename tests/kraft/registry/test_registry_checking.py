@@ -1,0 +1,121 @@
+"""Schemas of strangers are read in processes that end when they take too much, and nobody waits for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from kraft.registry import checking, schemas
+from kraft.registry.checking import Checkers
+from kraft.registry.requests import Run
+from kraft.registry.schemas import CannotCheck, Earlier, InvalidSchema, Source, TooCostly
+
+FOR_EVER = Run(eval, ("all(zero == 0 for zero in iter(int, 1))",))
+PROCESS = Run(eval, ("__import__('os').getpid()",))
+LARGE = " " * checking.SMALL_BYTES
+
+
+def with_checkers(body: Callable[[Checkers, trio.Nursery], Any]) -> None:
+    async def main() -> None:
+        checkers = Checkers()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(checkers.run)
+            await body(checkers, nursery)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_results_and_errors_come_back_from_one_process() -> None:
+    async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
+        number = await checkers.result(PROCESS)
+        assert number != os.getpid()
+        assert await checkers.result(Run(schemas.canonical, (Source("AVRO", '{"type": "int"}'), False))) == '"int"'
+        with pytest.raises(InvalidSchema, match="no JSON"):
+            await checkers.result(Run(schemas.canonical, (Source("AVRO", "{"), False)))
+        both = Source("JSON", "{}"), (Earlier(1, Source("JSON", '{"pattern": "a"}')),), "FORWARD"
+        with pytest.raises(CannotCheck):
+            await checkers.result(Run(schemas.incompatibilities, both))
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            await checkers.result(Run(eval, ("1 // 0",)))
+        assert await checkers.result(PROCESS) == number
+
+    with_checkers(body)
+
+
+@pytest.mark.parametrize(
+    ("run", "wanted"),
+    [
+        pytest.param(FOR_EVER, "CPU time", id="time"),
+        pytest.param(Run(bytearray, (1 << 31,)), "MiB of memory", id="memory"),
+        pytest.param(Run(eval, ("__import__('os').abort()",)), "ended by SIGABRT", id="crash"),
+    ],
+)
+def test_what_takes_too_much_is_refused_and_the_next_question_answered(
+    run: Run, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "SMALL_SECONDS", 0.2)
+
+    async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
+        before = await checkers.result(PROCESS)
+        with pytest.raises(TooCostly, match=wanted):
+            await checkers.result(run)
+        assert await checkers.result(PROCESS) != before
+        with pytest.raises(ProcessLookupError):
+            os.kill(before, 0)
+
+    with_checkers(body)
+
+
+def test_what_sleeps_is_ended_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "SMALL_SECONDS", 0.05)
+
+    async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
+        with pytest.raises(TooCostly, match=r"more than 0\.3 s"):
+            await checkers.result(Run(eval, ("__import__('time').sleep(600)",)))
+
+    with_checkers(body)
+
+
+def test_a_small_question_waits_for_no_large_one() -> None:
+    async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
+        nursery.start_soon(checkers.result, Run(eval, (f"{FOR_EVER.arguments[0]}{LARGE}",)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert await checkers.result(Run(len, ("abc",))) == 3
+
+    with_checkers(body)
+
+
+def test_the_smallest_that_waits_is_next() -> None:
+    async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
+        answered: list[int] = []
+
+        async def ask(size: int) -> None:
+            answered.append(await checkers.result(Run(len, (" " * size,))))
+
+        async with trio.open_nursery() as inner:
+            for size in (40, 3000, 2, 1000, 700, 20000):
+                inner.start_soon(ask, size)
+                await trio.testing.wait_all_tasks_blocked()
+        assert answered[1:] == sorted(answered[1:])
+
+    with_checkers(body)
+
+
+def test_who_gives_up_leaves_no_answer_behind() -> None:
+    async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
+        for _ in range(2):
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as inner:
+                    for _ in range(3):
+                        inner.start_soon(checkers.result, FOR_EVER)
+                    await trio.testing.wait_all_tasks_blocked()
+                    scope.cancel()
+            assert await checkers.result(Run(len, ("abc",))) == 3
+
+    with_checkers(body)
