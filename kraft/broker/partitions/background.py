@@ -66,6 +66,7 @@ class Background:
         hosting = self._hosting
         if hosting.store.outdated:
             hosting.store.write_outdated()
+            hosting.look_at_writes()
         if now_ms >= self._next_ms:
             self._run_tasks(now_ms)
             self._next_ms = self._earliest_ms()
@@ -84,15 +85,17 @@ class Background:
     def _run_tasks(self, now_ms: int) -> None:
         """Run the periodic tasks that are due."""
         store, settings = self._hosting.store, self._settings
+        # What follows finds no replica online of which the log is closed.
+        self._hosting.look_at_writes()
         if now_ms >= self._watermarks_ms:
             self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
-            store.look_at_writes()
             store.write_watermarks()
             store.write_cleaned()
             store.schedule_removals(now_ms)
         if now_ms >= self._offsets_ms:
             self._offsets_ms = now_ms + settings.offset_checkpoint_ms
             store.write_offsets()
+        self._hosting.look_at_writes()
         if now_ms >= self._retention_ms:
             self._retention_ms = now_ms + settings.retention_check_ms
             self._for_each(lambda part: self._delete_old(part, now_ms))

@@ -171,11 +171,19 @@ class Hosting:
 
     def fail(self, part: HostedPartition, failure: OSError) -> None:
         """The disk has failed at the log of a replica: its log directory is offline, with every replica there."""
-        directory = part.directory
-        assert directory is not None, part.key
+        assert part.directory is not None, part.key
+        self.fail_directory(part.directory, failure)
+
+    def fail_directory(self, directory: Uuid, failure: OSError) -> None:
+        """The disk has failed in a log directory: it is offline, with every replica there."""
         if directory not in self.store.failures:
             self.report(f"a log directory has failed, and its partitions are offline: {failure}")
         self.store.fail(directory, failure)
+        self.look_at_failures()
+
+    def look_at_writes(self) -> None:
+        """Take the log directories offline in which a checkpoint file could not be written, with their replicas."""
+        self.store.look_at_writes()
         self.look_at_failures()
 
     def guarded(self, part: HostedPartition, act: Callable[[], None]) -> None:

@@ -392,42 +392,43 @@ class LogStore:
 
     # ------------------------------------------------------------------------------------ checkpoints, failures, stop
 
+    # Whoever has files written looks afterwards whether that has failed: nothing here takes a directory offline while
+    # the directories are walked through.
+
     def write_watermarks(self) -> None:
-        """Write the high watermarks that have changed; a failure takes the directory offline."""
-        for directory, logs in list(self.online.items()):
+        """Have the high watermarks written that have changed; `look_at_writes` takes a failure."""
+        for directory, logs in self.online.items():
             watermarks = logs.high_watermarks()
             if watermarks != self._written.get(directory):
-                self._put(directory, {HIGH_WATERMARKS: watermarks})
+                self._put(directory, logs, {HIGH_WATERMARKS: watermarks})
 
     def write_cleaned(self) -> None:
-        """Write how far the logs were cleaned, if that has changed; a failure takes the directory offline."""
-        for directory, logs in list(self.online.items()):
+        """Have it written how far the logs were cleaned, if that has changed; `look_at_writes` takes a failure."""
+        for directory, logs in self.online.items():
             cleaned = logs.cleaned_offsets()
             if cleaned != self._cleaned.get(directory, {}):
-                self._put(directory, {CLEANED: cleaned})
+                self._put(directory, logs, {CLEANED: cleaned})
 
     def write_offsets(self) -> None:
-        """Write recovery points and log starts; a failure takes the directory offline."""
-        for directory, logs in list(self.online.items()):
-            self._put(directory, {file: logs.offsets_of(file) for file in (RECOVERY_POINTS, LOG_STARTS)})
+        """Have recovery points and log starts written; `look_at_writes` takes a failure."""
+        for directory, logs in self.online.items():
+            self._put(directory, logs, {file: logs.offsets_of(file) for file in (RECOVERY_POINTS, LOG_STARTS)})
 
     def write_outdated(self) -> None:
-        """Write the checkpoint files that name partitions which were deleted since the last call."""
+        """Have the checkpoint files written that name partitions which were deleted since the last call."""
         outdated, self.outdated = self.outdated, {}
         for directory in outdated:
             logs = self.online.get(directory)
             if logs is not None:
-                self._put(directory, {file: logs.offsets_of(file) for file in CHECKPOINTS})
+                self._put(directory, logs, {file: logs.offsets_of(file) for file in CHECKPOINTS})
 
-    def _put(self, directory: Uuid, offsets: Mapping[str, dict[PartitionName, int]]) -> None:
+    def _put(self, directory: Uuid, logs: LogDirectory, offsets: Mapping[str, dict[PartitionName, int]]) -> None:
         """Have checkpoint files written with their present offsets, by the thread that does so if there is one."""
-        logs = self.online[directory]
         for file, its_offsets in offsets.items():
             content = logs.content_of(file, its_offsets)
             if content is not None:
                 self.writer.put(directory, logs.path, file, content)
         self._note_written(directory, offsets)
-        self.look_at_writes()
 
     def _note_written(self, directory: Uuid, offsets: Mapping[str, dict[PartitionName, int]]) -> None:
         if CLEANED in offsets:
@@ -494,7 +495,7 @@ class LogStore:
         """
         self.writer.settle()
         self.look_at_writes()
-        for directory, logs in list(self.online.items()):
+        for directory, logs in self.online.items():
             try:
                 logs.close(broker_epoch=broker_epoch)
             except OSError as failed:

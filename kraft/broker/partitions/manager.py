@@ -207,23 +207,28 @@ class ReplicaManager:
         if former is not None:
             # The topic was deleted and made again under the same name: the old log goes first.
             self._stop(former, now_ms)
+        self._give_up_unclaimed(name, now_ms)
+        if directory not in hosting.store.online:
+            # It has failed at the old log.
+            return None
         try:
-            self._give_up_unclaimed(name, now_ms)
             return hosting.store.create(directory, name, key[0], self._settings_of(name.topic).log, now_ms)
         except OSError as failed:
-            hosting.store.fail(directory, failed)
-            hosting.look_at_failures()
+            hosting.fail_directory(directory, failed)
         except MetadataLogError as bad:
             hosting.report(f"{name} is offline: {bad}")
         return None
 
     def _give_up_unclaimed(self, name: PartitionName, now_ms: int) -> None:
-        """The topic was made again after the load, which has found the log of the deleted one; raises `OSError`."""
+        """The topic was made again after the load, which has found the log of the deleted one."""
         store = self.hosting.store
         for key in [one for one, found in self._found.items() if found.name == name]:
             found = self._found.pop(key)
             if found.log is not None and found.directory in store.online:
-                store.delete(found.directory, name, key[0], now_ms)
+                try:
+                    store.delete(found.directory, name, key[0], now_ms)
+                except OSError as failed:
+                    self.hosting.fail_directory(found.directory, failed)
 
     def _stop(self, key: PartitionKey, now_ms: int) -> None:
         """Give a replica up, and schedule its files for removal (stopReplica)."""

@@ -91,8 +91,7 @@ class Moves:
         try:
             copy = store.create_copy(directory, part.name, part.key[0], part.log.options, now_ms)
         except OSError as failed:
-            store.fail(directory, failed)
-            self._hosting.look_at_failures()
+            self._hosting.fail_directory(directory, failed)
             return Error.KAFKA_STORAGE_ERROR
         self.go_on(part, Copy(directory, copy), now_ms)
         return Error.NONE
@@ -114,8 +113,7 @@ class Moves:
         try:
             store.delete_copy(copy.directory, part.name, part.key[0], now_ms)
         except OSError as failed:
-            store.fail(copy.directory, failed)
-            self._hosting.look_at_failures()
+            self._hosting.fail_directory(copy.directory, failed)
 
     def directory_of(self, part: HostedPartition) -> Uuid | None:
         """The directory of a replica for the controller: that of the copy once the copy has all records."""
@@ -184,12 +182,10 @@ class Moves:
 
     def _guarded(self, part: HostedPartition, copy: Copy, move: _Move, found: bytes, now_ms: int) -> None:
         """Write a step of the copy. A failure is one of the copy's directory: the replica stays where it is."""
-        store = self._hosting.store
         try:
             self._step(part, copy, move, found, now_ms)
         except OSError as failed:
-            store.fail(copy.directory, failed)
-            self._hosting.look_at_failures()
+            self._hosting.fail_directory(copy.directory, failed)
         except MetadataLogError as bad:
             self._hosting.report(f"{part} does not move: {bad}")
             self.give_up(part, now_ms)

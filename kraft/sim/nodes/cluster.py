@@ -67,14 +67,16 @@ class Cluster:
         has_data: bool = False,
         has_small_logs: bool = False,
         has_two_directories: bool = False,
+        has_late_checkpoints: bool = False,
         has_late_answers: bool = False,
         coordinates: bool = False,
         combined: int = 0,
     ) -> None:
         """Draw the settings of the nodes. With `is_dynamic` segments and answers with snapshots may be small; with
         `has_data` the brokers hold records, with `has_small_logs` in small logs, with `has_two_directories` on two
-        directories each. With `has_late_answers` they wait long for answers of the controller, and shrink ISRs soon.
-        With `coordinates` they have groups and transactions. `combined` of the brokers are controllers, too.
+        directories each; with `has_late_checkpoints` they write checkpoint files late. With `has_late_answers` they
+        wait long for answers of the controller, and shrink ISRs soon. With `coordinates` they have groups and
+        transactions. `combined` of the brokers are controllers, too.
         """
         self.broker_ids = broker_ids(brokers, combined)
         self._combined_ids = self.broker_ids[:combined]
@@ -90,6 +92,7 @@ class Cluster:
         self._fetch_ms = rng.choice((50, 100, 250))
         self._snapshots = draw_snapshots(Random(f"{seed}/snapshots"))
         self._has_two_directories = has_two_directories
+        self._has_late_checkpoints = has_late_checkpoints
         lag_ms = SLOWEST_LAG_MS if has_small_logs else self._lag_ms
         if has_late_answers:
             self._lag_ms, lag_ms = SLOWEST_LAG_MS, QUICKEST_LAG_MS
@@ -137,7 +140,8 @@ class Cluster:
         make: Callable[..., Member] = ReplicaMember
         if self.data is not None and broker is not None:
             kind = CombinedNode if node_id in self._combined_ids else DataBroker
-            make = partial(kind, serving=self.data.serving(node_id, len(broker.directories)))
+            serving = self.data.serving(node_id, len(broker.directories))
+            make = partial(kind, serving=serving, has_late_checkpoints=self._has_late_checkpoints)
         return make(
             node_id,
             voters=voters,

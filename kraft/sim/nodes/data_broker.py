@@ -14,6 +14,7 @@ from kraft.config.group_settings import ASSIGNORS, ConsumerGroupConfig, GroupCon
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.process.parts.broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
+from kraft.sim.nodes.late_writer import LateWriter
 from kraft.sim.nodes.node_disk import DIRECTORY
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Output
@@ -137,8 +138,11 @@ def _coordinating(rng: Random, brokers: int) -> RequestSettings:
 class DataBroker(ReplicaMember):
     """A `ReplicaMember` that hosts a broker with data."""
 
-    def __init__(self, node_id: int, *, serving: ServingOptions, **given: Any) -> None:
+    def __init__(
+        self, node_id: int, *, serving: ServingOptions, has_late_checkpoints: bool = False, **given: Any
+    ) -> None:
         super().__init__(node_id, **given)
+        self._has_late_checkpoints = has_late_checkpoints
         self._serving = serving
         self._log_dirs = serving.log_dirs
         self._asking: FetchRequest | None = None
@@ -159,7 +163,10 @@ class DataBroker(ReplicaMember):
         clean = tuple(one for one, path in paths if files.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"))
         self._broker = replace(broker, clean_directories=clean)
         self._application = self._host()
-        return super().start(rng, now_ms)
+        outputs = super().start(rng, now_ms)
+        if self._has_late_checkpoints and self.manager is not None:
+            self.manager.hosting.store.writer = LateWriter(files)
+        return outputs
 
     def crash(self, rng: Random) -> None:
         """Crash the node, with loss of any data not fsynced."""

@@ -175,6 +175,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             has_data=self.members in WITH_DATA,
             has_small_logs=self.has_small_logs,
             has_two_directories=self.has_small_logs or self.has_full_directories,
+            has_late_checkpoints=self.has_full_directories,
             has_late_answers=self.has_late_answers,
             coordinates=self.members == COORDINATOR_CLUSTER,
             combined=draw_combined(self.members, self.seed, self.nodes, self.brokers),
