@@ -310,9 +310,9 @@ def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]
         return bench.host.controller.history.committed
 
     with bench.phase("become active"):
-        bench.until(lambda: bench.replica.is_active and bench.host.controller.is_active)
+        bench.until(lambda: bench.replica.replica.is_active and bench.host.controller.is_active)
         bench.until(lambda: bench.replica.deadline_ms() > bench.now_ms + 2)
-    begins = bench.replica.log.end_offset
+    begins = bench.replica.replica.log.end_offset
     count = sum(1 for _ in memberships(image().topics, FENCED))
     beat = m.BrokerHeartbeatRequest(
         broker_id=FENCED, broker_epoch=FENCED + 10, current_metadata_offset=END.offset, want_fence=True
@@ -409,7 +409,7 @@ def requests(bench: Bench, partitions: int) -> None:
 
 def committed(bench: Bench, since: int) -> list[CommittedBatch]:
     """The batches that the phases have written."""
-    log = bench.replica.log
+    log = bench.replica.replica.log
     return [
         CommittedBatch(
             one.base_offset,
@@ -427,15 +427,15 @@ def committed(bench: Bench, since: int) -> list[CommittedBatch]:
 def make_snapshot(bench: Bench) -> None:
     """Make a snapshot of the whole state, as after enough bytes."""
     replica = bench.replica
-    before = replica._storage.snapshots.ids()
-    bench.measured(lambda: replica._snapshots.begin(bench.now_ms))
-    bench.until(lambda: replica._storage.snapshots.ids() != before)
+    before = replica.replica.storage.snapshots.ids()
+    bench.measured(lambda: replica.replica.snapshots.begin(bench.now_ms))
+    bench.until(lambda: replica.replica.storage.snapshots.ids() != before)
 
 
 def standby(bench: Bench) -> ControllerHost:
     """A standby that loads the first snapshot, and then again in place of its state."""
     host = ControllerHost(QuorumController(bench.host.controller.settings))
-    values = bench.replica._storage.snapshots.values(END)
+    values = bench.replica.replica.storage.snapshots.values(END)
     host.on_snapshot(values, END)
     while host.is_applying:
         host.apply_more()
@@ -465,7 +465,7 @@ def load_as_broker(bench: Bench) -> None:
         options=BrokerOptions(directories=(Uuid(b"d" * 16),)),
     )
     host = host_of(agent_without_data(settings))
-    bench.measured(lambda: host.on_snapshot(bench.replica._storage.snapshots.values(END), END))
+    bench.measured(lambda: host.on_snapshot(bench.replica.replica.storage.snapshots.values(END), END))
     while host.is_applying:
         bench.measured(host.apply_more)
     while host.deadline_ms() <= bench.now_ms:

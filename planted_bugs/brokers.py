@@ -255,7 +255,7 @@ def only_the_first_voters_are_asked(code: Patches) -> None:
     first: WeakKeyDictionary[Process, tuple[int, ...]] = WeakKeyDictionary()
 
     def active_controller(process: Process, part: Part) -> Target | None:
-        target, voters = sound(process, part), process.core.voters
+        target, voters = sound(process, part), process.replica.core.voters
         return target if target is None or target.node_id in first.setdefault(process, voters.ids) else None
 
     code.replace(Process, "_active_controller", active_controller)

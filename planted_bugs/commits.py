@@ -9,7 +9,7 @@ from kraft.limits import ANSWERS_PER_TURN
 from kraft.replica.applier import Applier
 from kraft.replica.interface.application import ForRequest, ForSubmit, Proposal
 from kraft.replica.interface.events import SubmitDone
-from kraft.replica.proposals import Proposals, StepCore, success
+from kraft.replica.proposals import Proposals, success
 from metadata_log.image import ImageHistory
 from planted_bugs.registry import Patches, Scope, mutant
 from transport.protocol.errors import Error
@@ -61,8 +61,8 @@ def acknowledge_what_is_appended(code: Patches) -> None:
     """A client receives a success once its record is appended."""
     propose = Proposals.propose
 
-    def propose_and_acknowledge(proposals: Proposals, step_core: StepCore, proposal: Proposal, now_ms: int) -> None:
-        propose(proposals, step_core, proposal, now_ms)
+    def propose_and_acknowledge(proposals: Proposals, proposal: Proposal, now_ms: int) -> None:
+        propose(proposals, proposal, now_ms)
         for held in proposals._deferred.release(proposals._core.next_append_offset, ANSWERS_PER_TURN):
             proposals._outbox.outputs.append(success(held, proposals._core.leader))
 

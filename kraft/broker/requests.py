@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import structs
 
 from kraft import limits
-from kraft.access.authorizer import AclOperation, AclResource, Denial
+from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
@@ -458,10 +458,6 @@ class Requests:
     def may(self, operation: AclOperation, caller: Caller) -> bool:
         """Whether a caller may perform an operation on the cluster."""
         return self.rights.may(operation, caller)
-
-    def take_denials(self) -> list[Denial]:
-        """The requests that were denied since the last call."""
-        return self.rights.take_denials() if self.rights.denials else []
 
     def deadline_ms(self) -> int:
         """When the next `poll` is due, in ms; `NEVER_MS` if nothing is."""

@@ -77,6 +77,7 @@ class BrokerServer:
         self.agent = agent
         self.requests = requests
         self.apis: tuple[ApiKey, ...] = (ApiKey.FETCH,) if requests is None else requests.apis
+        self.denials: list[Denial] = [] if requests is None else requests.rights.denials
         self._manager = manager
         self._fetches = fetches
         self._is_announced = requests is None
@@ -188,11 +189,6 @@ class BrokerServer:
     def may(self, operation: AclOperation, caller: Caller) -> bool:
         """Whether a caller may perform an operation on the cluster."""
         return self.requests is None or self.requests.may(operation, caller)
-
-    def take_denials(self) -> Sequence[Denial]:
-        """Take the denials of clients since the last call."""
-        requests = self.requests
-        return requests.take_denials() if requests is not None and requests.rights.denials else ()
 
     # Time
 

@@ -98,7 +98,8 @@ class QuorumController:
         self.active_epoch = NOT_ACTIVE
         self._is_loaded = False
         """Whether the controller has replayed all records that it knows to be committed, so that ACLs are complete."""
-        self._denials: list[Denial] = []
+        self.denials: list[Denial] = []
+        """What the authorizer has denied; its reader empties the list."""
         self._periodic = Periodic(settings.max_idle_interval_ms)
         self._registrar = Registrar(
             settings.node_id, settings.incarnation_id, settings.listeners, settings.security_protocols
@@ -324,11 +325,6 @@ class QuorumController:
         """
         return self._request_context(0, 0, caller).may(operation, AclResource.CLUSTER)
 
-    def take_denials(self) -> list[Denial]:
-        """Remove and return the denials since the last call."""
-        denials, self._denials = self._denials, []
-        return denials
-
     def opened(self, request: EnvelopeRequest, caller: Caller) -> Forwarded:
         """The request in an envelope; raises `ApiError` if the envelope is damaged or the caller may not forward."""
         check_cluster(self._request_context(0, 0, caller), ApiKey.ENVELOPE)
@@ -406,7 +402,7 @@ class QuorumController:
             caller,
             is_forwarded,
             None if rules is None else Authorizer(rules, committed.acls, self._is_loaded),
-            self._denials,
+            self.denials,
         )
 
     def _describe_cluster(

@@ -27,9 +27,9 @@ STARTING, RUNNING, SHUTTING_DOWN = 1, 3, 6
 _LOG: Final = (("topic", METADATA_TOPIC), ("partition", str(METADATA_PARTITION)))
 
 
-def image_of(replica: Process) -> MetadataImage | None:
+def image_of(process: Process) -> MetadataImage | None:
     """The committed metadata of a controller or a broker; None for another application."""
-    controller, broker = controller_of(replica.application), broker_of(replica.application)
+    controller, broker = controller_of(process.application), broker_of(process.application)
     if controller is not None:
         return controller.controller.history.committed.stable
     return None if broker is None else broker.agent.image
@@ -109,7 +109,7 @@ def loader_readings(view: NodeView, image: MetadataImage) -> Iterator[Reading]:
     for name, level in levels:
         if level:  # as in Kafka, a feature at level 0 has no series
             yield Reading(kafka.FINALIZED_LEVEL, level, (("featureName", _camel(name)),))
-    served = view.replica.served
+    served = view.process.served
     for name, lowest, highest in () if served is None else served.supported_features():
         labels = (("feature_name", name.replace(".", "-")),)
         yield Reading(kafka.SUPPORTED_MIN, lowest, labels)

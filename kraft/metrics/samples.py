@@ -34,15 +34,15 @@ def readings_of(view: NodeView) -> Iterator[Reading]:
         The readings; a metric that Kafka lacks in the node's role is absent.
     """
     yield from raft_readings(view)
-    controller = controller_of(view.replica.application)
+    controller = controller_of(view.process.application)
     if controller is not None:
         yield from controller_readings(view, controller.controller)
     if view.is_broker:
         yield from broker_readings(view)
-    broker = broker_of(view.replica.application)
+    broker = broker_of(view.process.application)
     if broker is not None and broker.requests is not None:
         yield from coordinator_readings(broker.requests, view.groups, view.now_ms)
-    image = image_of(view.replica)
+    image = image_of(view.process)
     if image is not None:
         yield from loader_readings(view, image)
     yield from log_readings(view)

@@ -13,6 +13,7 @@ from kraft.process.process import Process
 from kraft.quorum.core import RaftCore
 from kraft.quorum.states import FollowerState, LeaderState, ResignedState
 from kraft.quorum.states.follower import LeaderContact
+from kraft.replica.replica import Replica
 from metadata_log.types import NO_NODE
 
 _NONE = Quantiles(0, 0.0, ())
@@ -105,7 +106,7 @@ class Counted(Struct, frozen=True, kw_only=True):
 class NodeView(Struct, frozen=True, kw_only=True):
     """A node at one moment."""
 
-    replica: Process
+    process: Process
     now_ms: int
     is_broker: bool = False
     is_stopping: bool = False
@@ -117,6 +118,11 @@ class NodeView(Struct, frozen=True, kw_only=True):
     groups: GroupCounts = NO_GROUPS
     certificates: Certificates | None = None
     """None for a node without TLS."""
+
+    @property
+    def replica(self) -> Replica:
+        """The replica of the log, in its process."""
+        return self.process.replica
 
     @property
     def heard_ms(self) -> int | None:

@@ -17,8 +17,8 @@ from kraft.admin.client import DEFAULT_TIMEOUT_MS, AdminClient
 from kraft.admin.descriptions import QuorumDescription
 from kraft.config import parse_host_port
 from kraft.node.errors import NodeStopped
-from kraft.process.process import Process
 from kraft.quorum.values import ListenerAddress, ReplicaKey
+from kraft.replica.replica import Replica
 from transport.interface import Endpoint, Transport
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _LONGEST_RETRY_MS = 200
 class Administration:
     """Asks the leader on behalf of one node."""
 
-    def __init__(self, replica: Process, transport: Transport) -> None:
+    def __init__(self, replica: Replica, transport: Transport) -> None:
         self._replica = replica
         # Tokens below 0: the others are those of the replica.
         self.client = AdminClient(

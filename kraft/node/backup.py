@@ -20,9 +20,9 @@ from msgspec import MsgspecError, Struct, msgpack
 from kraft.config.embedded import LISTENER, RANDOM_IDS
 from kraft.limits import APPLIED_BYTES_PER_STEP
 from kraft.node.errors import NodeError, NodeStopped
-from kraft.process.process import Process
 from kraft.replica.interface.application import RAW_LOG
 from kraft.replica.interface.raw_snapshot import pieces_of, raw_snapshot_values, state_of
+from kraft.replica.replica import Replica
 from metadata_log.disk import File, OsDisk, make_directory
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.log.log import MetadataLog
@@ -100,20 +100,20 @@ class _Head(Struct, frozen=True, array_like=True):
     state_pieces: int
 
 
-async def copy_log(process: Process, folder: str, has_ended: Callable[[], bool]) -> str:
+async def copy_log(replica: Replica, folder: str, has_ended: Callable[[], bool]) -> str:
     """Write the newest snapshot and the committed records of a raw log into a file; see `Node.backup`.
 
     The log is read in the turns of its owner, and written by threads.
     """
-    log = process.log
+    log = replica.log
     while True:
-        start, newest, end = log.start_offset, process.newest_snapshot, process.core.log.high_watermark
+        start, newest, end = log.start_offset, replica.newest_snapshot, replica.core.log.high_watermark
         if end <= 0:
             raise NodeError("there is nothing to back up: nothing was committed so far")
         last_epoch = log.epochs.epoch_at(end - 1)
         backup = OffsetAndEpoch(epoch=newest.epoch if last_epoch is None else last_epoch, offset=end)
         # Opened in this turn: the snapshot may be removed later.
-        file = process.open_snapshot(newest) if newest.offset else None
+        file = replica.open_snapshot(newest) if newest.offset else None
         try:
             writer = await trio.to_thread.run_sync(_begun, folder, backup, start, newest, file)
         finally:

@@ -62,16 +62,16 @@ def broker_options(config: Config, disk: Disk) -> BrokerOptions:
     )
 
 
-def close_data(replica: Process) -> None:
+def close_data(process: Process) -> None:
     """Close the logs of a broker with data, while the node still locks its directory."""
-    broker = broker_of(replica.application)
+    broker = broker_of(process.application)
     if broker is not None:
         broker.close_data()
 
 
-def leave_cleanly(replica: Process, config: Config, disk: Disk) -> None:
+def leave_cleanly(process: Process, config: Config, disk: Disk) -> None:
     """If the node was a registered broker without data, record its clean shutdown for the next start."""
-    broker = broker_of(replica.application)
+    broker = broker_of(process.application)
     if broker is None or broker.has_data:
         return
     if broker.agent.lifecycle.epoch != UNCLEAN:

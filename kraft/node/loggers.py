@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from msgspec import structs
@@ -72,8 +72,9 @@ class Judge(Protocol):
     def may(self, operation: AclOperation, caller: Caller) -> bool:
         """Whether a caller may perform an operation on the cluster."""
 
-    def take_denials(self) -> Sequence[Denial]:
-        """The denials since the last call."""
+    @property
+    def denials(self) -> list[Denial]:
+        """What was denied and is not logged yet."""
 
 
 class LoggerRequests:
@@ -155,8 +156,9 @@ class LoggerRequests:
         asked_by, host = request.principal, host_of_peer(request.peer)
         caller = Caller(asked_by.type, asked_by.name, asked_by.is_token, host, request.listener)
         is_allowed = self._judge.may(self._needed, caller)
-        for denial in self._judge.take_denials():
+        for denial in self._judge.denials:
             self._log.trace(denial)
+        self._judge.denials.clear()
         if not is_allowed:
             raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED, Error.CLUSTER_AUTHORIZATION_FAILED.message)
 

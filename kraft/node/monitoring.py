@@ -59,5 +59,5 @@ class NodeMonitor(Protocol):
     async def run(self, log: NodeLog, task_status: trio.TaskStatus[Endpoint | None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; `task_status` gets the bound address, if there is one."""
 
-    def attach(self, node: MonitoredNode, replica: Process, transport: Transport) -> None:
+    def attach(self, node: MonitoredNode, process: Process, transport: Transport) -> None:
         """Take the parts of the node, which has recovered its log."""

@@ -96,7 +96,7 @@ _OBLIGED: Final = frozenset({"Leader", "Resigned"})
 class NodeParts(Struct, frozen=True, eq=False, kw_only=True):
     """The parts of a node; see `kraft.node.run`."""
 
-    replica: Process
+    process: Process
     clock: NodeClock
     inbox: Inbox[Input]
     inbound: Inbound
@@ -139,7 +139,8 @@ class Node:
     def __init__(self, parts: NodeParts) -> None:
         self.endpoints = parts.endpoints
         """The addresses of the node's listeners, in the order of the configuration."""
-        self._replica = parts.replica
+        self._process = parts.process
+        self._replica = parts.process.replica
         self._clock = parts.clock
         self._inbox = parts.inbox
         self._inbound = parts.inbound
@@ -147,7 +148,7 @@ class Node:
         self._flusher = parts.flusher
         self._log = parts.log
         self._meter = parts.meter
-        self._node_id = parts.replica.options.node_id
+        self._node_id = parts.process.options.node_id
         self._raft_client_id = f"raft-client-{self._node_id}"
         self._client_id = str(self._node_id)
         self._fetcher_client_id = f"broker-{self._node_id}-fetcher-0"
@@ -155,7 +156,7 @@ class Node:
         self.appends = Appends(
             parts.inbox,
             limit=OUTSTANDING_APPEND_BYTES,
-            batch_bytes=parts.replica.options.quorum.max_batch_bytes,
+            batch_bytes=parts.process.options.quorum.max_batch_bytes,
         )
         """The appends under way, for programs in other threads."""
         self._snapshots: Waiters[SnapshotMade] = Waiters(parts.inbox, limit=SNAPSHOT_CALLS)
@@ -205,7 +206,7 @@ class Node:
     @property
     def application(self) -> Application:
         """The replica's application; read-only."""
-        return self._replica.application
+        return self._process.application
 
     async def wait_for_leader(self) -> LeaderAndEpoch:
         """Wait until this node hears a leader that accepts appends: another node, or this node once it is active.
@@ -389,7 +390,7 @@ class Node:
             NodeError: The offset is not committed, as far as this node knows, or inside of a batch.
             NodeStopped: The node has stopped.
         """
-        is_raw = isinstance(self._replica.application, RawLog)
+        is_raw = isinstance(self._process.application, RawLog)
         if (state is not None, offset is not None) != (is_raw, is_raw):
             raise TypeError(
                 "the program of a raw log gives the state of the log and the offset at which it ends"
@@ -433,7 +434,7 @@ class Node:
         return LogSnapshot(newest.offset, newest.epoch, state)
 
     def _check_raw(self, what: str) -> None:
-        if not isinstance(self._replica.application, RawLog):
+        if not isinstance(self._process.application, RawLog):
             raise TypeError(f"only a raw log has {what}")
         if self._ended:
             raise NodeStopped("the node has stopped")
@@ -460,7 +461,7 @@ class Node:
         from kraft.node.backup import check_folder, copy_log, copy_snapshot
 
         check_folder(folder)
-        if isinstance(self._replica.application, RawLog):
+        if isinstance(self._process.application, RawLog):
             self._check_raw("backup")
             return await copy_log(self._replica, folder, lambda: self._ended)
         snapshot = await self.snapshot()
@@ -577,7 +578,7 @@ class Node:
             TypeError: The node hosts a raw log, which `committed` reads.
             OffsetOutOfRange: During the iteration: a snapshot has replaced the next records.
         """
-        if isinstance(self._replica.application, RawLog):
+        if isinstance(self._process.application, RawLog):
             raise TypeError("a raw log has no types to watch: iterate over `committed`")
         status = self.status()
         return MetadataWatch(self.committed(max(status.high_watermark, status.log_start_offset)), types)
@@ -603,7 +604,7 @@ class Node:
         self._leaving = True
         self._inbox.put(BeginShutdown())
         try:
-            is_broker = self._replica.options.broker is not None
+            is_broker = self._process.options.broker is not None
             with trio.move_on_after((BROKER_SHUTDOWN_BUDGET_MS if is_broker else SHUTDOWN_BUDGET_MS) / 1000):
                 await self._stop.wait()
         finally:
@@ -666,7 +667,13 @@ class Node:
 
         The Tick at the end writes the appends, so that a burst is one batch.
         """
-        replica, events, flusher, turns = self._replica, self._inbox.events, self._flusher, self._turns
+        process, replica, events, flusher, turns = (
+            self._process,
+            self._replica,
+            self._inbox.events,
+            self._flusher,
+            self._turns,
+        )
         turns.begin()
         now_ms = self._clock.now_ms()
         wanted_ms = self._wanted_ms
@@ -679,7 +686,7 @@ class Node:
             # After a pause all events that arrived meanwhile come before any deadline, even beyond the room of a turn.
             while events and (has_room or now_ms < self._resumed_ms + GRACE_MS):
                 event = events.popleft()
-                if outputs := replica.step(event, now_ms):
+                if outputs := process.step(event, now_ms):
                     self._carry_out(outputs)
                 has_room = turns.did(event)
                 if type(event) is Submit and events and replica.core.pending_bytes >= APPENDED_BYTES_PER_TURN:
@@ -689,11 +696,11 @@ class Node:
             if flusher.wanted is not None and not replica.core.is_leader and flusher.begin(is_busy=self._is_busy):
                 now_ms = self._after_flush(now_ms)
                 continue
-            wanted_ms = replica.deadline_ms()
+            wanted_ms = process.deadline_ms()
             if wanted_ms <= now_ms and (wanted_ms != DUE_AT_ONCE or not ticks or (has_room and ticks < _PORTIONS)):
                 assert ticks < _TICKS_PER_BURST, f"a deadline stays in the past: {wanted_ms} <= {now_ms}"
                 ticks += 1
-                self._carry_out(replica.step(_TICK, now_ms))
+                self._carry_out(process.step(_TICK, now_ms))
                 has_room = turns.did(_TICK) and has_room
                 continue
             if flusher.wanted is None:
@@ -725,14 +732,14 @@ class Node:
         if self._is_listening and self.has_quorum:
             self._is_listening = False
             self._changed.unpark_all()
-        if self._leaving and not self._is_obliged and replica.may_stop:
+        if self._leaving and not self._is_obliged and process.may_stop:
             self._stop.set()
 
     def _after_flush(self, began_ms: int) -> int:
         """The time after a flush in place, which may have taken so long that a deadline has passed."""
         now_ms = self._clock.now_ms()
         if now_ms > began_ms:
-            wanted_ms = self._replica.deadline_ms()
+            wanted_ms = self._process.deadline_ms()
             if wanted_ms <= now_ms:
                 self._resume_if_late(wanted_ms, now_ms)
         return now_ms

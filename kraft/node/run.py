@@ -114,8 +114,8 @@ async def run_node(
                 application=application or _default_application(config, disk),
                 now_ms=clock.now_ms(),
             )
-            replica, outputs = await start_in_turns(opening, log)
-            hosted = replica.application
+            process, outputs = await start_in_turns(opening, log)
+            hosted = process.application
             image = hosted.committed_image if isinstance(hosted, WithMetadata) else None
             if serves_loggers:
                 inbound.loggers = _logger_requests(config, hosted, log)
@@ -123,10 +123,10 @@ async def run_node(
                 users.image = image
             if stores is not None and isinstance(transport, WireTransport):
                 network.start_soon(stores.run, transport, log, image)
-            for finding in replica.log.recovered:
+            for finding in process.replica.log.recovered:
                 log.write("recovered", {"what": repr(finding)}, logging.WARNING)
             parts = NodeParts(
-                replica=replica,
+                process=process,
                 clock=clock,
                 inbox=inbox,
                 inbound=inbound,
@@ -138,12 +138,12 @@ async def run_node(
             )
             node = _node_of(hosted)(parts)
             if monitor is not None:
-                monitor.attach(node, replica, transport)
+                monitor.attach(node, process, transport)
             writes = None if inline_flush or isinstance(hosted, RawLog) else broker_of(hosted)
-            with _closing(replica, log), _checkpoints(writes, disk):
+            with _closing(process, log), _checkpoints(writes, disk):
                 await node.run(outputs, task_status)
-                close_data(replica)
-            leave_cleanly(replica, config, disk)
+                close_data(process)
+            leave_cleanly(process, config, disk)
             network.cancel_scope.cancel()
     log.write("stopped", {})
 
@@ -177,13 +177,12 @@ def _node_of(application: Application | RawLog) -> type[Node]:
 
 
 def _logger_requests(config: Config, application: Application | RawLog, log: NodeLog) -> LoggerRequests | None:
-    """The requests about loggers at a controller, or at a broker that serves clients; None at any other node."""
+    """The requests about loggers at a controller or a broker; None at any other node."""
     # Loaded here, because only served nodes answer them.
     from kraft.node.loggers import LoggerRequests
 
     if isinstance(application, BrokerServer):
-        judge = application.requests
-        return None if judge is None else LoggerRequests(config.node_id, judge, log, AclOperation.ALTER_CONFIGS)
+        return LoggerRequests(config.node_id, application, log, AclOperation.ALTER_CONFIGS)
     from kraft.process.parts.controller_host import ControllerHost
 
     if isinstance(application, ControllerHost):
@@ -222,16 +221,16 @@ def _checkpoints(broker: BrokerServer | None, disk: DirectoryDisk) -> AbstractCo
 
 
 @contextmanager
-def _closing(replica: Process, log: NodeLog) -> Iterator[None]:
-    """Close the replica. After a failure of the disk or of an invariant, only release the directory: write nothing."""
+def _closing(process: Process, log: NodeLog) -> Iterator[None]:
+    """Close the process. After a failure of the disk or of an invariant, only release the directory: write nothing."""
     try:
         yield
     except BaseException as stop:
         failed = stop.subgroup(Exception) if isinstance(stop, BaseExceptionGroup) else stop
         if isinstance(failed, Exception):
             log.write("failed", {"cause": repr(failed)}, logging.ERROR)
-            replica.abandon()
+            process.abandon()
         else:
-            replica.close()
+            process.close()
         raise
-    replica.close()
+    process.close()

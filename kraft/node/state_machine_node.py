@@ -122,7 +122,7 @@ class StateMachineNode(Node, Generic[C, R]):
 
     def __init__(self, parts: NodeParts) -> None:
         super().__init__(parts)
-        host = parts.replica.application
+        host = parts.process.application
         assert isinstance(host, StateMachineHost), host
         self._host = host
         host.watch(self._turns.watched)

@@ -18,18 +18,11 @@ from kraft.quorum.core import RaftCore
 from kraft.quorum.events import (
     BeginShutdown,
     LogFlushed,
-    ReadIndex,
-    Received,
-    RequestFailed,
     Resign,
     Resumed,
     SnapshotChecked,
     Tick,
 )
-from kraft.replica.activation import Activation
-from kraft.replica.commits import Commits
-from kraft.replica.effects import Effects
-from kraft.replica.in_flight import InFlightRequests
 from kraft.replica.interface.application import (
     Action,
     Application,
@@ -37,7 +30,6 @@ from kraft.replica.interface.application import (
     Broker,
     Called,
     Confirm,
-    Confirming,
     ControllerAndBroker,
     Deciding,
     ForSubmit,
@@ -47,7 +39,6 @@ from kraft.replica.interface.application import (
     RawLog,
     Redirect,
     RefuseSubmit,
-    Refusing,
     Served,
     Serving,
     Timed,
@@ -60,26 +51,18 @@ from kraft.replica.interface.events import (
     Input,
     LeaveCluster,
     Left,
-    LogState,
     MakeSnapshot,
     Output,
     PeerRequest,
     Returned,
-    StartFlush,
     Submit,
     Trace,
 )
 from kraft.replica.interface.options import ReplicaOptions
-from kraft.replica.interface.status import ReplicaStatus
-from kraft.replica.outbox import Outbox
-from kraft.replica.peer_replies import PeerReplies
-from kraft.replica.proposals import Proposals
-from kraft.replica.quorum_requests import QuorumRequests
+from kraft.replica.replica import Replica, core_of
 from kraft.replica.rpc.api_versions import KEYS_OF_QUORUM, describe_versions, refuse_login
 from kraft.replica.rpc.describe_rpc import describe_cluster
 from kraft.replica.rpc.refusals import refuse_quorum_request
-from kraft.replica.rpc.rpc import Rpc
-from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage
 from kraft.wire import (
     Answer,
@@ -94,10 +77,9 @@ from kraft.wire import (
     WireReply,
     WireRequest,
 )
-from metadata_log.disk import Disk, File
-from metadata_log.log.log import MetadataLog
+from metadata_log.disk import Disk
 from metadata_log.serde.codec import finished
-from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch
+from metadata_log.types import NEVER_MS, NO_NODE
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import ApiVersionsRequest
@@ -120,9 +102,7 @@ class Process:
         now_ms: int,
     ) -> None:
         self.options = options
-        self.core = core
         self.application = application
-        self._storage = storage
         self._deciding: Deciding | None = None
         self._broker: Broker | None = None
         self._raw_log: RawLog | None = None
@@ -149,42 +129,14 @@ class Process:
         self._is_leaving = False
         """Whether the broker beside a controller leaves the cluster, before the node ends."""
         leading: Leading | None = self._raw_log if self._deciding is None else self._deciding
-        readers: tuple[LogReader, ...] = tuple(one for one in (leading, self._broker) if one is not None)
         self._timed = leading if isinstance(leading, Timed) else None
         """The part at the listeners of the quorum, if it has work of its own."""
-        refusing = leading if isinstance(leading, Refusing) else None
-        confirming = leading if isinstance(leading, Confirming) else None
         self._called = leading if isinstance(leading, Called) else None
-        rpc = Rpc(
-            cluster_id=storage.cluster_id,
-            listener=options.listener,
-            timeout_ms=options.quorum.request_timeout_ms,
+        readers: tuple[LogReader, ...] = tuple(one for one in (leading, self._broker) if one is not None)
+        self.replica = Replica(
+            options=options, disk=disk, storage=storage, core=core, readers=readers, leading=leading, now_ms=now_ms
         )
-        self._outbox = Outbox()
-        self._in_flight = InFlightRequests()
-        self._requests = QuorumRequests(rpc, storage.snapshots, self._outbox)
-        self._proposals = Proposals(options, core, leading, refusing, self._outbox)
-        self._activation = Activation(core, leading, self._proposals, self._outbox)
-        self._snapshots = SnapshotSchedule(disk, storage, core, readers[0], options.snapshots, now_ms)
-        self._commits = Commits(
-            core, readers, leading, confirming, storage, self._snapshots, self._activation, self._outbox
-        )
-        self._effects = Effects(
-            core=core,
-            reader=readers[0],
-            leading=leading,
-            storage=storage,
-            rpc=rpc,
-            requests=self._requests,
-            proposals=self._proposals,
-            activation=self._activation,
-            commits=self._commits,
-            snapshots=self._snapshots,
-            outbox=self._outbox,
-            in_flight=self._in_flight,
-            inline_flush=options.inline_flush,
-        )
-        self._replies = PeerReplies(self._effects, storage, rpc, options.judged_per_turn)
+        self._outbox, self._in_flight = self.replica.outbox, self.replica.in_flight
 
     @classmethod
     def open(
@@ -206,32 +158,11 @@ class Process:
         """
         storage = yield from Storage.opening(disk, options, rng, now_ms)
         try:
-            core = RaftCore(
-                config=options.quorum,
-                local=storage.local,
-                voters=options.voters,
-                endpoints=options.endpoints,
-                start=storage.start(),
-                rng=rng,
-                bootstrap=options.bootstrap,
-                listener=options.listener,
-            )
+            core = core_of(options, storage, rng)
             hosted = application(options, storage.cluster_id, storage.bootstrap(), rng)
             storage.check_kind(kind_of(hosted))
             process = cls(options=options, disk=disk, storage=storage, core=core, application=hosted, now_ms=now_ms)
-            commits = process._commits
-            newest = storage.snapshots.newest
-            if newest.offset > 0:
-                with storage.naming_snapshot(newest):
-                    commits.load_snapshot(newest)
-                    while commits.is_applying:
-                        yield None
-                        commits.apply_more()
-                commits.applied_offset = commits.applier.next_offset
-            reader = process._effects.reader
-            if reader.reads_batches:
-                yield from storage.checking_records(reader.check)
-            process._effects.carry_out(core.begin(now_ms), now_ms)
+            yield from process.replica.starting(now_ms)
             process._follow_up(now_ms)
             outputs, process._outbox.outputs = process._outbox.outputs, []
             return process, outputs
@@ -245,11 +176,6 @@ class Process:
     # Questions
 
     @property
-    def is_active(self) -> bool:
-        """Whether the application leads: then it takes requests and submits."""
-        return self._proposals.is_open
-
-    @property
     def served(self) -> Serving | None:
         """The part at the listeners of the quorum, or a broker alone; None for a raw log."""
         return self._broker if self._deciding is None else self._deciding
@@ -260,54 +186,13 @@ class Process:
         return () if self.served is None else self.served.apis
 
     @property
-    def log(self) -> MetadataLog:
-        """The log, for readers in the owner's thread; only what is below the high watermark is final."""
-        return self._storage.log
-
-    @property
-    def newest_snapshot(self) -> OffsetAndEpoch:
-        """The newest snapshot on disk; one of offset 0 holds nothing of the log."""
-        return self._storage.snapshots.newest
-
-    def open_snapshot(self, snapshot: OffsetAndEpoch) -> File:
-        """The file of a snapshot, to read; it stays readable when the snapshot is removed. Raises `OSError`."""
-        return self._storage.snapshots.open(snapshot)
-
-    @property
-    def outstanding_flush(self) -> StartFlush | None:
-        """The flush that was handed out and has not come back; a fork has one of its own."""
-        return self._storage.outstanding_flush
-
-    def is_judging(self, request_id: int) -> bool:
-        """Whether the answer to a request of the quorum has arrived, and not all of its records are judged."""
-        return self._replies.is_judging(request_id)
-
-    @property
     def may_stop(self) -> bool:
         """Whether the node may end: no part objects, and no answer waits for a turn.
 
         A broker beside a controller has left before.
         """
         part = self.served
-        return (part is None or part.may_stop) and not self._proposals.has_more_to_tell
-
-    def status(self) -> ReplicaStatus:
-        """The state, the leader and the offsets of this replica now."""
-        core = self.core
-        return ReplicaStatus(
-            node_id=core.local.id,
-            directory_id=core.local.directory_id,
-            cluster_id=self._storage.cluster_id,
-            state=core.state_name,
-            leader=core.leader,
-            voters=core.voters,
-            is_voter=core.is_voter,
-            high_watermark=core.log.high_watermark,
-            log_start_offset=core.log.start_offset,
-            log_end_offset=core.log.end_offset,
-            flushed_offset=core.log.flushed_offset,
-            applied_offset=self._commits.applied_offset,
-        )
+        return (part is None or part.may_stop) and not self.replica.proposals.has_more_to_tell
 
     def deadline_ms(self) -> int:
         """The time of the next `step(Tick())` if no event comes before; may be in the past at the end of a burst.
@@ -315,15 +200,17 @@ class Process:
         While the application has committed batches to apply, at once or in a millisecond, its own deadline does not
         count, nor do those of snapshots and of the shutdown.
         """
-        core, proposals = self.core, self._proposals
-        deadline_ms = core.deadline_ms()
+        replica = self.replica
+        deadline_ms = replica.core.deadline_ms()
         if deadline_ms <= self._stepped_at_ms:
             # Appends are to be written: the Tick of now comes, whatever else is due.
             return deadline_ms
-        deadline_ms = min(deadline_ms, self._replies.deadline_ms, proposals.deadline_ms, self._activation.deadline_ms)
-        apply_ms = self._commits.deadline_ms
+        proposals, apply_ms = replica.proposals, replica.commits.deadline_ms
+        deadline_ms = min(
+            deadline_ms, replica.replies.deadline_ms, proposals.deadline_ms, replica.activation.deadline_ms
+        )
         # The leader, and so its clients, wait for a follower's flush; no request waits for a follower's application.
-        if apply_ms < NEVER_MS and (core.is_leader or not self._storage.is_flushing):
+        if apply_ms < NEVER_MS and (replica.core.is_leader or not replica.storage.is_flushing):
             return min(deadline_ms, apply_ms)
         if self._timed is not None:
             deadline_ms = min(deadline_ms, self._timed.deadline_ms())
@@ -333,8 +220,8 @@ class Process:
                 return 0
         return min(
             deadline_ms,
-            self._snapshots.maker.deadline_ms,
-            self._snapshots.cleaner.deadline_ms,
+            replica.snapshots.maker.deadline_ms,
+            replica.snapshots.cleaner.deadline_ms,
             proposals.finish_by_ms,
         )
 
@@ -355,23 +242,29 @@ class Process:
             elif self._deciding is not None and (denial := self._deciding.denial(event)) is not None:
                 self._outbox.outputs.append(Answer(event.request_id, refuse_quorum_request(event, denial)))
                 self._report_denials(self._deciding)
-            elif (flat := self._requests.receive(event)) is not None:
-                self._effects.step_core(Received(event.request_id, flat), now_ms)
+            else:
+                self.replica.on_request(event, now_ms)
         elif type(event) is Tick:
-            self._on_tick(now_ms)
+            # The core comes last, so that it writes what the parts append in the same Tick.
+            self.replica.catch_up(now_ms)
+            timed, broker = self._timed, self._broker
+            if timed is not None and now_ms >= timed.deadline_ms():
+                self._tick_part(timed, now_ms)
+            if broker is not None and now_ms >= broker.deadline_ms():
+                self._tick_part(broker, now_ms)
+            if self._is_leaving:
+                self._leave_if_free()
+            self.replica.on_tick(now_ms)
         elif type(event) is WireReply:
             reply_to = self._in_flight.reply_to.pop(event.request_id, None)
             if reply_to is None:
                 pass
             elif type(reply_to.key) is PeerRequest:
-                self._replies.receive(event, reply_to.key, now_ms)
+                self.replica.on_reply(event, reply_to.key, now_ms)
             else:
                 self._part_of(reply_to).on_reply(reply_to, event.message, now_ms)
         elif type(event) is FlushDone:
-            flushed, following = self._storage.flush_done(event.ticket)
-            if following is not None:
-                self._outbox.outputs.append(following)
-            self._effects.step_core(flushed, now_ms)
+            self.replica.on_flushed(event.ticket, now_ms)
         else:
             match event:
                 case Submit() if self._raw_log is not None:
@@ -390,29 +283,21 @@ class Process:
                     if reply_to is None:
                         pass
                     elif isinstance(asked := reply_to.key, PeerRequest):
-                        self._effects.step_core(RequestFailed(asked.request_id, asked.peer_id, event.cause), now_ms)
+                        self.replica.on_failed(asked, event.cause, now_ms)
                     else:
                         self._part_of(reply_to).on_reply(reply_to, None, now_ms)
                 case WireGone():
-                    if self.core.withdraw(event.request_id):
-                        del self._requests.received[event.request_id]
-                    elif self._broker is not None:
+                    if not self.replica.withdraw(event.request_id) and self._broker is not None:
                         self._broker.on_gone(event.request_id)
-                case MakeSnapshot(call_id, LogState() as state):
-                    assert self._raw_log is not None, "only a raw log has the state of its program"
-                    self._snapshots.take_state(call_id, state, now_ms)
-                    self._tell_snapshots()
-                case MakeSnapshot(call_id):
-                    self._snapshots.want(call_id)
-                    self._commits.apply(now_ms)
-                    self._tell_snapshots()
+                case MakeSnapshot():
+                    assert event.state is None or self._raw_log is not None, "only a raw log has a program's state"
+                    self.replica.make_snapshot(event, now_ms)
                 case Resign() | Resumed():
-                    self._effects.step_core(event, now_ms)
+                    self.replica.step_core(event, now_ms)
                 case BeginShutdown():
                     if self._has_only_broker and self._broker is not None:
                         self._broker.on_begin_shutdown(now_ms)
-                    self._proposals.begin_shutdown(now_ms)
-                    self._leave_if_finished(now_ms)
+                    self.replica.begin_shutdown(now_ms)
                 case _:
                     assert_never(event)
         outbox = self._outbox
@@ -423,40 +308,31 @@ class Process:
 
     def _follow_up(self, now_ms: int) -> None:
         """Do what comes after all that the event itself caused."""
-        follow_ups = self._outbox.follow_ups
+        follow_ups, activation = self._outbox.follow_ups, self.replica.activation
         while follow_ups:
             next_one = follow_ups.popleft()
             if isinstance(next_one, (LogFlushed, SnapshotChecked)):
-                self._effects.step_core(next_one, now_ms)
+                self.replica.step_core(next_one, now_ms)
             elif not isinstance(next_one, WireRequest):
                 self._perform(next_one, now_ms)
-            elif self._activation.claim_offset is not None:
-                self._activation.early.append(next_one)
+            elif activation.claim_offset is not None:
+                activation.early.append(next_one)
             else:
                 self._decide(next_one, now_ms)
 
-    def _tell_snapshots(self) -> None:
-        """Tell the calls that wanted a snapshot of it."""
-        self._outbox.outputs.extend(Noted(made) for made in self._snapshots.take_made())
-
-    def _leave_if_finished(self, now_ms: int) -> None:
-        """Begin the core's shutdown, with which a leader resigns, unless this leader has records to commit."""
-        if self._proposals.finish(now_ms):
-            self._effects.step_core(BeginShutdown(), now_ms)
-
     def abandon(self) -> None:
         """Unlock the directory and write nothing more: what failed once cannot be trusted with a last flush."""
-        self._storage.abandon()
+        self.replica.storage.abandon()
 
     def close(self) -> None:
         """Flush, close the files and unlock the directory."""
-        self._storage.close()
+        self.replica.storage.close()
 
     # Events
 
     def _on_request(self, request: WireRequest, now_ms: int) -> None:
         """A request at a listener of the quorum that is none of the quorum's own."""
-        activation = self._activation
+        activation = self.replica.activation
         if request.api_key not in self._decided:
             self._answer_for(self._deciding, request, "node")
         elif activation.early or activation.claim_offset is not None:
@@ -468,12 +344,14 @@ class Process:
         """Give a request to the controller or the state machine."""
         part = self._deciding
         assert part is not None, request
-        if now_ms >= self._commits.deadline_ms:
+        replica = self.replica
+        if now_ms >= replica.commits.deadline_ms:
             # The next request must see everything that was answered before.
-            self._commits.apply(now_ms)
-        answer = part.on_full if self._proposals.is_full else part.on_request
-        self._perform(answer(request, self.core.leader, now_ms), now_ms)
-        self._report_denials(part)
+            replica.commits.apply(now_ms)
+        answer = part.on_full if replica.proposals.is_full else part.on_request
+        self._perform(answer(request, replica.core.leader, now_ms), now_ms)
+        if part.denials:
+            self._report_denials(part)
 
     def _on_broker_request(self, request: WireRequest, now_ms: int) -> None:
         """A request at a listener of the broker; the quorum has no part in it."""
@@ -482,30 +360,35 @@ class Process:
         if request.api_key not in self._served_by_broker:
             self._answer_for(broker, request, "listener")
             return
-        if now_ms >= self._commits.deadline_ms:
-            self._commits.apply(now_ms)
+        commits = self.replica.commits
+        if now_ms >= commits.deadline_ms:
+            commits.apply(now_ms)
         outcome = broker.on_request(request, now_ms)
         if outcome is not None:
             self._outbox.outputs.append(outcome)
-        self._report_denials(broker)
+        if broker.denials:
+            self._report_denials(broker)
 
     def _answer_for(self, part: Served | None, request: WireRequest, where: str) -> None:
         """Answer a request that each listener knows, or close the connection."""
+        replica = self.replica
         if request.api_key == ApiKey.API_VERSIONS:
             message = request.message
             assert isinstance(message, ApiVersionsRequest), message
             is_of_broker = part is not None and part is self._broker
-            broker = (self._storage.cluster_id, self.core.local.id) if is_of_broker else None
-            versions = describe_versions(part, message, request.version, self.core.history.kraft_version, broker)
+            broker = (replica.storage.cluster_id, replica.core.local.id) if is_of_broker else None
+            versions = describe_versions(
+                part, message, request.version, self.replica.core.history.kraft_version, broker
+            )
             self._outbox.outputs.append(Answer(request.request_id, versions))
         elif isinstance(message := request.message, DescribeClusterRequest):
             described = describe_cluster(
                 message,
                 version=request.version,
                 listener=request.listener,
-                cluster_id=self._storage.cluster_id,
-                leader_id=self.core.leader.leader_id,
-                voters=self.core.voters,
+                cluster_id=replica.storage.cluster_id,
+                leader_id=replica.core.leader.leader_id,
+                voters=replica.core.voters,
             )
             self._outbox.outputs.append(Answer(request.request_id, described))
         elif (refusal := refuse_login(request.message)) is not None:
@@ -513,10 +396,9 @@ class Process:
         else:
             self._outbox.outputs.append(Drop(request.request_id, f"this {where} does not serve API {request.api_key}"))
 
-    def _report_denials(self, part: Serving | None) -> None:
-        if part is not None:
-            for denial in part.take_denials():
-                self._outbox.outputs.append(Trace(denial))
+    def _report_denials(self, part: Timed) -> None:
+        self._outbox.outputs.extend(map(Trace, part.denials))
+        part.denials.clear()
 
     def _part_of(self, reply_to: ReplyTo) -> Serving:
         """The part that has asked."""
@@ -524,48 +406,18 @@ class Process:
         assert part is not None, reply_to
         return part
 
-    def _on_tick(self, now_ms: int) -> None:
-        """Do what is due. The core comes last, so that it writes what the application appends in the same Tick."""
-        proposals, snapshots = self._proposals, self._snapshots
-        if now_ms >= proposals.deadline_ms:
-            proposals.tell_more(now_ms)
-        if now_ms >= self._activation.deadline_ms:
-            self._activation.take_early(now_ms)
-        if now_ms >= self._commits.deadline_ms:
-            self._commits.apply(now_ms)
-        if proposals.finish_by_ms < NEVER_MS:
-            self._leave_if_finished(now_ms)
-        if self._timed is not None or self._broker is not None:
-            self._tick_parts(now_ms)
-        if now_ms >= snapshots.maker.deadline_ms or now_ms >= snapshots.cleaner.deadline_ms:
-            snapshots.work(self._effects.step_core, now_ms)
-            self._tell_snapshots()
-            if snapshots.maker.is_wanted:
-                self._commits.apply(now_ms)
-        if now_ms >= self._replies.deadline_ms:
-            self._replies.judge(now_ms)
-        if now_ms >= self.core.deadline_ms():
-            self._effects.step_core(_TICK, now_ms)
+    def _tick_part(self, part: Timed, now_ms: int) -> None:
+        """Do the timed work of a part."""
+        for action in part.on_tick(now_ms):
+            self._perform(action, now_ms)
+        if part.denials:
+            self._report_denials(part)
 
-    def _tick_parts(self, now_ms: int) -> None:
-        """Give each part its time, if it is due: first the one at the listeners of the quorum."""
-        timed, broker = self._timed, self._broker
-        has_ticked = False
-        if timed is not None and now_ms >= timed.deadline_ms():
-            has_ticked = True
-            for action in timed.on_tick(now_ms):
-                self._perform(action, now_ms)
-        if broker is not None:
-            if now_ms >= broker.deadline_ms():
-                has_ticked = True
-                for action in broker.on_tick(now_ms):
-                    self._perform(action, now_ms)
-            if self._is_leaving and broker.may_stop:
-                self._is_leaving = False
-                self._outbox.outputs.append(Noted(Left()))
-        if has_ticked:
-            self._report_denials(self._deciding)
-            self._report_denials(broker)
+    def _leave_if_free(self) -> None:
+        """Tell the node once the broker beside a controller has handed over what it led."""
+        if self._broker is not None and self._broker.may_stop:
+            self._is_leaving = False
+            self._outbox.outputs.append(Noted(Left()))
 
     # What parts want
 
@@ -573,25 +425,19 @@ class Process:
         """Carry out what a part wants, one action after the other."""
         # As in `step`: each write has a Proposal.
         if type(action) is Proposal:
-            self._proposals.propose(self._effects.step_core, action, now_ms)
+            self.replica.propose(action, now_ms)
             return
         match action:
             case Answer() | Drop() | LeaveUnanswered() | Returned() | Noted():
                 self._outbox.outputs.append(action)
             case Redirect():
-                flat = self._requests.receive_forwarded(action)
-                if flat is not None:
-                    self._effects.step_core(Received(action.request.request_id, flat), now_ms)
+                self.replica.on_forwarded(action, now_ms)
             case Send():
                 self._send(action, now_ms)
             case Confirm(token=token):
-                if self._proposals.is_open:
-                    self._commits.confirmations.wait(token)
-                    self._effects.step_core(ReadIndex(token), now_ms)
-                else:
-                    self._commits.tell_confirmed(token, is_leader=False)
+                self.replica.confirm(token, now_ms)
             case RefuseSubmit():
-                self._proposals.refuse(ForSubmit(action.submit_id), action.error, now_ms)
+                self.replica.proposals.refuse(ForSubmit(action.submit_id), action.error, now_ms)
             case _:
                 assert_never(action)
 
@@ -607,9 +453,9 @@ class Process:
 
         Requests of the broker to an active controller in this process take the network, too.
         """
-        if part is Part.BROKER and self._own is not None and self._proposals.is_open:
+        if part is Part.BROKER and self._own is not None and self.replica.is_active:
             return self._own
-        core = self.core
+        core = self.replica.core
         leader_id, address = core.leader.leader_id, core.leader_address
         if leader_id in (NO_NODE, core.local.id) or address is None:
             return None

@@ -9,17 +9,20 @@ with one exception: the timers of the request and of the fetch do not end.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
 from msgspec import structs
 
-from kraft.quorum.effects import PeerFault
-from kraft.quorum.events import AnswerHeld, FailureCause, Replied, RequestFailed
+from kraft.quorum.core import RaftCore
+from kraft.quorum.effects import Effect, PeerFault
+from kraft.quorum.events import AnswerHeld, Event, FailureCause, Replied, RequestFailed
 from kraft.quorum.messages import FetchReply
-from kraft.replica.effects import Effects
+from kraft.replica.applier import Applier
+from kraft.replica.interface.application import LogReader
 from kraft.replica.interface.events import PeerRequest, Trace
+from kraft.replica.outbox import Outbox
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.fetched import Follows, Judged, judging
 from kraft.replica.storage.storage import Storage
@@ -81,12 +84,24 @@ class HeldReply:
 class PeerReplies:
     """The replies with records to judge: first the one that is being judged, then the others."""
 
-    def __init__(self, effects: Effects, storage: Storage, rpc: Rpc, units_per_turn: int) -> None:
-        self._effects = effects
-        self._core = effects.core
+    def __init__(
+        self,
+        core: RaftCore,
+        reader: LogReader,
+        storage: Storage,
+        rpc: Rpc,
+        applier: Applier,
+        outbox: Outbox,
+        carry_out: Callable[[Iterable[Effect], int], None],
+        units_per_turn: int,
+    ) -> None:
+        self._core = core
+        self._reader = reader
         self._storage = storage
         self._rpc = rpc
-        self._keep = effects.applier.keep if effects.reader.reads_batches else None
+        self._outbox = outbox
+        self._carry_out = carry_out
+        self._keep = applier.keep if reader.reads_batches else None
         self._units_per_turn = units_per_turn
         self.held: deque[HeldReply] = deque()
         self.deadline_ms = NEVER_MS
@@ -104,7 +119,7 @@ class PeerReplies:
             self._deliver(event, asked, None, now_ms)
         elif not self.held and len(data) <= self._units_per_turn and isinstance(message, FetchResponse):
             # So few bytes hold fewer records than a turn has room for: nothing has to be held.
-            judged = finished(judging(data, self._follows(), self._effects.reader.check, self._keep))
+            judged = finished(judging(data, self._follows(), self._reader.check, self._keep))
             self._deliver(event, asked, judged, now_ms)
         else:
             self.held.append(HeldReply(event, asked, self.judgement_of(event)))
@@ -128,23 +143,27 @@ class PeerReplies:
         if self.held:
             asked = self.held[0].asked
             self.deadline_ms = now_ms + 1
-            self._effects.step_core(AnswerHeld(asked.request_id, asked.peer_id, GRACE_MS), now_ms)
+            self._step_core(AnswerHeld(asked.request_id, asked.peer_id, GRACE_MS), now_ms)
         else:
             self.deadline_ms = NEVER_MS
 
     def _deliver(self, event: WireReply, asked: PeerRequest, judged: Judged | None, now_ms: int) -> None:
         """Step the core with a reply. A reply that cannot be decoded is a failed request, and a fault of the peer."""
-        effects = self._effects
         try:
             reply = self._rpc.reply_from_wire(event.message, judged)
         except DecodeError as bad:
-            effects.outbox.outputs.append(Trace(PeerFault(asked.peer_id, str(bad))))
-            effects.step_core(RequestFailed(asked.request_id, asked.peer_id, FailureCause.BAD_BYTES), now_ms)
+            self._outbox.outputs.append(Trace(PeerFault(asked.peer_id, str(bad))))
+            self._step_core(RequestFailed(asked.request_id, asked.peer_id, FailureCause.BAD_BYTES), now_ms)
             return
         if isinstance(reply, FetchReply) and reply.diverging is not None:
             cut = self._core.log.truncation_point(reply.diverging)
             reply = structs.replace(reply, splits_batch=self._storage.splits_batch(cut))
-        effects.step_core(Replied(asked.request_id, asked.peer_id, reply), now_ms)
+        if effects := self._core.step(Replied(asked.request_id, asked.peer_id, reply), now_ms):
+            self._carry_out(effects, now_ms)
+
+    def _step_core(self, event: Event, now_ms: int) -> None:
+        if effects := self._core.step(event, now_ms):
+            self._carry_out(effects, now_ms)
 
     def judgement_of(self, event: WireReply) -> Begin:
         """The function that begins to judge the records of a reply."""
@@ -155,7 +174,7 @@ class PeerReplies:
 
     def _judge_fetched(self, data: bytes) -> tuple[Basis, Iterator[int]]:
         follows = self._follows()
-        return follows, judging(data, follows, self._effects.reader.check, self._keep)
+        return follows, judging(data, follows, self._reader.check, self._keep)
 
     def _follows(self) -> Follows:
         """The end of the own log, which fetched records have to follow, and the leader that they come from."""

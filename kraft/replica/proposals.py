@@ -46,6 +46,7 @@ class Proposals:
         leading: Leading | None,
         refusing: Refusing | None,
         outbox: Outbox,
+        step_core: StepCore,
     ) -> None:
         self._max_waiting = options.max_waiting
         self._max_uncommitted_bytes = options.max_uncommitted_bytes
@@ -53,6 +54,7 @@ class Proposals:
         self._leading = leading
         self._refusing = refusing
         self._outbox = outbox
+        self._step_core = step_core
         self._deferred = Deferred()
         self._abandoned = Abandoned()
         self.deadline_ms = NEVER_MS
@@ -68,11 +70,7 @@ class Proposals:
         uncommitted_bytes = self.backlog.size_bytes + self._core.pending_bytes
         return uncommitted_bytes >= self._max_uncommitted_bytes or len(self._deferred.held) >= self._max_waiting
 
-    @property
-    def _is_backlog_full(self) -> bool:
-        return self.backlog.size_bytes + self._core.pending_bytes >= self._max_uncommitted_bytes
-
-    def propose(self, step_core: StepCore, proposal: Proposal, now_ms: int) -> None:
+    def propose(self, proposal: Proposal, now_ms: int) -> None:
         """Append a proposal and remember the request that waits for it; or refuse the proposal."""
         core, waiting = self._core, proposal.waiting
         is_stopping = self.finish_by_ms < NEVER_MS
@@ -80,11 +78,12 @@ class Proposals:
             # The proposals may have been open when the application decided, earlier in this step.
             self.refuse(waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms)
             return
-        if waiting is not None and proposal.units and self._is_backlog_full:
+        uncommitted_bytes = self.backlog.size_bytes + core.pending_bytes
+        if waiting is not None and proposal.units and uncommitted_bytes >= self._max_uncommitted_bytes:
             self.refuse(waiting, Error.REQUEST_TIMED_OUT, now_ms)
             return
         if proposal.quorum_level is not None:
-            obstacle = self._take_level(step_core, proposal.quorum_level, now_ms)
+            obstacle = self._take_level(proposal.quorum_level, now_ms)
             if obstacle is not None:
                 self.refuse(waiting, Error.INVALID_UPDATE_VERSION, now_ms, text=obstacle)
                 return
@@ -122,12 +121,12 @@ class Proposals:
         else:
             self._deferred.hold(held)
 
-    def _take_level(self, step_core: StepCore, wanted: QuorumLevel, now_ms: int) -> str | None:
+    def _take_level(self, wanted: QuorumLevel, now_ms: int) -> str | None:
         """Raise kraft.version, unless the request only validates; returns why the level cannot be raised."""
         core = self._core
         obstacle = core.upgrade_obstacle(wanted.level)
         if obstacle is None and not wanted.validate_only and wanted.level > core.history.kraft_version:
-            step_core(UpgradeQuorum(core.epoch, wanted.level), now_ms)
+            self._step_core(UpgradeQuorum(core.epoch, wanted.level), now_ms)
         return obstacle
 
     def release(self, committed_offset: int, now_ms: int) -> None:

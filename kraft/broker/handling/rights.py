@@ -110,11 +110,6 @@ class Rights:
         """The rights of the client of one request."""
         return Permissions(self, asked)
 
-    def take_denials(self) -> list[Denial]:
-        """The denials since the last call."""
-        taken, self.denials[:] = list(self.denials), []
-        return taken
-
 
 def _remember(answers: dict[_Question, _T], question: _Question, answer: _T) -> None:
     """Keep an answer, unless clients have chosen long names."""

@@ -19,10 +19,10 @@ from prometheus_client import Counter, Histogram, Metric
 from kraft.metrics.view import Authenticated, Channels, Counted, SnapshotFile, heard_ms
 from kraft.metrics.windows import Recent, Sampled
 from kraft.node.metrics.measured_disk import FILE_KINDS, FsyncClock
-from kraft.process.process import Process
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, StateChanged
 from kraft.replica.interface.events import Trace
+from kraft.replica.replica import Replica
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.types import BOOTSTRAP_SNAPSHOT, NO_NODE, OffsetAndEpoch
 from transport.interface import Transport
@@ -159,7 +159,7 @@ class Meters:
         if target == "Leader":
             self._leads_since_s = now_s
 
-    def look(self, replica: Process, now_ms: int) -> None:
+    def look(self, replica: Replica, now_ms: int) -> None:
         """Look at what no event reports; called some times a second. A `stat` follows each new snapshot."""
         core = replica.core
         heard = heard_ms(core, replica.options.quorum.fetch_timeout_ms, now_ms)
@@ -223,7 +223,7 @@ class Meters:
                 yield family
 
 
-def _snapshot_file(replica: Process, snapshot: OffsetAndEpoch) -> SnapshotFile | None:
+def _snapshot_file(replica: Replica, snapshot: OffsetAndEpoch) -> SnapshotFile | None:
     with suppress(OSError):
         status = os.stat(f"{replica.log.directory}/{snapshot_name(snapshot)}")
         return SnapshotFile(snapshot.offset, status.st_size, int(status.st_mtime * _MS))

@@ -61,7 +61,7 @@ class _Running(Struct, frozen=True, eq=False):
     """A node that has recovered its log."""
 
     node: MonitoredNode
-    replica: Process
+    process: Process
     transport: Transport
 
 
@@ -100,9 +100,9 @@ class Monitor:
         """The same disk with measured fsyncs."""
         return MeasuredDisk(disk, self.meter.fsync_clock)
 
-    def attach(self, node: MonitoredNode, replica: Process, transport: Transport) -> None:
+    def attach(self, node: MonitoredNode, process: Process, transport: Transport) -> None:
         """Take the parts of the node, which has recovered its log."""
-        self._node = _Running(node, replica, transport)
+        self._node = _Running(node, process, transport)
 
     async def run(self, log: NodeLog, task_status: trio.TaskStatus[Endpoint | None] = trio.TASK_STATUS_IGNORED) -> None:
         """Bind, and serve until cancelled; `task_status` gets the bound address.
@@ -129,7 +129,7 @@ class Monitor:
             self._note_turn(trio.current_time())
             node = self._node
             if node is not None:
-                self.meter.look(node.replica, self._clock.now_ms())
+                self.meter.look(node.process.replica, self._clock.now_ms())
                 self._look_at_readiness(readiness(self._view(node)))
             await trio.sleep(BEAT_SECONDS)
 
@@ -151,9 +151,9 @@ class Monitor:
 
     def _view(self, node: _Running) -> NodeView:
         config = self._config
-        image = image_of(node.replica)
+        image = image_of(node.process)
         return NodeView(
-            replica=node.replica,
+            process=node.process,
             now_ms=self._clock.now_ms(),
             is_broker=config.is_broker,
             is_stopping=node.node.is_stopping,
@@ -252,18 +252,18 @@ class Monitor:
             readings.append(Reading(own_names.READY, 0))
         else:
             await self._count(node)
-            self.meter.look(node.replica, self._clock.now_ms())
+            self.meter.look(node.process.replica, self._clock.now_ms())
             readings += readings_of(self._view(node))
         return [*families_of(readings, dialects), *self.meter.families(), *self._registry.collect()]
 
     async def _count(self, node: _Running) -> None:
         """Count partitions and groups, unless that takes too long: then the former counts stand, and say so."""
         with trio.move_on_after(COUNT_SECONDS):
-            image = image_of(node.replica)
+            image = image_of(node.process)
             if image is not None:
                 for _ in self._counter.counting(image.topics):
                     await trio.lowlevel.checkpoint()
-            broker = broker_of(node.replica.application)
+            broker = broker_of(node.process.application)
             if broker is not None and broker.requests is not None:
                 self._groups = await self._counted_groups(broker.requests)
 

@@ -12,7 +12,6 @@ from typing import Final
 
 from msgspec import structs
 
-from kraft.access.authorizer import Denial
 from kraft.access.caller import Caller, host_of_peer
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
@@ -75,6 +74,7 @@ class ControllerHost:
         """`request_timeout_ms` is the time for a request to the active controller."""
         self._request_timeout_ms = request_timeout_ms
         self.controller = controller
+        self.denials = controller.denials
         self._failures = RequestFailures() if failures is None else failures
         self._decisions = Decisions(self._failures)
         self._applying: Applying | None = None
@@ -204,10 +204,6 @@ class ControllerHost:
         if self.controller.settings.admin.authorizer is None:
             return None
         return self.controller.denial(ApiKey(request.api_key), _caller(request))
-
-    def take_denials(self) -> Sequence[Denial]:
-        """The requests that the authorizer has denied."""
-        return self.controller.take_denials() if self.controller.settings.admin.authorizer else ()
 
     def on_caught_up(self) -> None:
         """Note that the ACLs are loaded."""

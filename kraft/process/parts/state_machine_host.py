@@ -114,6 +114,8 @@ class StateMachineHost:
         session_ttl_ms: int,
     ) -> None:
         self.machine = make()
+        self.denials: list[Denial] = []
+        """None ever: a state machine has no authorizer."""
         self.watch(lambda _, function: function)
         self.codec = Codec(self.machine)
         self.sessions = Sessions()
@@ -448,10 +450,6 @@ class StateMachineHost:
     def denial(self, request: WireRequest) -> ApiError | None:
         """None: a state machine host has no authorizer."""
         return None
-
-    def take_denials(self) -> Sequence[Denial]:
-        """None: a state machine host has no authorizer."""
-        return ()
 
     def on_caught_up(self) -> None:
         """Nothing to do."""

@@ -145,6 +145,10 @@ class Leading(LogReader, Protocol):
 class Timed(Protocol):
     """A part with work of its own."""
 
+    @property
+    def denials(self) -> list[Denial]:
+        """What was denied lately, for the log of the node; the process empties the list."""
+
     def deadline_ms(self) -> int:
         """The time of the next `on_tick`."""
 
@@ -168,9 +172,6 @@ class Served(Protocol):
 
 class Serving(Served, Timed, Protocol):
     """The common interface of the parts that serve requests."""
-
-    def take_denials(self) -> Sequence[Denial]:
-        """Take the denials since the last call, for the log of the node."""
 
     def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
         """Take the reply to a `Send` of the part; None if the request has failed."""

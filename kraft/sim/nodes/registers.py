@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
+from kraft.access.authorizer import Denial
 from kraft.committed import Committed, CommittedBatch
 from kraft.invariants.snapshots import Registers
 from kraft.process.parts.state_machine_host import ReadReady
@@ -25,6 +26,8 @@ class ReadableLog(RawLog):
 
     def __init__(self) -> None:
         super().__init__(reads_batches=True)
+        self.denials: list[Denial] = []
+        """None ever: who reads is not asked."""
         self.applied_offset = 0
         """The host has every committed batch below this offset."""
         self._asked: list[int] = []

@@ -127,7 +127,7 @@ class ReplicaMember(SteppedMember):
         self._uses_codecs = uses_codecs
         self._rng = rng = Random(node_id)
         self.disk = NodeDisk(node_id, rng, formatting)
-        self._replica: Process | None = None
+        self._process: Process | None = None
         self.broker: BrokerServer | None = None
         """The host of the agent, if the node is a running broker."""
         self._controller_host: ControllerHost | None = None
@@ -158,29 +158,29 @@ class ReplicaMember(SteppedMember):
         return self._options.endpoints
 
     @property
-    def replica(self) -> Process:
+    def process(self) -> Process:
         """The replica since the last start."""
-        assert self._replica is not None, f"node {self.node_id} is not running"
-        return self._replica
+        assert self._process is not None, f"node {self.node_id} is not running"
+        return self._process
 
     @property
     def core(self) -> RaftCore:
         """The core since the last start."""
-        return self.replica.core
+        return self.process.replica.core
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
         """Start the node with the content of its disk."""
-        assert self._replica is None, self.node_id
+        assert self._process is None, self.node_id
         self._rng = rng
         options = self._options
         if self._broker is not None:
             previous_epoch = take_clean_shutdown(self.disk.files, self._log_dirs)
             options = replace(options, broker=replace(self._broker, previous_epoch=previous_epoch))
-        self._replica, outputs = Process.open(
+        self._process, outputs = Process.open(
             options=options, disk=self.disk.files, rng=rng, application=self._application, now_ms=now_ms
         )
-        self.broker = broker_of(self._replica.application)
-        self._controller_host = controller_of(self._replica.application)
+        self.broker = broker_of(self._process.application)
+        self._controller_host = controller_of(self._process.application)
         self.disk.started()
         self._read_election()
         return self._translate(outputs, now_ms)
@@ -191,7 +191,7 @@ class ReplicaMember(SteppedMember):
         self.disk.end_failure()
         if agent is not None and agent.may_stop and agent.lifecycle.epoch != UNCLEAN:
             self._leave_cleanly(agent)
-        self._replica = self._election = self.broker = self._controller_host = None
+        self._process = self._election = self.broker = self._controller_host = None
         self._flushes.clear()
         self._received.clear()
         self.stale, self.contacts = StaleRequests(), BrokerContacts()
@@ -245,15 +245,15 @@ class ReplicaMember(SteppedMember):
 
     def step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
         """Hand an event to the replica."""
-        replica = self._replica
-        assert replica is not None, self.node_id
+        process = self._process
+        assert process is not None, self.node_id
         if type(event) is wire.WireRequest:
             self._asked(event, now_ms)
         if self._work is None:
-            outputs = replica.step(event, now_ms)
+            outputs = process.step(event, now_ms)
         else:
-            with self._work.counted(replica):
-                outputs = replica.step(event, now_ms)
+            with self._work.counted(process):
+                outputs = process.step(event, now_ms)
         return self._translate(outputs, now_ms) if outputs else []
 
     def _asked(self, request: wire.WireRequest, now_ms: int) -> None:
@@ -302,7 +302,7 @@ class ReplicaMember(SteppedMember):
 
     def is_judging(self, request_id: int) -> bool:
         """Whether the node has received the answer to a request and has not judged all of its records yet."""
-        return self._replica is not None and self._replica.is_judging(request_id)
+        return self._process is not None and self._process.replica.is_judging(request_id)
 
     def measure(self, *, is_on: bool) -> None:
         """Count the records that each step decides on or applies, or stop counting."""
@@ -344,7 +344,7 @@ class ReplicaMember(SteppedMember):
 
         The request ids of submissions are negative, as those of the network are not.
         """
-        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.apis:
+        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.process.apis:
             return self.step(replica_events.Submit(submit_id, [value]), now_ms)
         key = ApiKey.INCREMENTAL_ALTER_CONFIGS
         request = wire.WireRequest(
@@ -360,14 +360,14 @@ class ReplicaMember(SteppedMember):
         """Whether a committed record is that of a submission: to a controller, the record of an altered configuration
         of that name.
         """
-        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.apis:
+        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.process.apis:
             return super().is_record_of(record, submission)
         message = decode_record(record).record
         return isinstance(message, ConfigRecord) and message.resource_name == submission.decode()
 
     def read_index(self, read_id: int, now_ms: int) -> list[Output]:
         """Read the log of a leader; a controller or a broker has no such reads."""
-        if not isinstance(self.replica.application, ReadableLog):
+        if not isinstance(self.process.application, ReadableLog):
             return []
         return self.step(replica_events.Call(read_id, ReadCall()), now_ms)
 
@@ -412,7 +412,7 @@ class ReplicaMember(SteppedMember):
                 case replica_events.SubmitDone():
                     translated.append(Done(output.submit_id, outcome_of(output), output.base_offset))
                 case replica_events.Returned():
-                    application = self.replica.application
+                    application = self.process.application
                     if isinstance(application, ReadableLog):
                         translated.append(ReadAnswered(output.call_id, application.applied_offset))
                 case wire.Drop(request_id=request_id) if request_id >= STRANGERS:
@@ -490,12 +490,12 @@ class ReplicaMember(SteppedMember):
 
     def deadline_ms(self) -> int:
         """The time of the next `tick`, by the clock of the node."""
-        assert self._replica is not None, self.node_id
-        return self._replica.deadline_ms()
+        assert self._process is not None, self.node_id
+        return self._process.deadline_ms()
 
     def read(self, offset: int) -> list[LogBatch]:
         """The batches from `offset` to the end of the log."""
-        return batches_from(self.replica.log, offset)
+        return batches_from(self.process.replica.log, offset)
 
     def values(self, batch: LogBatch) -> tuple[bytes, ...]:
         """The submitted values in a batch."""
@@ -511,4 +511,4 @@ class ReplicaMember(SteppedMember):
 
     def content(self, snapshot: OffsetAndEpoch) -> SnapshotContent:
         """The content of a snapshot on the disk."""
-        return self.disk.content(snapshot, is_of_registers=isinstance(self.replica.application, RegisterLog))
+        return self.disk.content(snapshot, is_of_registers=isinstance(self.process.application, RegisterLog))

@@ -159,7 +159,7 @@ class StateMachineMember(ReplicaMember):
     @property
     def host(self) -> StateMachineHost:
         """The application since the last start."""
-        application = self.replica.application
+        application = self.process.application
         assert isinstance(application, StateMachineHost), application
         return application
 

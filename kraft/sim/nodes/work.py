@@ -41,10 +41,10 @@ class Work:
         return records
 
     @contextmanager
-    def counted(self, replica: Process) -> Iterator[None]:
+    def counted(self, process: Process) -> Iterator[None]:
         """Count the records of a step inside of the block."""
         sound, sound_alone = vars(MetadataDelta)["replay"], vars(MetadataImage)["with_config"]
-        before = replica.status().applied_offset
+        before = process.replica.status().applied_offset
         replayed = 0.0
 
         def replay(delta: MetadataDelta, record: Message, *arguments: Any, **named: Any) -> None:
@@ -64,5 +64,5 @@ class Work:
         finally:
             setattr(MetadataImage, "with_config", sound_alone)  # noqa: B010 -- as above
             setattr(MetadataDelta, "replay", sound)  # noqa: B010 -- as above
-        is_replaying = isinstance(replica.application, _REPLAYING)
-        self._records += replayed if is_replaying else replica.status().applied_offset - before
+        is_replaying = isinstance(process.application, _REPLAYING)
+        self._records += replayed if is_replaying else process.replica.status().applied_offset - before

@@ -30,13 +30,13 @@ _PLAIN: Final = (int, float, str, bytes, bytearray, Enum, type(None), Message)
 """The types with a `repr` that contains their whole value."""
 
 
-def fingerprint(replica: Process) -> bytes:
+def fingerprint(process: Process) -> bytes:
     """A digest of 16 bytes. Replicas that can behave differently have different digests, apart from random numbers.
 
     The digest does not depend on hash seeds. The disk counts only if it is a `MemoryDisk`. `TypeError` if the replica
     refers to an object that no rule covers.
     """
-    facts = FactsOf()(replica)
+    facts = FactsOf()(process)
     return blake2b(repr(facts).encode(), digest_size=16).digest()
 
 

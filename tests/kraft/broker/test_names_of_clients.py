@@ -17,6 +17,7 @@ from kraft.wire import WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
 from metadata_log.types import OffsetAndEpoch
+from support.kraft.denials import taken
 from support.work_counted import lines_run
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import encode_response
@@ -61,7 +62,7 @@ def test_verdicts_about_long_names_are_not_remembered() -> None:
         assert not rights(asked(), AclOperation.DESCRIBE, AclResource.TOPIC, name)
         assert not rights(asked(user=name), AclOperation.DESCRIBE, AclResource.TOPIC, "t")
         assert not rights.of_any(asked(user=name), AclOperation.WRITE, AclResource.TOPIC)
-    assert len(rights.take_denials()) == 200
+    assert len(taken(rights.denials)) == 200
     assert strings(vars(rights)) < 10_000
     assert not rights(asked(), AclOperation.DESCRIBE, AclResource.TOPIC, "t")
 

@@ -72,7 +72,7 @@ class Unsteady:
 
     def controller_on(self, node: int) -> QuorumController:
         """The one on a node."""
-        hosted = self.net.replicas[node].application
+        hosted = self.net.processes[node].application
         assert isinstance(hosted, ControllerHost)
         return hosted.controller
 
@@ -95,7 +95,7 @@ class Unsteady:
     @property
     def end(self) -> int:
         """The end of the leader's log."""
-        return self.net.replicas[self.net.leader].core.log.end_offset
+        return self.net.processes[self.net.leader].replica.core.log.end_offset
 
     def ask(self, request: Message, version: int) -> Message:
         """The leader's answer; then another leads."""
@@ -324,7 +324,7 @@ def test_s34_uncommitted_decisions_of_a_deposed_controller_reach_no_node() -> No
     answer = stage.net.answers[asked]
     assert isinstance(answer, CreateTopicsResponse)
     assert Error(answer.topics[0].error_code) is Error.NOT_CONTROLLER
-    assert all("lost" not in stage.controller_on(node).history.latest.topics for node in stage.net.replicas)
+    assert all("lost" not in stage.controller_on(node).history.latest.topics for node in stage.net.processes)
 
 
 def test_s38_a_controller_failover_fences_no_broker_and_applies_nothing_twice() -> None:
@@ -344,7 +344,7 @@ def test_s38_a_controller_failover_fences_no_broker_and_applies_nothing_twice() 
 def test_s40_of_two_controllers_the_one_without_a_majority_resigns() -> None:
     stage = Unsteady(changes=False)
     old = stage.cut_off()
-    stage.net.until(lambda: not stage.net.replicas[old].core.is_leader)
+    stage.net.until(lambda: not stage.net.processes[old].replica.core.is_leader)
     assert stage.controller_on(old).history.latest == stage.controller_on(old).history.committed
     stage.net.elect()
     assert stage.net.leader != old
@@ -355,8 +355,8 @@ def test_s45_a_response_waits_for_the_fetch_that_acknowledges_the_records() -> N
     stage = Unsteady(changes=False)
     cluster = Cluster(A, stage=stage)
     net = stage.net
-    leader = net.replicas[net.leader].core
-    followers = [one.core for one in net.replicas.values() if one.core is not leader]
+    leader = net.processes[net.leader].replica.core
+    followers = [one.replica.core for one in net.processes.values() if one.replica.core is not leader]
     build, version = create(topic("t", [A]))
     asked = net.request(net.leader, build(cluster.side), version)
     was_taken_and_unanswered = False

@@ -43,6 +43,7 @@ from support.differential.authorizer_stories import AUTHORIZER_STORIES, kafkas_a
 from support.differential.controller_sides import NEARBY, InProcess, Side, plain
 from support.differential.controller_stories import A, create, envelope, heartbeat, reassignments, register, told, topic
 from support.differential.random_rules import random_authorizer, random_question, random_rule
+from support.kraft.denials import taken
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_response
@@ -120,7 +121,7 @@ def test_a_refused_request_writes_nothing() -> None:
 def test_denied_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A topic allowed by its own rule, and not by one of the cluster, logs no denial."""
     process = InProcess(admin=STRICT)
-    process.controller.take_denials()
+    taken(process.controller.denials)
     names = ["fine", "bad\nname"]
     rules = Authorizer(AuthorizerSettings(), AclsImage().put(Uuid.ZERO, rule(AclOperation.CREATE, "fine")))
     request = CreateTopicsRequest(topics=[topic(name, [A]) for name in names])
@@ -128,8 +129,8 @@ def test_denied_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert finished(authorize_items(context, context.committed, request)).request == structs.replace(
         request, topics=request.topics[:1]
     )
-    (denial,) = process.controller.take_denials()
-    assert process.controller.take_denials() == []
+    (denial,) = taken(process.controller.denials)
+    assert taken(process.controller.denials) == []
     assert (denial.caller, denial.operation, denial.name) == (ALICE, AclOperation.CREATE, names[1])
     with caplog.at_level("WARNING", "kraft.node"):
         NodeLog(1, lambda: 0).trace(denial)

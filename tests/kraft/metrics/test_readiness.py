@@ -43,7 +43,7 @@ def view_of(node: Node) -> NodeView:
     now_ms = node._clock.now_ms()
     meters.look(node._replica, now_ms)
     return NodeView(
-        replica=node._replica,
+        process=node._process,
         now_ms=now_ms,
         is_stopping=node.is_stopping,
         counted=meters.counted(node._transport),
@@ -261,7 +261,7 @@ async def test_a_leader_that_has_resigned_is_not_ready(tmp_path: Path) -> None:
     """Wedge 3: the node has resigned, and has not entered another epoch. It is not ready at once."""
     async with monitored(tmp_path, OsDisk(), controller_quorum_election_timeout_ms="5000") as (node, port):
         await answers(port, "/readyz", 200)
-        node._replica.step(Resign(node.status().leader.epoch, "test"), node._clock.now_ms())
+        node._process.step(Resign(node.status().leader.epoch, "test"), node._clock.now_ms())
         wedged = await asked(port, "/readyz")
     assert wedged.status == 503
     (running,) = [one for one in wedged.json["checks"] if one["name"] == "running"]

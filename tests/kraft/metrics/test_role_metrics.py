@@ -28,7 +28,7 @@ OF_CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
 def metadata_of(node: Node) -> MetadataImage:
-    image = image_of(node._replica)
+    image = image_of(node._process)
     assert image is not None
     return image
 

@@ -310,7 +310,7 @@ async def test_no_turn_writes_more_than_its_bound_however_many_appends_wait(
         async with Cluster(controllers=1, seed=1, application=host_raw_log) as cluster:
             leader = cluster.node(await cluster.leader())
             flushed: list[int] = []
-            flush = leader._replica.step
+            flush = leader._process.step
 
             def step(event: Input, now_ms: int) -> object:
                 before = leader._replica.core.log.end_offset
@@ -318,7 +318,7 @@ async def test_no_turn_writes_more_than_its_bound_however_many_appends_wait(
                 flushed.append(leader._replica.core.log.end_offset - before)
                 return outputs
 
-            monkeypatch.setattr(leader._replica, "step", step)
+            monkeypatch.setattr(leader._process, "step", step)
             handles = list(map(leader.append_soon, itertools.repeat([bytes(100)], 20_000)))
             for handle in handles:
                 await handle

@@ -134,9 +134,9 @@ def filled() -> MemoryDisk:
     return disk
 
 
-def image_of(replica: Process) -> Any:
-    assert isinstance(replica.application, ControllerHost)
-    return replica.application.controller.history.committed
+def image_of(process: Process) -> Any:
+    assert isinstance(process.application, ControllerHost)
+    return process.application.controller.history.committed
 
 
 def test_no_step_of_a_start_does_much(filled: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_no_step_of_a_start_does_much(filled: MemoryDisk, monkeypatch: pytest.Mo
         try:
             next(steps)
         except StopIteration as done:
-            replica, _ = done.value
+            process, _ = done.value
             break
         most = {kind: max(most[kind], work.done[kind] - before[kind]) for kind in most}
         before = dict(work.done)
@@ -160,9 +160,9 @@ def test_no_step_of_a_start_does_much(filled: MemoryDisk, monkeypatch: pytest.Mo
     assert most["replayed"] <= START_RECORDS_PER_STEP
     assert most["checked"] <= START_RECORDS_PER_STEP
     assert most["recovered"] <= 256, "a mebibyte of batches, where the header of each counts as four kibibytes"
-    assert len(list(memberships(image_of(replica).topics, BROKER))) == PARTITIONS
-    assert replica.log.end_offset == END.offset + RECORDS + BATCHES + own_first
-    replica.close()
+    assert len(list(memberships(image_of(process).topics, BROKER))) == PARTITIONS
+    assert process.replica.log.end_offset == END.offset + RECORDS + BATCHES + own_first
+    process.close()
 
 
 def test_a_start_that_is_given_up_releases_the_directory(filled: MemoryDisk) -> None:
@@ -179,9 +179,9 @@ def test_a_start_that_is_given_up_releases_the_directory(filled: MemoryDisk) -> 
             next(opening(disk))
         steps.close()
     assert not disk._locks
-    replica, _ = finished(opening(disk))
-    assert len(list(memberships(image_of(replica).topics, BROKER))) == PARTITIONS
-    replica.close()
+    process, _ = finished(opening(disk))
+    assert len(list(memberships(image_of(process).topics, BROKER))) == PARTITIONS
+    process.close()
 
 
 async def test_other_tasks_run_while_an_embedded_node_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

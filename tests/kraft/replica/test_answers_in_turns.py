@@ -27,6 +27,7 @@ from kraft.wire import Answer
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message, encode
 from support.differential.controller_sides import InProcess, registration
+from support.kraft.denials import taken
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -122,11 +123,11 @@ def test_a_step_checks_the_permissions_of_one_item(
     counter = PerStep()
     monkeypatch.setattr(Authorizer, "authorize", counter.counting(Authorizer.authorize))
     controller = InProcess(admin=STRICT).controller
-    controller.take_denials()
+    taken(controller.denials)
     result = counter.run(controller.steps(request_, version, 1, 0, ALICE))
     assert counter.total >= len(NAMES)
     assert counter.most <= 1 + PERMISSIONS_PER_ITEM
-    assert len(controller.take_denials()) == len(NAMES)
+    assert len(taken(controller.denials)) == len(NAMES)
     told = result.response
     assert told is not None
     [items] = [value for name in told.__struct_fields__ if isinstance(value := getattr(told, name), list) and value]
@@ -230,7 +231,7 @@ class Told:
 def waiting_for_followers(quorum: Quorum, request: Message, count: int) -> list[int]:
     """So many requests with records that the followers do not get."""
     net = quorum.net
-    net.cut |= {node for node in net.replicas if node != quorum.leader}
+    net.cut |= {node for node in net.processes if node != quorum.leader}
     asked = [net.request(quorum.leader, request) for _ in range(count)]
     net.settle()
     assert not net.answers.keys() & set(asked)
@@ -274,10 +275,10 @@ def test_requests_refused_on_lost_leadership_are_answered_in_turns(monkeypatch: 
     net, former = quorum.net, quorum.leader
     asked = waiting_for_followers(quorum, allocation(quorum), 2500)
     told = Told(monkeypatch, former)
-    net.step(former, Resign(net.replicas[former].core.epoch))
-    assert not net.replicas[former].may_stop
-    while not net.replicas[former].may_stop:
-        assert net.replicas[former]._proposals.deadline_ms == net.now_ms + 1
+    net.step(former, Resign(net.processes[former].replica.core.epoch))
+    assert not net.processes[former].may_stop
+    while not net.processes[former].may_stop:
+        assert net.processes[former].replica.proposals.deadline_ms == net.now_ms + 1
         net.now_ms += 1
         net.step(former, Tick())
     net.settle()
@@ -285,7 +286,7 @@ def test_requests_refused_on_lost_leadership_are_answered_in_turns(monkeypatch: 
     assert [one for one in told.requests if one in set(asked)] == asked
     assert told.most <= ANSWERS_PER_TURN + FETCHES
     assert {net.answers[one].error_code for one in asked} == {Error.NOT_CONTROLLER}
-    assert net.replicas[former].may_stop
+    assert net.processes[former].may_stop
 
 
 def test_answers_to_committed_requests_are_sent_when_the_leadership_ends(
@@ -298,7 +299,7 @@ def test_answers_to_committed_requests_are_sent_when_the_leadership_ends(
     while not set(told.requests) & set(asked):
         assert net.once()
     assert not set(asked) <= net.answers.keys()
-    net.step(former, Resign(net.replicas[former].core.epoch))
+    net.step(former, Resign(net.processes[former].replica.core.epoch))
     net.until_ms(lambda: net.answers.keys() >= set(asked))
     assert {net.answers[one].error_code for one in asked} == {Error.NONE}
 
@@ -316,7 +317,7 @@ def test_large_refusals_have_turns_of_their_own(monkeypatch: pytest.MonkeyPatch)
     net.until_ms(lambda: not quorum.is_busy)
     assert not net.answers.keys() & set(asked), "they rest on what is not committed"
     told = Told(monkeypatch, former)
-    net.step(former, Resign(net.replicas[former].core.epoch))
+    net.step(former, Resign(net.processes[former].replica.core.epoch))
     net.until_ms(lambda: net.answers.keys() >= set(asked))
     assert told.most <= 2 + ANSWERS_PER_TURN * ITEMS_PER_ANSWER // len(topics)
 
@@ -327,9 +328,11 @@ def test_requests_received_before_activation_are_answered_in_turns(
     quorum = Quorum()
     net, former = quorum.net, quorum.leader
     net.kill(former)
-    while not (claiming := [node for node, one in net.replicas.items() if one._activation.claim_offset is not None]):
+    while not (
+        claiming := [node for node, one in net.processes.items() if one.replica.activation.claim_offset is not None]
+    ):
         if not net.once():
-            net.now_ms = min(one.deadline_ms() for one in net.replicas.values())
+            net.now_ms = min(one.deadline_ms() for one in net.processes.values())
     told = Told(monkeypatch, claiming[0])
     before = len(net.queue)
     early = [net.request(claiming[0], m.DescribeClusterRequest()) for _ in range(10 * EARLY_PER_TURN)]
@@ -349,9 +352,9 @@ def test_a_commit_sends_no_answers_before_the_turn_of_those_that_wait(monkeypatc
     told = Told(monkeypatch, quorum.leader)
     while not set(told.requests) & set(asked):
         assert net.once()
-    begun_ms, committed = net.now_ms, net.replicas[quorum.leader].core.log.high_watermark
+    begun_ms, committed = net.now_ms, net.processes[quorum.leader].replica.core.log.high_watermark
     net.request(quorum.leader, allocation(quorum))
-    while net.replicas[quorum.leader].core.log.high_watermark == committed:
+    while net.processes[quorum.leader].replica.core.log.high_watermark == committed:
         assert net.once()
         assert net.now_ms == begun_ms
     assert len(set(told.requests) & set(asked)) == ANSWERS_PER_TURN

@@ -35,7 +35,7 @@ def small_batches(**more: Any) -> QuorumConfig:
 
 def batch_sizes(net: Net, node: int) -> list[int]:
     """The bytes of every batch in the log of a node."""
-    log = net.replicas[node].log
+    log = net.processes[node].replica.log
     sizes, offset = [], log.start_offset
     while offset < log.end_offset:
         for batch in scan(log.read(offset, 1 << 20), where="log"):
@@ -81,7 +81,7 @@ def test_a_burst_is_split_into_batches_and_an_oversized_unit_refused(units: list
     """A unit is in one batch or in none: only the caller with a unit that is too large gets an error."""
     net = Net(quorum=small_batches())
     leader = net.elect()
-    end = net.replicas[leader].core.log.end_offset
+    end = net.processes[leader].replica.core.log.end_offset
     wanted = [tuple(number.to_bytes(2, "big") + bytes(size) for size in unit) for number, unit in enumerate(units)]
     asked = [net.submit(leader, *values) for values in wanted]
     net.settle()
@@ -95,7 +95,7 @@ def test_a_burst_is_split_into_batches_and_an_oversized_unit_refused(units: list
             end += len(values)
     taken = [value for values, fit in zip(wanted, fits, strict=True) if fit for value in values]
     net.advance(600)
-    for node in net.replicas:
+    for node in net.processes:
         assert net.values_of(node) == taken
         assert max(batch_sizes(net, node)) <= LIMIT
     assert net.leader == leader
@@ -110,7 +110,7 @@ def test_followers_with_fetches_smaller_than_a_batch_make_progress() -> None:
         net.submit(leader, value)
         net.settle()
     net.advance(600)
-    assert all(net.values_of(node) == values for node in net.replicas)
+    assert all(net.values_of(node) == values for node in net.processes)
 
 
 # A controller
@@ -133,11 +133,11 @@ def test_a_topic_larger_than_a_batch_is_refused_as_by_kafka() -> None:
     quorum = Quorum(quorum=small_batches(max_batch_bytes=6000))
     quorum.arrive(101)
     leader = quorum.leader
-    before = quorum.net.replicas[leader].core.log.end_offset
+    before = quorum.net.processes[leader].replica.core.log.end_offset
     assert create(quorum.net, "large", 200) == Error.RECORD_LIST_TOO_LARGE
-    assert quorum.net.replicas[leader].core.log.end_offset == before
+    assert quorum.net.processes[leader].replica.core.log.end_offset == before
     assert create(quorum.net, "small", 2) == Error.NONE
-    for node in quorum.net.replicas:
+    for node in quorum.net.processes:
         assert set(quorum.controller(node).history.latest.topics) == {"small"}
 
 
@@ -161,7 +161,7 @@ def test_a_leader_without_followers_bounds_its_backlog_and_recovers() -> None:
     again = net.submit(leader, b"again")
     net.settle()
     assert net.done[again].error == Error.NONE
-    assert net.replicas[leader]._proposals.backlog.size_bytes == 0
+    assert net.processes[leader].replica.proposals.backlog.size_bytes == 0
 
 
 def test_a_deposed_leader_releases_its_uncommitted_backlog() -> None:
@@ -172,8 +172,8 @@ def test_a_deposed_leader_releases_its_uncommitted_backlog() -> None:
         net.submit(former, bytes(1000))
     net.until(lambda: net.leader not in (0, former))
     net.cut = set()
-    net.until(lambda: not net.replicas[former].core.is_leader)
-    assert net.replicas[former]._proposals.backlog.size_bytes == 0
+    net.until(lambda: not net.processes[former].replica.core.is_leader)
+    assert net.processes[former].replica.proposals.backlog.size_bytes == 0
 
 
 # Callers

@@ -47,7 +47,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def controller_of(net: Net, node: int) -> QuorumController:
-    hosted = net.replicas[node].application
+    hosted = net.processes[node].application
     assert isinstance(hosted, ControllerHost)
     return hosted.controller
 
@@ -100,8 +100,8 @@ def test_a_request_after_a_response_sees_the_acknowledged_change() -> None:
     written = net.request(leader, alter(("interval.ms", SET, "1234")))
     while written not in net.answers:
         assert net.once()
-    replica = net.replicas[leader]
-    assert replica.status().applied_offset < replica.core.log.high_watermark
+    replica = net.processes[leader]
+    assert replica.replica.status().applied_offset < replica.replica.core.log.high_watermark
     net.queue.clear()
     asked = net.request(leader, DescribeConfigsRequest(resources=[subscription]))
     assert net.once()
@@ -169,7 +169,7 @@ def test_every_controller_registers_itself_once_per_start() -> None:
 
 def test_a_standby_does_not_take_registrations() -> None:
     net, leader = active()
-    standby = next(node for node in net.replicas if node != leader)
+    standby = next(node for node in net.processes if node != leader)
     answer = net.ask(standby, ControllerRegistrationRequest(controller_id=9))
     assert isinstance(answer, ControllerRegistrationResponse)
     assert answer.error_code == Error.NOT_CONTROLLER
@@ -199,7 +199,7 @@ def test_a_config_change_is_answered_after_its_commit_and_replicated() -> None:
     net.settle()
     assert codes(net.answers.pop(request_id)) == [Error.NONE]
     net.advance(1000)
-    for node in net.replicas:
+    for node in net.processes:
         values = controller_of(net, node).history.committed.configs.of((16, "subscription"))
         assert dict(values) == {"interval.ms": "1000", "metrics": "org.apache."}, node
 
@@ -310,7 +310,7 @@ def test_validate_only_writes_nothing() -> None:
 
 def test_a_standby_names_the_active_controller() -> None:
     net, leader = active()
-    standby = next(node for node in net.replicas if node != leader)
+    standby = next(node for node in net.processes if node != leader)
     response = net.ask(standby, alter(("interval.ms", SET, "1000")))
     assert isinstance(response, IncrementalAlterConfigsResponse)
     assert response.responses[0].error_code == Error.NOT_CONTROLLER
@@ -330,7 +330,7 @@ def test_a_deposed_controller_refuses_its_pending_requests() -> None:
 
 def test_describe_cluster_lists_the_controllers_on_any_node() -> None:
     net, leader = active()
-    for node in net.replicas:
+    for node in net.processes:
         response = net.ask(node, DescribeClusterRequest(endpoint_type=2))
         assert (response.error_code, response.cluster_id, response.controller_id) == (0, CLUSTER_ID, leader)
         assert [(one.broker_id, one.host, one.port) for one in response.brokers] == [
@@ -368,7 +368,7 @@ def test_describe_cluster_has_the_addresses_of_the_listener_of_the_request() -> 
 def test_a_controller_without_metadata_does_not_answer_unsupported_version() -> None:
     """Kafka's admin client would believe that for ever."""
     net, _ = active()
-    for node in tuple(net.replicas):
+    for node in tuple(net.processes):
         net.kill(node)
     net.start(1)
     response = net.ask(1, DescribeClusterRequest(endpoint_type=2))
@@ -420,7 +420,7 @@ def test_describe_quorum_answers_on_the_leader_and_refuses_elsewhere() -> None:
         assert (answer.error_code, answer.leader_id) == (0, leader)
         assert [one.replica_id for one in answer.current_voters] == [1, 2, 3]
         assert len(response.nodes) == (3 if version == 2 else 0)
-    standby = next(node for node in net.replicas if node != leader)
+    standby = next(node for node in net.processes if node != leader)
     refused = net.ask(standby, DescribeQuorumRequest(topics=[topic])).topics[0].partitions[0]
     assert (refused.error_code, refused.leader_id) == (Error.NOT_LEADER_OR_FOLLOWER, 0)
     other = DescribeQuorumRequestTopicData(topic_name="other", partitions=[partition])

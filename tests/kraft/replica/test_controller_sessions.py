@@ -38,7 +38,7 @@ class Quorum:
 
     def controller(self, node: int) -> QuorumController:
         """The controller on a node."""
-        hosted = self.net.replicas[node].application
+        hosted = self.net.processes[node].application
         assert isinstance(hosted, ControllerHost)
         return hosted.controller
 
@@ -66,7 +66,7 @@ class Quorum:
 
     def fenced(self, broker: int) -> set[bool]:
         """Whether a broker is fenced, by each node."""
-        return {self.broker(broker, node).fenced for node in self.net.replicas}
+        return {self.broker(broker, node).fenced for node in self.net.processes}
 
     def fail_over(self) -> None:
         """The leader dies, and another is elected."""
@@ -117,7 +117,7 @@ def test_a_heartbeat_at_a_standby_does_not_extend_the_session() -> None:
     """A heartbeat at a standby is no contact: the broker is fenced although it beats."""
     quorum = Quorum()
     quorum.arrive(101)
-    standby = next(node for node in quorum.net.replicas if node != quorum.leader)
+    standby = next(node for node in quorum.net.processes if node != quorum.leader)
     refused = quorum.net.ask(standby, registration(102, cluster_id=CLUSTER_ID))
     assert isinstance(refused, BrokerRegistrationResponse)
     assert refused.error_code == Error.NOT_CONTROLLER
@@ -142,7 +142,7 @@ def test_an_uncommitted_registration_is_forgotten() -> None:
     refused = quorum.net.answers[asked]
     assert isinstance(refused, BrokerRegistrationResponse)
     assert refused.error_code == Error.NOT_CONTROLLER
-    assert all(102 not in quorum.controller(node).history.latest.brokers.by_id for node in quorum.net.replicas)
+    assert all(102 not in quorum.controller(node).history.latest.brokers.by_id for node in quorum.net.processes)
     quorum.arrive(102)
 
 
@@ -157,7 +157,7 @@ def test_a_partition_moves_to_the_remaining_broker() -> None:
         quorum.net.advance(2000)
         quorum.beat(102)
     quorum.net.advance(1000)
-    for node in quorum.net.replicas:
+    for node in quorum.net.processes:
         partitions = quorum.controller(node).history.committed.topics["t"].partitions
         assert {(one.leader, one.isr) for one in partitions} == {(102, (102,))}
 
@@ -178,7 +178,7 @@ def test_a_full_append_queue_refuses_requests_and_fences_no_broker() -> None:
     beat = BrokerHeartbeatRequest(broker_id=101, broker_epoch=quorum.epochs[101], want_fence=True)
     asked = quorum.net.request(leader, beat)
     listed = quorum.net.request(leader, DescribeClusterRequest(endpoint_type=2))
-    before = quorum.net.replicas[leader].core.log.end_offset
+    before = quorum.net.processes[leader].replica.core.log.end_offset
     quorum.net.settle()
     assert not set(waiting) & set(quorum.net.answers)
     full = quorum.net.answers[refused]
@@ -190,4 +190,4 @@ def test_a_full_append_queue_refuses_requests_and_fences_no_broker() -> None:
     assert isinstance(quorum.net.answers[listed], DescribeClusterResponse)
     assert "one-too-many" not in quorum.controller(leader).history.latest.topics
     assert not quorum.controller(leader).history.latest.brokers.by_id[101].fenced
-    assert quorum.net.replicas[leader].core.log.end_offset == before + 6
+    assert quorum.net.processes[leader].replica.core.log.end_offset == before + 6

@@ -199,7 +199,7 @@ def test_our_start_accepts_or_refuses_damage_as_kafkas(case: str) -> None:
     except MetadataLogError:
         ours = False
     else:
-        core = net.replicas[1].core
+        core = net.processes[1].replica.core
         ours = core.is_leader
         appended = 1  # the leader-change record of the new epoch
         cut = cut_at(case)

@@ -82,27 +82,27 @@ def test_three_formatted_nodes_elect_commit_and_fail_over() -> None:
     net.submit(second, b"two")
     net.start(first)
     net.advance(3000)
-    logs = {net.log_of(node) for node in net.replicas}
+    logs = {net.log_of(node) for node in net.processes}
     assert len(logs) == 1
     assert net.values_of(first)[-1] == b"two"
-    for node, replica in net.replicas.items():
-        assert replica.core.history.kraft_version == DYNAMIC
-        assert replica.core.voters == VoterSet.of(map(voter, (1, 2, 3))), node
+    for node, replica in net.processes.items():
+        assert replica.replica.core.history.kraft_version == DYNAMIC
+        assert replica.replica.core.voters == VoterSet.of(map(voter, (1, 2, 3))), node
 
 
 def test_only_the_first_leader_records_the_formatted_voters() -> None:
     net = dynamic_net()
     first = net.elect()
-    assert net.replicas[first].core.history.voters_offset == 2
+    assert net.processes[first].replica.core.history.voters_offset == 2
     net.kill(first)
     second = net.elect()
-    assert net.replicas[second].core.history.voters_offset == 2
+    assert net.processes[second].replica.core.history.voters_offset == 2
 
 
 def test_quorum_state_names_the_directory_that_got_the_vote() -> None:
     net = dynamic_net()
     leader = net.elect()
-    stored = [read_quorum_state(net.disks[node], PARTITION) for node in net.replicas if node != leader]
+    stored = [read_quorum_state(net.disks[node], PARTITION) for node in net.processes if node != leader]
     assert {one.data_version for one in stored if one} == {1}
     assert (leader, directory_id(leader)) in {(one.voted_id, one.voted_directory_id) for one in stored if one}
 
@@ -120,29 +120,29 @@ def test_a_voter_with_a_wiped_disk_is_an_observer_and_never_campaigns() -> None:
     """The node has a voter's id and another directory: its votes are forgotten, so it must not vote (KIP-853)."""
     net = dynamic_net()
     leader = net.elect()
-    lost = next(node for node in net.replicas if node != leader)
+    lost = next(node for node in net.processes if node != leader)
     net.kill(lost)
     net.disks[lost] = dynamic_disk(lost, None)
     net.start(lost)
     net.advance(3000)
-    core = net.replicas[lost].core
+    core = net.processes[lost].replica.core
     assert not core.is_voter
-    assert core.log.end_offset == net.replicas[leader].core.log.end_offset
+    assert core.log.end_offset == net.processes[leader].replica.core.log.end_offset
     observers = describe(net).topics[0].partitions[0].observers
     assert [(one.replica_id, one.replica_directory_id) for one in observers] == [(lost, core.local.directory_id)]
     net.kill(leader)
     net.advance(20_000)
-    assert net.replicas[lost].core.state_name in ("Unattached", "Follower")
-    assert not any(replica.core.is_leader for replica in net.replicas.values())
+    assert net.processes[lost].replica.core.state_name in ("Unattached", "Follower")
+    assert not any(replica.replica.core.is_leader for replica in net.processes.values())
 
 
 def test_a_joining_node_discovers_the_leader_by_bootstrap_servers() -> None:
     net = dynamic_net(joining=1)
     leader = net.elect()
     net.advance(1000)
-    joined = net.replicas[4].core
+    joined = net.processes[4].replica.core
     assert (joined.leader.leader_id, joined.is_voter) == (leader, False)
-    assert joined.voters == net.replicas[leader].core.voters
+    assert joined.voters == net.processes[leader].replica.core.voters
     assert net.log_of(4) == net.log_of(leader)
 
 
@@ -160,20 +160,20 @@ def test_logs_of_kafkas_dynamic_quorum_continue_under_our_nodes() -> None:
     """Nothing that was committed is lost, and the new leader writes down where it listens now."""
     before = {node: batches_of(disk) for node, disk in dynamic3().items()}
     net = real_dynamic_net()
-    assert {replica.core.history.kraft_version for replica in net.replicas.values()} == {DYNAMIC}
-    voting = net.replicas[1].core.voters
+    assert {replica.replica.core.history.kraft_version for replica in net.processes.values()} == {DYNAMIC}
+    voting = net.processes[1].replica.core.voters
     leader = net.elect()
     assert leader in voting.ids
     net.until(lambda: controller(net, leader).controller.is_active)
-    core = net.replicas[leader].core
+    core = net.processes[leader].replica.core
     own = core.voters.find(leader)
     assert own is not None
     assert own.endpoints.listeners[0].host == f"n{leader}"
     assert core.voters.keys == voting.keys
     net.advance(1500)
-    for node, replica in net.replicas.items():
-        assert replica.core.voters == core.voters, node
-        assert replica.core.is_voter == (node in voting.ids), node
+    for node, replica in net.processes.items():
+        assert replica.replica.core.voters == core.voters, node
+        assert replica.replica.core.is_voter == (node in voting.ids), node
     held = {
         offset: data
         for batches in before.values()
@@ -189,14 +189,14 @@ def test_snapshots_carry_the_voters_to_the_nodes_that_load_them() -> None:
     net = dynamic_net(joining=1, application=host_controller, snapshots=options)
     net.kill(4)
     leader = net.elect()
-    net.until(lambda: net.replicas[leader].core.log.start_offset > 0, 200_000)
+    net.until(lambda: net.processes[leader].replica.core.log.start_offset > 0, 200_000)
     snapshot = list_snapshots(net.disks[leader], PARTITION)[-1]
     start = read_snapshot_start(net.disks[leader], f"{PARTITION}/{snapshot_name(snapshot)}")
     assert start.kraft_version == DYNAMIC
-    assert start.voters == net.replicas[leader].core.voters.to_record()
+    assert start.voters == net.processes[leader].replica.core.voters.to_record()
     net.start(4)
-    net.until(lambda: net.replicas[4].core.log.start_offset > 0)
-    assert net.replicas[4].core.voters == net.replicas[leader].core.voters
+    net.until(lambda: net.processes[4].replica.core.log.start_offset > 0)
+    assert net.processes[4].replica.core.voters == net.processes[leader].replica.core.voters
     net.kill(4)
     net.start(4)
-    assert net.replicas[4].core.voters == net.replicas[leader].core.voters
+    assert net.processes[4].replica.core.voters == net.processes[leader].replica.core.voters

@@ -189,12 +189,12 @@ def test_one_frame_with_the_last_epoch_does_not_stop_the_quorum() -> None:
         replica_epoch=LAST_EPOCH, replica_id=99, last_offset_epoch=0, last_offset=0, pre_vote=True
     )
     topics = [VoteRequestTopicData(topic_name=METADATA_TOPIC, partitions=[part])]
-    for node in net.replicas:
+    for node in net.processes:
         net.ask(node, VoteRequest(cluster_id=CLUSTER_ID, voter_id=-1, topics=topics))
         assert any("claims epoch 2147483647" in what for what in reports(net, node))
     net.advance(10_000)
     assert net.leader == leader
-    for node in list(net.replicas):
+    for node in list(net.processes):
         net.kill(node)
     for node in net.disks:
         net.start(node)
@@ -214,7 +214,7 @@ def test_a_quorum_raised_to_the_epoch_limit_continues() -> None:
     net.advance(100)
     net.elect()
     goes_on(net)
-    for node in list(net.replicas):
+    for node in list(net.processes):
         net.kill(node)
     for node in net.disks:
         net.start(node)
@@ -239,7 +239,7 @@ def test_a_peer_that_answers_with_the_last_epoch_is_reported() -> None:
     net.until(lambda: net.leader not in (0, leader), 30_000)
     net.start(leader)
     net.advance(5000)
-    assert all(replica.core.epoch < 100 for replica in net.replicas.values())
+    assert all(replica.replica.core.epoch < 100 for replica in net.processes.values())
 
 
 # What is on disk

@@ -41,8 +41,8 @@ def test_a_leader_without_an_endpoint_is_not_followed(host: str, port: int) -> N
     """The node could not reach it, nor tell others where it is; a JVM stops over such an answer."""
     net = Net(3)
     leader = net.elect()
-    node = next(one for one in net.replicas if one != leader)
-    epoch = net.replicas[node].core.epoch
+    node = next(one for one in net.processes if one != leader)
+    epoch = net.processes[node].replica.core.epoch
     part = BeginQuorumEpochRequestPartitionData(leader_id=4711, leader_epoch=epoch + 1)
     request = BeginQuorumEpochRequest(
         cluster_id=CLUSTER_ID,
@@ -51,7 +51,7 @@ def test_a_leader_without_an_endpoint_is_not_followed(host: str, port: int) -> N
     )
     answer = net.ask(node, request)
     assert answer.topics[0].partitions[0].error_code == Error.INVALID_REQUEST
-    assert net.replicas[node].core.leader.leader_id == leader
+    assert net.processes[node].replica.core.leader.leader_id == leader
 
 
 def test_a_follower_fetches_again_soon_after_an_answer_about_something_else() -> None:
@@ -71,5 +71,5 @@ def test_a_follower_fetches_again_soon_after_an_answer_about_something_else() ->
     net.settle()
     assert forged == [leader]
     net.advance(200)
-    assert {one.log.end_offset for one in net.replicas.values()} == {2}
+    assert {one.replica.log.end_offset for one in net.processes.values()} == {2}
     assert any(isinstance(effect, PeerFault) for _, effect in net.traces)

@@ -80,7 +80,7 @@ class Follower(Node):
     @property
     def is_judging(self) -> bool:
         """Whether an answer is held."""
-        return bool(self.replica._replies.held)
+        return bool(self.replica.replica.replies.held)
 
     @property
     def fetches(self) -> list[tuple[int, int]]:
@@ -103,7 +103,7 @@ def test_a_large_fetched_batch_is_checked_in_turns_before_its_append(checks: Cou
     node.fetched(2, 1, records=large(), high_watermark=1)
     turns = 1
     while node.is_judging:
-        assert node.replica.log.end_offset == 1, "nothing is appended before all is judged"
+        assert node.replica.replica.log.end_offset == 1, "nothing is appended before all is judged"
         assert node.fetches == before, "no other Fetch goes out meanwhile"
         assert node.replica.deadline_ms() == node.now_ms + 1
         node.turn()
@@ -111,7 +111,7 @@ def test_a_large_fetched_batch_is_checked_in_turns_before_its_append(checks: Cou
     assert turns >= RECORDS // ROOM
     assert checks.total == RECORDS
     assert checks.most <= ROOM + RECORDS_PER_PORTION
-    assert node.replica.log.end_offset == 1 + RECORDS
+    assert node.replica.replica.log.end_offset == 1 + RECORDS
     node.work()
     assert node.fetches == [*before, (2, 1 + RECORDS)]
     assert not node.reports
@@ -123,7 +123,7 @@ def test_an_invalid_last_record_refuses_the_whole_batch() -> None:
     node.fetched(2, 1, records=build_batch(1, 1, START_MS, [NOTHING]) + bad, high_watermark=1)
     while node.is_judging:
         node.turn()
-    assert node.replica.log.end_offset == 2
+    assert node.replica.replica.log.end_offset == 2
     assert "record type 126" in node.reports[0]
 
 
@@ -136,10 +136,10 @@ def test_a_vote_is_granted_while_a_fetch_response_is_checked() -> None:
     asked.topics[0].partitions[0] = replace(asked.topics[0].partitions[0], last_offset_epoch=1)
     node.receive(77, asked)
     assert granted(node.answers[77])
-    assert node.replica.core.epoch == 2
+    assert node.replica.replica.core.epoch == 2
     node.turn()
     assert not node.is_judging
-    assert node.replica.log.end_offset == 1
+    assert node.replica.replica.log.end_offset == 1
 
 
 def test_a_fetch_response_of_the_former_leader_is_dropped() -> None:
@@ -152,11 +152,11 @@ def test_a_fetch_response_of_the_former_leader_is_dropped() -> None:
     node.turn()
     assert not node.is_judging
     node.work()
-    assert node.replica.log.end_offset == 1
+    assert node.replica.replica.log.end_offset == 1
     node.fetched(3, 2, records=large(epoch=1) + leader_change(1 + RECORDS, 2, 3), high_watermark=1)
     while node.is_judging:
         node.turn()
-    assert node.replica.log.end_offset == 2 + RECORDS
+    assert node.replica.replica.log.end_offset == 2 + RECORDS
 
 
 def test_a_dropped_fetch_response_does_not_delay_the_new_leaders(checks: Counted) -> None:
@@ -164,9 +164,9 @@ def test_a_dropped_fetch_response_does_not_delay_the_new_leaders(checks: Counted
     node.fetched(2, 1, records=large(), high_watermark=1)
     node.follow(3, 2)
     node.fetched(3, 2, records=leader_change(1, 2, 3), high_watermark=1)
-    assert node.replica.log.end_offset == 1, "what arrived before has the turn"
+    assert node.replica.replica.log.end_offset == 1, "what arrived before has the turn"
     node.turn()
-    assert node.replica.log.end_offset == 2
+    assert node.replica.replica.log.end_offset == 2
     assert not node.is_judging
     assert checks.total <= ROOM + RECORDS_PER_PORTION
 
@@ -179,12 +179,12 @@ def test_checking_records_does_not_expire_the_fetch_timeout() -> None:
     node.fetched(2, 1, records=batches, high_watermark=1)
     while node.is_judging:
         node.turn()
-        assert node.replica.core.state_name == "Follower"
+        assert node.replica.replica.core.state_name == "Follower"
         if node.is_judging:
             assert node.fetches == before
     config = node.replica.options.quorum
     assert node.now_ms - began_ms > max(config.fetch_timeout_ms, config.request_timeout_ms)
-    assert node.replica.log.end_offset == 1501
+    assert node.replica.replica.log.end_offset == 1501
 
 
 def test_refused_records_do_not_reset_the_fetch_timeout() -> None:
@@ -192,13 +192,13 @@ def test_refused_records_do_not_reset_the_fetch_timeout() -> None:
     bad = build_batch(1, 1, START_MS, [*[NOTHING] * RECORDS, b"\xff\xff\xff\xff"])
     end_ms = node.now_ms + 2 * node.replica.options.quorum.fetch_timeout_ms
     answered = 0
-    while node.replica.core.state_name == "Follower":
+    while node.replica.replica.core.state_name == "Follower":
         assert node.now_ms < end_ms, "the follower never looks for another leader"
         if not node.is_judging and len(node.fetches) > answered and node.fetches[-1][0] == 2:
             answered = len(node.fetches)
             node.fetched(2, 1, records=bad, high_watermark=1)
         node.turn()
-    assert node.replica.log.end_offset == 1
+    assert node.replica.replica.log.end_offset == 1
 
 
 def test_a_stopping_node_appends_checked_records_and_fetches_no_more() -> None:
@@ -209,7 +209,7 @@ def test_a_stopping_node_appends_checked_records_and_fetches_no_more() -> None:
     while node.is_judging:
         node.turn()
     node.work()
-    assert node.replica.log.end_offset == 1 + RECORDS
+    assert node.replica.replica.log.end_offset == 1 + RECORDS
     assert node.fetches == before
 
 
@@ -220,13 +220,13 @@ def test_a_fork_continues_to_check_a_batch() -> None:
     copy = forked(node.replica)
     assert fingerprint(copy) == fingerprint(node.replica)
     now_ms = node.now_ms
-    while copy._replies.held:
+    while copy.replica.replies.held:
         assert node.is_judging
         now_ms += 1
         copy.step(Tick(), now_ms)
         node.turn()
         assert fingerprint(copy) == fingerprint(node.replica)
-    assert copy.log.end_offset == node.replica.log.end_offset == 1 + RECORDS
+    assert copy.replica.log.end_offset == node.replica.replica.log.end_offset == 1 + RECORDS
 
 
 def test_records_checked_against_another_log_are_checked_again() -> None:
@@ -254,10 +254,13 @@ def test_snapshot_pieces_are_checked_in_turns(checks: Counted) -> None:
     options = SnapshotOptions(max_bytes=200_000, retention=Retention(max_bytes=1, max_ms=0), clean_every_ms=100)
     quorum = Quorum(checks, snapshots=options, judged_per_turn=ROOM)
     net = quorum.net
-    behind = next(node for node in net.replicas if node != quorum.leader)
+    behind = next(node for node in net.processes if node != quorum.leader)
     net.cut.add(behind)
     quorum.create("one", "two")
-    net.until_ms(lambda: net.replicas[quorum.leader].log.start_offset > net.replicas[behind].log.end_offset, 20_000)
+    net.until_ms(
+        lambda: net.processes[quorum.leader].replica.log.start_offset > net.processes[behind].replica.log.end_offset,
+        20_000,
+    )
     checks.begin()
     net.cut.clear()
     net.until_ms(lambda: "two" in quorum.controller(behind).history.committed.topics, 20_000)

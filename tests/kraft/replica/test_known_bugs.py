@@ -58,11 +58,11 @@ LOG = f"{PARTITION}/00000000000000000000.log"
 
 
 def others(net: Net, node: int) -> list[int]:
-    return [other for other in net.replicas if other != node]
+    return [other for other in net.processes if other != node]
 
 
 def epochs(net: Net) -> set[int]:
-    return {replica.core.epoch for replica in net.replicas.values()}
+    return {replica.replica.core.epoch for replica in net.processes.values()}
 
 
 def causes(net: Net, node: int) -> list[str]:
@@ -84,7 +84,7 @@ def test_a_leader_partitioned_from_its_majority_resigns() -> None:
     leader = net.elect()
     net.cut = {leader}
     lost = net.submit(leader, b"lost")
-    net.until(lambda: not net.replicas[leader].core.is_leader, most_ms=3000)
+    net.until(lambda: not net.processes[leader].replica.core.is_leader, most_ms=3000)
     assert causes(net, leader)[-1] == "check-quorum"
     assert net.done[lost].is_uncertain
     assert net.elect() != leader
@@ -96,7 +96,7 @@ def test_requests_with_the_leaders_own_id_do_not_count_for_check_quorum() -> Non
     leader = net.elect()
     net.cut = {leader}
     for _ in range(40):
-        if net.replicas[leader].core.is_leader:
+        if net.processes[leader].replica.core.is_leader:
             net.request(leader, update(net, leader, f"n{leader}"))
         net.advance(100)
     assert "check-quorum" in causes(net, leader)
@@ -108,7 +108,7 @@ def test_a_follower_that_only_downloads_a_snapshot_keeps_its_leader() -> None:
     write(net, 200)
     leader, loading = net.leader, follower_of(net)
     replace_disk(net, loading)
-    net.kill(next(node for node in net.replicas if node != leader))
+    net.kill(next(node for node in net.processes if node != leader))
     net.changes["quorum"] = QuorumConfig(append_linger_ms=0, fetch_snapshot_max_bytes=100)
     net.start(loading)
     begun_ms = net.now_ms
@@ -152,7 +152,7 @@ def test_a_returning_node_never_raises_the_epoch() -> None:
     for _ in range(3):
         net.cut = {isolated}
         net.advance(20_000)
-        assert net.replicas[isolated].core.state_name == "Prospective"
+        assert net.processes[isolated].replica.core.state_name == "Prospective"
         net.cut = set()
         net.advance(3000)
         assert (net.leader, epochs(net)) == (leader, before)
@@ -168,7 +168,7 @@ def observed() -> tuple[Net, int, int]:
     """Three voters and the observer 4 that follows them: the net, the leader, the observer."""
     net = dynamic_net(3, joining=1)
     leader = net.elect()
-    net.until(lambda: net.replicas[4].core.log.high_watermark > 0)
+    net.until(lambda: net.processes[4].replica.core.log.high_watermark > 0)
     return net, leader, 4
 
 
@@ -217,7 +217,7 @@ def update(net: Net, node: int, host: str) -> UpdateRaftVoterRequest:
     """A voter tells where it listens."""
     return UpdateRaftVoterRequest(
         cluster_id=CLUSTER_ID,
-        current_leader_epoch=net.replicas[net.leader].core.epoch,
+        current_leader_epoch=net.processes[net.leader].replica.core.epoch,
         voter_id=node,
         voter_directory_id=directory_id(node),
         listeners=[Listener("CONTROLLER", host, 9093)],
@@ -233,10 +233,10 @@ def test_an_update_waits_for_an_uncommitted_change_of_a_timed_out_caller() -> No
     net.unreachable = {(node, f"n{leader}") for node in (first, second)}
     assert error_of(net, remove(first)) == Error.REQUEST_TIMED_OUT
     assert net.leader == leader
-    sets = net.replicas[leader].core.history.sets
+    sets = net.processes[leader].replica.core.history.sets
     assert error_of(net, update(net, second, "elsewhere")) == Error.REQUEST_TIMED_OUT
     assert error_of(net, add(net, 9)) == Error.REQUEST_TIMED_OUT
-    assert net.replicas[leader].core.history.sets == sets
+    assert net.processes[leader].replica.core.history.sets == sets
 
 
 def test_first_records_that_were_lost_are_written_again_by_the_same_controller() -> None:
@@ -250,14 +250,14 @@ def test_first_records_that_were_lost_are_written_again_by_the_same_controller()
     net.on_the_way = without_data
     led: list[int] = []
     while len(led) < 4:
-        net.until(lambda: net.leader not in (0, *led[-1:]) and net.replicas[net.leader].is_active)
+        net.until(lambda: net.leader not in (0, *led[-1:]) and net.processes[net.leader].replica.is_active)
         led.append(net.leader)
         assert any(isinstance(one, FeatureLevelRecord) for _, one in log_records(net, net.leader))
-        assert {version_of(net, node) for node in net.replicas} == {None}
+        assert {version_of(net, node) for node in net.processes} == {None}
         net.cut = {net.leader}
     assert len(set(led)) < len(led), "none leads for the second time"
     net.cut, net.on_the_way = set(), lambda node, answer: answer
-    net.until(lambda: {version_of(net, node) for node in net.replicas} == {30})
+    net.until(lambda: {version_of(net, node) for node in net.processes} == {30})
     net.until(lambda: are_equal(net))
     assert codes(net.ask(net.leader, alter(("interval.ms", 0, "1000")))) == [Error.NONE]
 
@@ -284,11 +284,11 @@ def test_a_removed_leader_does_not_count_itself_in_the_majority() -> None:
     net.kill(dead)
     asked = net.request(leader, remove(leader))
     net.settle()
-    offset = net.replicas[leader].core.history.voters_offset
+    offset = net.processes[leader].replica.core.history.voters_offset
     assert offset is not None
-    assert net.replicas[alive].core.log.end_offset > offset
+    assert net.processes[alive].replica.core.log.end_offset > offset
     net.advance(2500)
-    assert net.replicas[leader].core.log.high_watermark <= offset
+    assert net.processes[leader].replica.core.log.high_watermark <= offset
     assert asked in net.answers
     net.until(lambda: "check-quorum" in causes(net, leader))
 
@@ -299,11 +299,11 @@ def test_the_active_controller_is_removed() -> None:
     """
     net = dynamic_net(3, application=host_controller)
     leader = net.elect()
-    net.until(lambda: net.replicas[leader].is_active)
+    net.until(lambda: net.processes[leader].replica.is_active)
     assert codes(net.ask(leader, alter(("interval.ms", 0, "1000")))) == [Error.NONE]
     asked = net.request(leader, remove(leader))
     written = net.request(leader, alter(("interval.ms", 0, "2000")))
-    net.until(lambda: net.leader not in (0, leader) and net.replicas[net.leader].is_active)
+    net.until(lambda: net.leader not in (0, leader) and net.processes[net.leader].replica.is_active)
     assert {asked, written} <= net.answers.keys()
     assert codes(net.ask(net.leader, alter(("interval.ms", 0, "3000")))) == [Error.NONE]
     net.until(lambda: are_equal(net))
@@ -324,7 +324,7 @@ def test_a_removed_voter_answers_begin_quorum_epoch() -> None:
     net.on_the_way = remove_before_it_arrives
     net.unreachable = {(gone, f"n{leader}")}
     net.until(lambda: bool(asked) and asked[0] in net.answers)
-    assert gone not in net.replicas[leader].core.voters.ids
+    assert gone not in net.processes[leader].replica.core.voters.ids
     net.unreachable = set()
     goes_on(net)
     assert net.leader == leader
@@ -350,7 +350,7 @@ def test_a_log_that_begins_above_offset_0_needs_its_snapshot() -> None:
     write(net, 60)
     net.advance(120_000)
     node = follower_of(net)
-    assert net.replicas[node].core.log.start_offset > 0
+    assert net.processes[node].replica.core.log.start_offset > 0
     net.kill(node)
     disk = net.disks[node]
     for snapshot in snapshots(net, node):
@@ -368,10 +368,10 @@ def test_records_without_a_snapshot_are_not_removed_by_retention() -> None:
     net = quorum(forgetful, segment_bytes=500, max_idle_interval_ms=0)
     write(net, 60)
     net.advance(200_000)
-    for node, replica in net.replicas.items():
+    for node, replica in net.processes.items():
         newest = snapshots(net, node)[-1]
-        assert replica.log.start_offset == newest.offset < replica.core.log.end_offset
-        assert replica.log.read(newest.offset, 1)
+        assert replica.replica.log.start_offset == newest.offset < replica.replica.core.log.end_offset
+        assert replica.replica.log.read(newest.offset, 1)
     node = follower_of(net)
     replace_disk(net, node)
     net.start(node)
@@ -457,7 +457,7 @@ def test_an_installed_snapshot_removes_older_ones() -> None:
     disk.fsync_dir(PARTITION)
     net.start(node)
     assert snapshots(net, node) == (newest,)
-    assert net.replicas[node].core.log.start_offset == newest.offset
+    assert net.processes[node].replica.core.log.start_offset == newest.offset
     net.until(lambda: are_equal(net))
 
 
@@ -480,7 +480,7 @@ def goes_on(net: Net) -> None:
     done = net.submit(net.leader, b"after")
     net.until(lambda: done in net.done)
     assert net.done[done].error == Error.NONE
-    net.until(lambda: all(net.values_of(node)[-1:] == [b"after"] for node in net.replicas))
+    net.until(lambda: all(net.values_of(node)[-1:] == [b"after"] for node in net.processes))
 
 
 LIES: dict[str, Callable[[Net, int, int], BeginQuorumEpochRequest]] = {
@@ -500,7 +500,7 @@ def test_a_false_leader_id_is_refused_and_reported(
     net = Net()
     leader = net.elect()
     node = others(net, leader)[0]
-    answer = net.ask(node, lie(net, node, net.replicas[leader].core.epoch))
+    answer = net.ask(node, lie(net, node, net.processes[leader].replica.core.epoch))
     assert isinstance(answer, BeginQuorumEpochResponse)
     assert answer.topics[0].partitions[0].error_code == Error.INVALID_REQUEST
     assert reports(net, node)
@@ -553,6 +553,6 @@ def test_committed_records_are_never_truncated_at_a_leaders_request() -> None:
     net.on_the_way = lie
     net.advance(600)
     assert lies
-    assert any("is committed" in what for node in net.replicas for what in reports(net, node))
+    assert any("is committed" in what for node in net.processes for what in reports(net, node))
     assert net.values_of(node) == [b"kept"]
     goes_on(net)

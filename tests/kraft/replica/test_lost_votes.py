@@ -26,8 +26,8 @@ def stopped() -> tuple[Net, int]:
     leader = net.elect()
     net.submit(leader, b"value")
     net.advance(1000)
-    follower = next(node for node in net.replicas if node != leader)
-    net.replicas[follower].close()
+    follower = next(node for node in net.processes if node != leader)
+    net.processes[follower].close()
     return net, follower
 
 
@@ -57,7 +57,7 @@ def test_a_quorum_state_of_an_earlier_epoch_than_a_snapshot_is_refused() -> None
     net.advance(2000)
     node = net.leader
     newest = snapshots(net, node)[-1]
-    net.replicas[node].log.reset_to(newest.offset)
+    net.processes[node].replica.log.reset_to(newest.offset)
     net.kill(node)
     write_quorum_state(net.disks[node], PARTITION, StoredElection(leader_epoch=newest.epoch - 1))
     with pytest.raises(DirectoryError, match=f"the log has epoch {newest.epoch}"):

@@ -81,7 +81,7 @@ def forgetful() -> Net:
 
 
 def host(net: Net, node: int) -> StateMachineHost:
-    application = net.replicas[node].application
+    application = net.processes[node].application
     assert isinstance(application, StateMachineHost)
     return application
 
@@ -114,7 +114,7 @@ def open_session(net: Net, node: int, client: str) -> Opened:
 
 
 def follower(net: Net) -> int:
-    return next(node for node in net.replicas if node != net.leader)
+    return next(node for node in net.processes if node != net.leader)
 
 
 def test_commands_come_from_any_node_and_are_applied_by_all() -> None:
@@ -163,7 +163,7 @@ def test_a_command_that_is_too_large_is_refused_to_its_caller_alone() -> None:
 def test_commands_in_flight_at_a_failing_leader_are_applied_exactly_once() -> None:
     net = machines()
     old = net.elect()
-    calls = [submit(net, node, f"from {node}") for node in net.replicas if node != old for _ in range(5)]
+    calls = [submit(net, node, f"from {node}") for node in net.processes if node != old for _ in range(5)]
     for _ in range(25):
         net.once()
     net.kill(old)
@@ -171,7 +171,7 @@ def test_commands_in_flight_at_a_failing_leader_are_applied_exactly_once() -> No
     net.start(old)
     net.elect()
     net.advance(1000)
-    assert Counter(words(net, old)) == {f"from {node}": 5 for node in net.replicas if node != old}
+    assert Counter(words(net, old)) == {f"from {node}": 5 for node in net.processes if node != old}
 
 
 def test_a_command_at_a_partitioned_leader_is_applied_by_the_next_leader() -> None:
@@ -194,12 +194,12 @@ def test_a_numbered_command_repeated_at_any_node_gets_the_same_result() -> None:
     session = open_session(net, leader, "till-7")
     assert session.last_sequence == 0
     assert result(net, submit(net, leader, "sold", session.session, 1)) == 1
-    for node in net.replicas:
+    for node in net.processes:
         assert result(net, submit(net, node, "sold", session.session, 1)) == 1
         assert open_session(net, node, "till-7") == Opened(session.session, 1)
     assert result(net, submit(net, follower(net), "sold", session.session, 2)) == 2
     net.advance(1000)
-    for node in net.replicas:
+    for node in net.processes:
         assert outcome(net, submit(net, node, "sold", session.session, 1)) == Superseded()
         assert words(net, node) == ["sold", "sold"]
 
@@ -209,13 +209,13 @@ def test_sessions_survive_their_nodes_and_the_snapshot() -> None:
     session = open_session(net, net.elect(), "till-7").session
     assert result(net, submit(net, net.leader, "sold", session, 1)) == 1
     net.advance(1000)
-    for node in list(net.replicas):
+    for node in list(net.processes):
         net.kill(node)
     for node in net.disks:
         net.start(node)
     net.elect()
-    assert net.replicas[1].log.start_offset == 0
-    for node in net.replicas:
+    assert net.processes[1].replica.log.start_offset == 0
+    for node in net.processes:
         assert result(net, submit(net, node, "sold", session, 1)) == 1
     assert words(net, net.leader) == ["sold"]
 
@@ -232,7 +232,7 @@ def test_all_nodes_expire_a_session_at_the_same_entry() -> None:
     assert again.session > session
     assert again.last_sequence == 0
     net.advance(1000)
-    assert len({tuple(map(repr, host(net, node).sessions.states())) for node in net.replicas}) == 1
+    assert len({tuple(map(repr, host(net, node).sessions.states())) for node in net.processes}) == 1
 
 
 def test_a_node_with_an_expired_session_opens_a_new_one() -> None:
@@ -276,7 +276,7 @@ def test_a_read_waits_for_what_was_committed_before_it() -> None:
     net = machines()
     leader = net.elect()
     assert result(net, submit(net, leader, "done")) == 1
-    for node in net.replicas:
+    for node in net.processes:
         assert outcome(net, net.call(node, ReadCall())) == ReadReady()
         assert words(net, node) == ["done"], node
 
@@ -305,10 +305,10 @@ def test_a_read_waits_for_no_command_that_was_committed_after_it(monkeypatch: py
 def test_reading_writes_nothing() -> None:
     net = machines()
     leader = net.elect()
-    end = net.replicas[leader].status().log_end_offset
-    for node in net.replicas:
+    end = net.processes[leader].replica.status().log_end_offset
+    for node in net.processes:
         assert outcome(net, net.call(node, ReadCall())) == ReadReady()
-    assert net.replicas[leader].status().log_end_offset == end
+    assert net.processes[leader].replica.status().log_end_offset == end
 
 
 def test_an_unaware_deposed_leader_answers_no_stale_read() -> None:
@@ -319,7 +319,7 @@ def test_an_unaware_deposed_leader_answers_no_stale_read() -> None:
     read = net.call(old, ReadCall())
     new = net.elect()
     assert result(net, submit(net, new, "after")) == 2
-    assert net.replicas[old].core.epoch < net.replicas[new].core.epoch
+    assert net.processes[old].replica.core.epoch < net.processes[new].replica.core.epoch
     assert read not in net.returned
     assert words(net, old) == ["before"]
     net.cut = set()
@@ -330,7 +330,7 @@ def test_an_unaware_deposed_leader_answers_no_stale_read() -> None:
 def test_reads_succeed_while_the_leader_changes() -> None:
     net = machines()
     old = net.elect()
-    reads = [net.call(node, ReadCall()) for node in net.replicas for _ in range(3)]
+    reads = [net.call(node, ReadCall()) for node in net.processes for _ in range(3)]
     net.step(old, BeginShutdown())
     assert {repr(outcome(net, read)) for read in reads} == {repr(ReadReady())}
 
@@ -352,7 +352,7 @@ def test_an_empty_node_loads_a_snapshot_and_reports_skipped_changes() -> None:
     for at in range(300):
         assert result(net, submit(net, leader, f"word {at}")) == at + 1
     net.advance(200_000)
-    assert net.replicas[leader].log.start_offset > 0
+    assert net.processes[leader].replica.log.start_offset > 0
     net.start(late)
     net.elect()
     net.until(lambda: len(words(net, late)) == 300)
@@ -376,7 +376,7 @@ def test_a_command_included_in_a_snapshot_is_answered_from_the_snapshot() -> Non
         assert result(net, submit(net, leader, f"word {at}")) == at + 3
     net.advance(70_000)
     assert asked not in net.returned
-    assert net.replicas[leader].log.start_offset > 5
+    assert net.processes[leader].replica.log.start_offset > 5
     net.cut = set()
     assert result(net, asked) == 2
     assert words(net, leader).count("second") == 1
@@ -393,7 +393,7 @@ def test_a_session_opened_within_a_snapshot_is_opened_again() -> None:
         assert result(net, submit(net, leader, f"word {at}")) == at + 1
     net.advance(70_000)
     assert asked not in net.returned
-    assert net.replicas[leader].log.start_offset > 5
+    assert net.processes[leader].replica.log.start_offset > 5
     net.cut = set()
     opened = outcome(net, asked)
     assert isinstance(opened, Opened)
@@ -445,10 +445,10 @@ def test_changes_are_reported_once_and_in_order_without_refused_commands() -> No
     leader = net.elect()
     session = open_session(net, leader, "till-7").session
     for sequence, what in enumerate(("a", "no", "b"), 1):
-        for node in net.replicas:
+        for node in net.processes:
             outcome(net, submit(net, node, what, session, sequence))
     net.advance(1000)
-    for node in net.replicas:
+    for node in net.processes:
         told = [one for at, what in net.noted if at == node and isinstance(what, Changes) for one in what.changes]
         assert [(one.command.what, one.result) for one in told] == [("a", 1), ("b", 2)]
         assert [one.at for one in told] == sorted(one.at for one in told)
@@ -458,8 +458,8 @@ def test_a_fork_of_a_state_machine_replica_is_independent() -> None:
     net = machines(1)
     net.elect()
     assert result(net, submit(net, 1, "both")) == 1
-    fork = forked(net.replicas[1])
-    assert fingerprint(fork) == fingerprint(net.replicas[1])
+    fork = forked(net.processes[1])
+    assert fingerprint(fork) == fingerprint(net.processes[1])
     assert result(net, submit(net, 1, "one")) == 2
     application = fork.application
     assert isinstance(application, StateMachineHost)
@@ -492,12 +492,12 @@ def test_commands_are_applied_exactly_once_while_nodes_are_killed(seed: int) -> 
     while min(done.values()) < 12:
         client = rng.choice(list(sessions))
         sequence = done[client] + 1
-        node = rng.choice(list(net.replicas))
+        node = rng.choice(list(net.processes))
         call = submit(net, node, f"{client}{sequence}", sessions[client], sequence)
         for _ in range(rng.randrange(40)):
             net.once()
         if rng.random() < 0.3:
-            victim = rng.choice(list(net.replicas))
+            victim = rng.choice(list(net.processes))
             net.kill(victim, torn=rng)
             net.advance(rng.randrange(2000))
             net.start(victim)
@@ -507,7 +507,7 @@ def test_commands_are_applied_exactly_once_while_nodes_are_killed(seed: int) -> 
             done[client] = sequence
     net.elect()
     net.advance(3000)
-    for node in net.replicas:
+    for node in net.processes:
         for client, last in done.items():
             seen = [word for word in words(net, node) if word.startswith(client)]
             assert seen[:last] == [f"{client}{at}" for at in range(1, last + 1)], seed

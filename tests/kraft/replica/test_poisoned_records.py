@@ -148,16 +148,16 @@ def test_fetched_records_that_no_leader_writes_are_not_appended(what: str) -> No
     assert node.last_fetch[1] == 1
     node.fetched(2, 2, records=leader_change(1, 2, 2) + build_batch(2, 2, START_MS, [NOTHING]), high_watermark=3)
     node.work()
-    assert node.replica.status().applied_offset == 3
+    assert node.replica.replica.status().applied_offset == 3
     node.replica.close()
-    assert Node(node.disk, application=host_controller).replica.core.log.end_offset == 3
+    assert Node(node.disk, application=host_controller).replica.replica.core.log.end_offset == 3
 
 
 def test_batches_before_a_forged_one_are_appended() -> None:
     node = follower()
     good = leader_change(1, 2, 2)
     node.fetched(2, 2, records=good + build_batch(2, 2, START_MS, [b"\xff"]), high_watermark=1)
-    assert node.replica.core.log.end_offset == 2
+    assert node.replica.replica.core.log.end_offset == 2
     assert "from byte" in node.reports[0]
 
 
@@ -168,9 +168,9 @@ def test_fetched_voter_sets_may_change_by_one_voter() -> None:
     more = control(voters(1, 2), epoch=2, offset=4) + control(voters(1, 2, 4), epoch=2, offset=5)
     node.fetched(2, 2, records=first + more, high_watermark=1)
     assert node.reports == []
-    assert node.replica.core.log.end_offset == 6
+    assert node.replica.replica.core.log.end_offset == 6
     node.fetched(2, 2, records=control(voters(7, 8, 9), epoch=2, offset=6), high_watermark=1)
-    assert node.replica.core.log.end_offset == 6
+    assert node.replica.replica.core.log.end_offset == 6
     assert "has lost 3 voters at once" in node.reports[0]
 
 
@@ -178,7 +178,7 @@ def test_a_raw_log_accepts_any_bytes() -> None:
     node = Node(formatted_disk(1))
     node.follow(2, 1)
     node.fetched(2, 1, records=leader_change(0, 1, 2) + data(b"\xff\xff", b""), high_watermark=3)
-    assert node.replica.core.log.end_offset == 3
+    assert node.replica.replica.core.log.end_offset == 3
     assert node.reports == []
 
 
@@ -186,8 +186,8 @@ def test_a_forged_leader_does_not_stop_a_quorum() -> None:
     """The whole attack: a higher epoch that names the attacker, and its batch in answer to each fetch."""
     net = Net(3, application=host_controller)
     leader = net.elect()
-    victims = [node for node in net.replicas if node != leader]
-    poison = build_batch(net.replicas[leader].core.log.end_offset, 1, START_MS, [b"\xff\xff"])
+    victims = [node for node in net.processes if node != leader]
+    poison = build_batch(net.processes[leader].replica.core.log.end_offset, 1, START_MS, [b"\xff\xff"])
 
     def poisoned(node: int, answer: Message) -> Message:
         if node != leader or not isinstance(answer, FetchResponse) or not answer.responses:
@@ -205,7 +205,7 @@ def test_a_forged_leader_does_not_stop_a_quorum() -> None:
         net.kill(node)
         net.start(node)
     net.elect()
-    assert len(net.replicas) == 3
+    assert len(net.processes) == 3
 
 
 # Snapshots
@@ -234,7 +234,7 @@ def test_an_unreadable_snapshot_is_not_installed(change: Callable[[bytes], bytes
     file = disk.open(path, create=True)
     file.append(forged)
     file.close()
-    node = next(one for one in net.replicas if one != leader)
+    node = next(one for one in net.processes if one != leader)
     replace_disk(net, node)
     net.start(node)
     net.advance(3000)
@@ -265,8 +265,8 @@ def test_a_raw_log_fetches_no_snapshot_of_something_else() -> None:
     """A node with one would end, and not start again."""
     net = Net(3, application=host_raw_log)
     leader = net.elect()
-    node = next(one for one in net.replicas if one != leader)
-    files, application = net.replicas[node]._storage.snapshots, net.replicas[node].application
+    node = next(one for one in net.processes if one != leader)
+    files, application = net.processes[node].replica.storage.snapshots, net.processes[node].application
     assert isinstance(application, RawLog)
     files.begin(OffsetAndEpoch(epoch=1, offset=50), application.check)
     header = control(SnapshotHeaderRecord(), offset=0)

@@ -49,7 +49,7 @@ def asked_for(voter_id: int, directory: Uuid, epoch: int) -> VoteRequest:
 
 
 def vote_error(net: Net, node: int, voter_id: int, directory: Uuid) -> Error:
-    answer = net.ask(node, asked_for(voter_id, directory, net.replicas[node].core.epoch + 1))
+    answer = net.ask(node, asked_for(voter_id, directory, net.processes[node].replica.core.epoch + 1))
     assert isinstance(answer, VoteResponse)
     assert not answer.topics[0].partitions[0].vote_granted
     return Error(answer.topics[0].partitions[0].error_code)
@@ -87,7 +87,7 @@ def test_a_node_of_another_cluster_is_refused_and_reported() -> None:
     net.submit(leader, b"secret")
     net.advance(10_000)
     assert net.leader == leader
-    assert net.replicas[stranger].core.log.end_offset == 0
+    assert net.processes[stranger].replica.core.log.end_offset == 0
     assert net.values_of(leader)[-1:] == [b"secret"]
     for node in (leader, stranger):
         assert any("INCONSISTENT_CLUSTER_ID" in what for what in reports(net, node))
@@ -98,7 +98,7 @@ def test_a_vote_request_for_another_replica_is_refused() -> None:
     net = dynamic_net(3)
     leader = net.elect()
     node = others(net, leader)[0]
-    own = net.replicas[node].core.local.directory_id
+    own = net.processes[node].replica.core.local.directory_id
     assert vote_error(net, node, 7, own) == Error.INVALID_VOTER_KEY
     assert vote_error(net, node, node, directory_id(9)) == Error.INVALID_VOTER_KEY
     net.elect()
@@ -112,7 +112,7 @@ def test_fetches_of_non_voters_do_not_advance_the_high_watermark() -> None:
     net.cut = set(others(net, leader))
     net.submit(leader, b"alone")
     net.settle()
-    core = net.replicas[leader].core
+    core = net.processes[leader].replica.core
     end, committed = core.log.end_offset, core.log.high_watermark
     assert committed < end
     for replica, directory in ((8, directory_id(8)), (others(net, leader)[0], directory_id(9))):
@@ -156,11 +156,11 @@ def test_a_voter_with_a_lost_log_and_its_old_directory_id_is_reported(make: Call
     for name in disk.list(PARTITION):
         disk.remove(f"{PARTITION}/{name}")
     disk.fsync_dir(PARTITION)
-    committed = net.replicas[leader].core.log.high_watermark
+    committed = net.processes[leader].replica.core.log.high_watermark
     net.start(node)
     net.until(lambda: net.values_of(node) == [b"kept"])
-    assert net.replicas[node].core.is_voter
-    assert net.replicas[leader].core.log.high_watermark >= committed
+    assert net.processes[node].replica.core.is_voter
+    assert net.processes[leader].replica.core.log.high_watermark >= committed
     assert any("its log has lost records" in what for what in reports(net, leader))
     goes_on(net)
     net.kill(node)
@@ -222,7 +222,7 @@ def test_a_snapshot_with_foreign_voters_is_refused() -> None:
     net.start(node)
     write(net, 3, first=900)
     net.advance(5000)
-    assert not net.replicas[node].core.is_voter
+    assert not net.processes[node].replica.core.is_voter
     assert net.leader == leader
     assert any("it wants our log cut" in what for what in reports(net, node)), "it never cuts what it takes for final"
 
@@ -236,7 +236,7 @@ def test_snapshot_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     write(net, 60)
     monkeypatch.setattr("kraft.replica.storage.snapshots.PIECE_BYTES", 300)
     newest = snapshots(net, net.leader)[-1]
-    files = SnapshotFiles(net.disks[net.leader], net.replicas[net.leader].log)
+    files = SnapshotFiles(net.disks[net.leader], net.processes[net.leader].replica.log)
     size, data = files.piece(newest, 0, 2**31 - 1)
     assert size > 300 == len(data)
     node = follower_of(net)
@@ -316,13 +316,13 @@ def test_a_quorum_starts_with_clocks_that_are_hours_off(hours: int) -> None:
     """Times in the log may go back then; offsets and epochs do not, and they are what counts."""
     net = quorum(SCARCE, segment_bytes=2000, segment_ms=600_000)
     write(net, 40)
-    for node in list(net.replicas):
+    for node in list(net.processes):
         net.kill(node)
     net.now_ms += hours * 3_600_000
     for node in net.disks:
         net.start(node)
     net.elect()
-    net.until(lambda: net.replicas[net.leader].is_active)
+    net.until(lambda: net.processes[net.leader].replica.is_active)
     write(net, 40, first=100)
     net.advance(200_000)
     write(net, 5, first=200)
@@ -335,12 +335,12 @@ def test_a_quorum_suspended_for_hours_continues() -> None:
     """As when a machine sleeps: every deadline is over at once."""
     net = quorum(SCARCE, segment_bytes=2000, segment_ms=600_000)
     write(net, 40)
-    before = max(one.core.epoch for one in net.replicas.values())
+    before = max(one.replica.core.epoch for one in net.processes.values())
     net.now_ms += 12 * 3_600_000
     net.elect()
     write(net, 5, first=100)
     net.until(lambda: are_equal(net))
-    assert max(one.core.epoch for one in net.replicas.values()) <= before + 3
+    assert max(one.replica.core.epoch for one in net.processes.values()) <= before + 3
 
 
 # Voters where there can be none
@@ -362,7 +362,7 @@ def test_voters_in_the_log_of_a_static_quorum_are_refused() -> None:
         if lies or not isinstance(answer, FetchResponse):
             return answer
         lies.append(sender)
-        core = net.replicas[leader].core
+        core = net.processes[leader].replica.core
         part = structs.replace(
             answer.responses[0].partitions[0], records=voters_in_a_static_log(core.log.end_offset, core.epoch)
         )
@@ -370,10 +370,10 @@ def test_voters_in_the_log_of_a_static_quorum_are_refused() -> None:
 
     net.on_the_way = lie
     net.advance(600)
-    assert any("but kraft.version is 0" in what for node in net.replicas for what in reports(net, node))
+    assert any("but kraft.version is 0" in what for node in net.processes for what in reports(net, node))
     goes_on(net)
     node = others(net, leader)[0]
-    core = net.replicas[node].core
+    core = net.processes[node].replica.core
     batch = voters_in_a_static_log(core.log.end_offset, core.epoch)
     net.kill(node)
     file = net.disks[node].open(f"{PARTITION}/00000000000000000000.log")

@@ -289,7 +289,7 @@ def told_of(quorum: Quorum, asked: int, error: Error) -> None:
 def test_a_follower_refuses_a_long_request_in_turns_and_answers_others_meanwhile(entries: Counted) -> None:
     quorum = Quorum(entries)
     net = quorum.net
-    follower = min(node for node in net.replicas if node != quorum.leader)
+    follower = min(node for node in net.processes if node != quorum.leader)
     net.settle()
     entries.begin()
     asked = net.request(follower, elections(MANY))
@@ -332,11 +332,11 @@ def test_a_leader_that_resigns_refuses_long_requests_in_turns(entries: Counted) 
     net.settle()
     assert quorum.is_busy
     entries.begin()
-    net.step(former, Resign(net.replicas[former].core.epoch))
-    assert not net.replicas[former].may_stop, "a node that stops refuses them before it ends"
+    net.step(former, Resign(net.processes[former].replica.core.epoch))
+    assert not net.processes[former].may_stop, "a node that stops refuses them before it ends"
     net.until_ms(lambda: net.answers.keys() >= {decided, first, second})
     for asked in (decided, first, second):
         told_of(quorum, asked, Error.NOT_CONTROLLER)
     assert entries.total == 3 * MANY
     assert entries.most <= PER_TURN
-    assert net.replicas[former].may_stop
+    assert net.processes[former].may_stop

@@ -64,7 +64,7 @@ def forge_one(net: Net, follower: int, forge: Forge) -> None:
 
 
 def cut_inside_a_batch(net: Net, follower: int, part: PartitionData) -> PartitionData | None:
-    core = net.replicas[follower].core
+    core = net.processes[follower].replica.core
     if core.log.high_watermark >= core.log.end_offset - 1:
         return None
     return structs.replace(
@@ -78,13 +78,13 @@ def test_a_diverging_epoch_within_a_batch_is_refused() -> None:
     leader = net.elect()
     follower, third = others(net, leader)
     net.cut.add(third)
-    end = net.replicas[follower].core.log.end_offset
+    end = net.processes[follower].replica.core.log.end_offset
     net.submit(leader, b"a", b"b", b"c")
-    while net.replicas[follower].core.log.end_offset == end:
+    while net.processes[follower].replica.core.log.end_offset == end:
         net.once()
     forge_one(net, follower, cut_inside_a_batch)
     assert any("inside a batch" in what for what in reports(net, follower))
-    assert net.replicas[follower].core.log.end_offset == end + 3
+    assert net.processes[follower].replica.core.log.end_offset == end + 3
     net.cut.clear()
     net.on_the_way = lambda node, answer: answer
     goes_on(net)
@@ -120,15 +120,15 @@ def test_control_records_that_no_leader_writes_are_refused(records: list[tuple[i
     net = Net(3)
     leader = net.elect()
     follower = others(net, leader)[0]
-    before = net.replicas[follower].core.history
+    before = net.processes[follower].replica.core.history
 
     def forge(net: Net, follower: int, part: PartitionData) -> PartitionData | None:
-        core = net.replicas[follower].core
+        core = net.processes[follower].replica.core
         return structs.replace(part, records=control_batch(core.log.end_offset, core.epoch, *records))
 
     forge_one(net, follower, forge)
     assert any("damaged records" in what for node in others(net, leader) for what in reports(net, node))
-    assert net.replicas[follower].core.history == before
+    assert net.processes[follower].replica.core.history == before
     net.on_the_way = lambda node, answer: answer
     goes_on(net)
 
@@ -138,7 +138,7 @@ def test_a_log_with_two_voter_sets_at_one_offset_is_refused_at_the_start() -> No
     net = Net(3)
     leader = net.elect()
     node = others(net, leader)[0]
-    core = net.replicas[node].core
+    core = net.processes[node].replica.core
     records: list[tuple[int, Message]] = [(0, KRaftVersionRecord(kraft_version=1)), (1, VOTERS), (1, VOTERS)]
     batch = control_batch(core.log.end_offset, core.epoch, *records)
     net.kill(node)
@@ -190,7 +190,9 @@ def test_an_invalid_port_is_not_passed_on() -> None:
         return answer
 
     net.on_the_way = on_the_way
-    write_quorum_state(net.disks[follower], PARTITION, StoredElection(leader_epoch=net.replicas[leader].core.epoch))
+    write_quorum_state(
+        net.disks[follower], PARTITION, StoredElection(leader_epoch=net.processes[leader].replica.core.epoch)
+    )
     net.start(follower)
     net.until(lambda: bool(forged))
     net.advance(600)

@@ -215,7 +215,7 @@ def test_a_granted_vote_survives_a_power_failure() -> None:
         assert stored is not None
         assert (stored.leader_epoch, stored.voted_id) in ((0, NO_NODE), (5, 2)), "the epoch and the vote are one write"
         again = Node(disk)
-        assert again.replica.core.epoch == stored.leader_epoch
+        assert again.replica.replica.core.epoch == stored.leader_epoch
         again.receive(2, vote(3, 5))
         assert not (granted(before.answers.get(1)) and granted(again.answers.get(2))), "two votes in one epoch"
         again.receive(3, vote(2, 5))
@@ -255,7 +255,7 @@ def test_a_candidate_that_votes_in_a_higher_epoch_keeps_one_of_its_two_votes() -
             part = VoteResponsePartitionData(vote_granted=True, leader_id=NO_NODE)
             topic = VoteResponseTopicData(topic_name=METADATA_TOPIC, partitions=[part])
             node.step(WireReply(request.request_id, VoteResponse(topics=[topic])))
-        assert node.replica.core.state_name == "Candidate"
+        assert node.replica.replica.core.state_name == "Candidate"
         return node
 
     def check(before: Node, disk: MemoryDisk) -> None:
@@ -284,7 +284,7 @@ def test_an_only_voter_is_elected_with_one_write_that_precedes_its_record() -> N
         if epochs:
             assert stored is not None
             assert stored.leader_epoch >= max(epochs)
-        assert Node(disk, voters=1).replica.core.epoch >= (0 if stored is None else stored.leader_epoch)
+        assert Node(disk, voters=1).replica.replica.core.epoch >= (0 if stored is None else stored.leader_epoch)
 
     def prepare() -> Node:
         node = Node(formatted_disk(1))
@@ -321,7 +321,7 @@ def test_a_start_may_be_interrupted_anywhere() -> None:
             break
         disk.on_operation = None
         disk.crash(Random(kept))
-        assert Node(disk).replica.core.epoch == 0
+        assert Node(disk).replica.replica.core.epoch == 0
     else:
         pytest.fail("a start takes more than 40 disk operations")
 
@@ -343,10 +343,10 @@ def test_records_acknowledged_by_a_follower_survive_a_power_failure() -> None:
     def check(before: Node, disk: MemoryDisk) -> None:
         acknowledged = before.last_fetch[1]
         again = Node(disk)
-        assert again.replica.core.log.end_offset >= acknowledged
+        assert again.replica.replica.core.log.end_offset >= acknowledged
         recovered = disk.read(LOG)
         assert log.startswith(recovered), "the recovered log is a prefix of the leader's"
-        assert again.replica.core.epoch == 1
+        assert again.replica.replica.core.epoch == 1
 
     assert crash_everywhere(prepare, act, check) >= 6
 
@@ -375,7 +375,7 @@ def test_a_truncation_is_atomic_across_a_power_failure() -> None:
         if before.last_fetch[1] == 2:
             assert (first + new).startswith(recovered), "the leader was told that the tail is gone"
         epochs = {batch.epoch for batch in scan(recovered)}
-        assert {entry.epoch for entry in again.replica.log.epochs.entries} == epochs
+        assert {entry.epoch for entry in again.replica.replica.log.epochs.entries} == epochs
 
     assert crash_everywhere(prepare, act, check) >= 8
 
@@ -394,7 +394,7 @@ def test_records_acknowledged_by_a_leader_survive_a_power_failure() -> None:
             node.work()
 
     def check(before: Node, disk: MemoryDisk) -> None:
-        epoch = before.replica.core.epoch
+        epoch = before.replica.replica.core.epoch
         Node(disk, voters=1).work()
         recovered = disk.read(LOG)
         ends = [batch.next_offset for batch in scan(recovered)]
@@ -427,12 +427,12 @@ def test_the_snapshot_of_a_raw_log_survives_a_power_failure() -> None:
 
     def check(before: Node, disk: MemoryDisk) -> None:
         again = Node(disk, voters=1, application=host_silent_raw_log)
-        newest = again.replica.newest_snapshot
+        newest = again.replica.replica.newest_snapshot
         assert newest.offset >= max((made.snapshot.offset for made in before.made if made.snapshot), default=0)
         if newest.offset:
-            assert state_of(values_of_snapshot(again.replica.open_snapshot(newest))) == b"%d" % newest.offset
+            assert state_of(values_of_snapshot(again.replica.replica.open_snapshot(newest))) == b"%d" % newest.offset
         for done in before.done.values():
-            assert done.last_offset < again.replica.core.log.end_offset
+            assert done.last_offset < again.replica.replica.core.log.end_offset
 
     assert crash_everywhere(prepare, act, check) >= 8
 

@@ -37,7 +37,7 @@ def test_three_replicas_elect_and_commit() -> None:
     assert (net.done[first].error, net.done[first].base_offset) == (Error.NONE, 1)
     assert (net.done[second].base_offset, net.done[second].last_offset) == (2, 3)
     net.advance(1000)
-    for node in net.replicas:
+    for node in net.processes:
         assert net.values_of(node) == [b"one", b"two", b"three"], node
         assert net.log_of(node) == net.log_of(leader)
 
@@ -55,7 +55,7 @@ def test_inline_flush_never_hands_out_a_flush() -> None:
     submit = net.submit(net.elect(), b"x")
     net.settle()
     assert net.done[submit].error == Error.NONE
-    assert all(one.outstanding_flush is None for one in net.replicas.values())
+    assert all(one.replica.outstanding_flush is None for one in net.processes.values())
 
 
 def test_a_new_leader_takes_over_and_the_old_one_follows() -> None:
@@ -72,7 +72,7 @@ def test_a_new_leader_takes_over_and_the_old_one_follows() -> None:
     assert net.done[more].error == Error.NONE
     net.start(old)
     net.elect()
-    for node in net.replicas:
+    for node in net.processes:
         assert net.values_of(node)[-2:] == [b"kept", b"more"], node
         assert net.log_of(node) == net.log_of(new)
 
@@ -100,11 +100,11 @@ def test_submitters_of_a_truncated_tail_get_an_unknown_outcome() -> None:
 def test_a_follower_refuses_a_submit_with_the_leaders_id() -> None:
     net = Net()
     leader = net.elect()
-    follower = next(node for node in net.replicas if node != leader)
+    follower = next(node for node in net.processes if node != leader)
     refused = net.done[net.submit(follower, b"x")]
     assert refused.error == Error.NOT_LEADER_OR_FOLLOWER
     assert not refused.is_uncertain
-    assert refused.leader == net.replicas[leader].core.leader
+    assert refused.leader == net.processes[leader].replica.core.leader
 
 
 def test_a_value_too_large_for_a_batch_is_refused_and_harms_no_other() -> None:
@@ -125,7 +125,7 @@ def test_a_graceful_shutdown_hands_leadership_over_quickly() -> None:
     net.settle()
     assert any(isinstance(effect, StateChanged) and effect.target == "Resigned" for _, effect in net.traces)
     net.advance(50)
-    assert net.replicas[old].core.may_stop
+    assert net.processes[old].replica.core.may_stop
     assert net.leader not in (0, old)
 
 
@@ -133,10 +133,10 @@ def test_a_stopping_leader_waits_to_vote_for_its_successor() -> None:
     """Here the successors stop, too, so no candidate asks for the leader's vote."""
     net = Net()
     old = net.elect()
-    for node in (*(net.replicas.keys() - {old}), old):
+    for node in (*(net.processes.keys() - {old}), old):
         net.step(node, BeginShutdown())
     net.settle()
-    core = net.replicas[old].core
+    core = net.processes[old].replica.core
     assert core.state_name == "Resigned"
     net.advance(STAY_MS - 1)
     assert not core.may_stop
@@ -149,10 +149,10 @@ def test_a_graceful_shutdown_commits_pending_records_and_refuses_new_ones() -> N
     old = net.elect()
     written = net.submit(old, b"written")
     net.step(old, BeginShutdown())
-    assert net.replicas[old].core.is_leader
+    assert net.processes[old].replica.core.is_leader
     refused = net.submit(old, b"refused")
     assert (net.done[refused].error, net.done[refused].is_uncertain) == (Error.NOT_LEADER_OR_FOLLOWER, False)
-    net.until(lambda: net.leader not in (0, old) and net.replicas[net.leader].is_active)
+    net.until(lambda: net.leader not in (0, old) and net.processes[net.leader].replica.is_active)
     assert net.done[written].error == Error.NONE
     assert net.values_of(net.leader) == [b"written"]
 
@@ -164,9 +164,9 @@ def test_a_graceful_shutdown_without_a_majority_is_bounded_in_time() -> None:
     net.cut = {old}
     net.step(old, BeginShutdown())
     net.advance(FINISH_MS - 1)
-    assert net.replicas[old].core.is_leader
+    assert net.processes[old].replica.core.is_leader
     net.advance(1)
-    assert net.replicas[old].core.state_name == "Resigned"
+    assert net.processes[old].replica.core.state_name == "Resigned"
     assert net.done[written].is_uncertain
 
 
@@ -177,7 +177,7 @@ def until_elected(net: Net) -> int:
     while net.leader in (0, old):
         if not net.once():
             net.advance(1)
-    assert not net.replicas[net.leader].is_active
+    assert not net.processes[net.leader].replica.is_active
     return net.leader
 
 
@@ -222,30 +222,30 @@ def test_acknowledged_records_survive_a_power_failure_of_all_nodes() -> None:
                 if net.queue:
                     net.queue.popleft()()
                 else:
-                    for node in net.replicas:
+                    for node in net.processes:
                         net.step(node, Tick())
             acknowledged += [value for id_, value in submits.items() if id_ in net.done and not net.done[id_].error]
-            for node in list(net.replicas):
+            for node in list(net.processes):
                 net.kill(node, torn=rng)
             net.queue.clear()
             for node in net.disks:
                 net.start(node)
         leader = net.elect()
         assert [value for value in net.values_of(leader) if value in acknowledged] == acknowledged
-        assert len({net.log_of(node) for node in net.replicas}) == 1
+        assert len({net.log_of(node) for node in net.processes}) == 1
 
 
 def test_a_fork_has_its_originals_fingerprint_until_it_diverges() -> None:
     net = Net(3, application=host_controller, inline_flush=True)
     leader = net.elect()
-    replica = net.replicas[leader]
+    replica = net.processes[leader]
     fork = forked(replica)
     assert fingerprint(fork) == fingerprint(replica)
     before = fingerprint(replica)
     fork.step(BeginShutdown(), net.now_ms)
     assert fingerprint(fork) != before
     assert fingerprint(replica) == before
-    assert replica.core.is_leader
+    assert replica.replica.core.is_leader
 
 
 def test_a_fork_completes_its_own_pending_flush() -> None:
@@ -253,15 +253,15 @@ def test_a_fork_completes_its_own_pending_flush() -> None:
     leader = net.elect()
     net.submit(leader, b"x")
     net.step(leader, Tick())
-    replica = net.replicas[leader]
+    replica = net.processes[leader]
     fork = forked(replica)
-    flush = fork.outstanding_flush
+    flush = fork.replica.outstanding_flush
     assert flush is not None
     flush.run()
-    end = fork.core.log.end_offset
+    end = fork.replica.core.log.end_offset
     fork.step(FlushDone(flush.ticket), net.now_ms)
-    assert fork.core.log.flushed_offset == end
-    assert replica.core.log.flushed_offset == end - 1
+    assert fork.replica.core.log.flushed_offset == end
+    assert replica.replica.core.log.flushed_offset == end - 1
 
 
 HISTORY = """
@@ -278,8 +278,8 @@ net.kill(old)
 net.elect()
 net.start(old)
 net.elect()
-for node in sorted(net.replicas):
-    print(node, fingerprint(net.replicas[node]).hex(), hash(net.log_of(node)) != 0)
+for node in sorted(net.processes):
+    print(node, fingerprint(net.processes[node]).hex(), hash(net.log_of(node)) != 0)
 print(net.traces)
 """
 
@@ -302,12 +302,12 @@ def test_a_node_reports_each_rise_of_the_high_watermark() -> None:
 def test_a_leader_reports_records_of_its_own_that_fit_into_no_batch() -> None:
     """No client waits for them that could hear of the error."""
     net = Net(1)
-    replica = net.replicas[net.elect()]
-    before = replica.log.end_offset
+    replica = net.processes[net.elect()]
+    before = replica.replica.log.end_offset
     replica._perform(Proposal((Unit((bytes(9 << 20),)),)), net.now_ms)
     told = [one.effect for one in replica._outbox.outputs if isinstance(one, Trace)]
     assert [fault.peer_id for fault in told if isinstance(fault, PeerFault)] == [1]
-    assert replica.log.end_offset == before
+    assert replica.replica.log.end_offset == before
 
 
 def test_the_only_voter_that_flushes_within_its_steps_has_committed_when_it_is_open() -> None:
@@ -319,8 +319,8 @@ def test_the_only_voter_that_flushes_within_its_steps_has_committed_when_it_is_o
         application=host_raw_log,
         now_ms=START_MS,
     )
-    assert replica.core.is_leader
-    assert replica.status().high_watermark == replica.status().log_end_offset == 1
+    assert replica.replica.core.is_leader
+    assert replica.replica.status().high_watermark == replica.replica.status().log_end_offset == 1
 
 
 def test_a_turn_ends_with_the_batch_that_fills_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,14 +329,14 @@ def test_a_turn_ends_with_the_batch_that_fills_it(monkeypatch: pytest.MonkeyPatc
     for _ in range(3):
         net.submit(leader, b"one", b"two")
         net.settle()
-    net.replicas[leader].close()
+    net.processes[leader].close()
     monkeypatch.setattr(commits, "COMMITTED_RECORDS_PER_TURN", 2)
     net.start(leader)
     grown = []
     while len(net.values_of(leader)) < 6:
         before = len(net.values_of(leader))
         if not net.once():
-            net.now_ms = net.replicas[leader].deadline_ms()
+            net.now_ms = net.processes[leader].deadline_ms()
         grown.append(len(net.values_of(leader)) - before)
     assert sum(grown) == 6
     assert max(grown) == 2
@@ -345,9 +345,11 @@ def test_a_turn_ends_with_the_batch_that_fills_it(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("written", "is_full"), [(99, False), (100, True)])
 def test_a_leader_with_so_many_uncommitted_bytes_takes_no_more(written: int, is_full: bool) -> None:
     net = Net(1)
-    core = net.replicas[net.elect()].core
+    core = net.processes[net.elect()].replica.core
     limits = options(1, voter_set(1), max_uncommitted_bytes=100)
-    proposals = Proposals(limits, core, leading=None, refusing=None, outbox=Outbox())
+    proposals = Proposals(
+        limits, core, leading=None, refusing=None, outbox=Outbox(), step_core=lambda event, now_ms: None
+    )
     proposals.backlog.written(9, written)
     assert proposals.is_full is is_full
     assert proposals.is_open is False
@@ -357,18 +359,18 @@ def test_refusals_of_a_former_leader_are_told_a_portion_in_each_millisecond(monk
     monkeypatch.setattr(proposals_module, "ANSWERS_PER_TURN", 1)
     net = Net(3)
     leader = net.elect()
-    net.cut = {node for node in net.replicas if node != leader}
+    net.cut = {node for node in net.processes if node != leader}
     for _ in range(3):
         net.submit(leader, b"value")
     net.settle()
-    net.step(leader, Resign(net.replicas[leader].core.epoch))
+    net.step(leader, Resign(net.processes[leader].replica.core.epoch))
     told = [len(net.done)]
     for _ in range(2):
-        assert not net.replicas[leader].may_stop
+        assert not net.processes[leader].may_stop
         net.now_ms += 1
         net.step(leader, Tick())
         told.append(len(net.done))
-    assert (told, net.replicas[leader].may_stop) == ([1, 2, 3], True)
+    assert (told, net.processes[leader].may_stop) == ([1, 2, 3], True)
 
 
 def test_another_commit_sends_no_answer_before_the_turn_of_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def real_net(**changes: Any) -> Net:
 
 
 def controller(net: Net, node: int) -> ControllerHost:
-    hosted = net.replicas[node].application
+    hosted = net.processes[node].application
     assert isinstance(hosted, ControllerHost)
     return hosted
 
@@ -74,7 +74,7 @@ def test_logs_of_a_real_quorum_continue_under_our_nodes() -> None:
     epochs = [max(batch.epoch for data in batches.values() for batch in scan(data)) for batches in everywhere]
     net = real_net()
     leader = net.elect()
-    assert net.replicas[leader].core.epoch > max(epochs)
+    assert net.processes[leader].replica.core.epoch > max(epochs)
     net.until(lambda: controller(net, leader).controller.is_active)
     config = AlterableConfig(name="interval.ms", config_operation=0, value="12345")
     resource = AlterConfigsResource(resource_type=16, resource_name="ours", configs=[config])
@@ -82,16 +82,16 @@ def test_logs_of_a_real_quorum_continue_under_our_nodes() -> None:
     assert isinstance(response, IncrementalAlterConfigsResponse)
     assert response.responses[0].error_code == 0
     net.advance(1500)
-    latest = net.replicas[leader].core.log.high_watermark
+    latest = net.processes[leader].replica.core.log.high_watermark
     assert latest > max(held)
-    for node in net.replicas:
+    for node in net.processes:
         now = batches_of(net.disks[node])
         # A node's log may begin later than another's, where its own snapshot stands for what came before.
-        start = net.replicas[node].core.log.start_offset
+        start = net.processes[node].replica.core.log.start_offset
         assert {offset: data for offset, data in held.items() if offset >= start}.items() <= now.items(), node
         image = controller(net, node).controller.history.committed
         assert image.configs.of((16, "ours"))["interval.ms"] == "12345", node
-    images = [controller(net, node).controller.history.committed for node in net.replicas]
+    images = [controller(net, node).controller.history.committed for node in net.processes]
     assert len({image.features.all_levels() for image in images}) == 1
 
 
@@ -99,11 +99,11 @@ def test_an_activation_on_a_real_log_writes_only_registrations() -> None:
     """Without NoOps three records follow: each controller has a new incarnation, and says where it listens now."""
     net = real_net(max_idle_interval_ms=0)
     leader = net.elect()
-    end = net.replicas[leader].core.log.end_offset
+    end = net.processes[leader].replica.core.log.end_offset
     net.advance(300)
-    assert net.replicas[leader].core.log.end_offset == end + 3
+    assert net.processes[leader].replica.core.log.end_offset == end + 3
     known = controller(net, leader).controller.history.committed.controllers.by_id
-    ports = {voter.id: voter.endpoints.listeners[0].port for voter in net.replicas[leader].options.voters.voters}
+    ports = {voter.id: voter.endpoints.listeners[0].port for voter in net.processes[leader].options.voters.voters}
     assert {node: known[node].endpoints[0].port for node in ports} == ports
     levels = dict(controller(net, leader).finalized_features()[0])
     assert levels["metadata.version"] == 30
@@ -160,6 +160,6 @@ def test_a_snapshot_ahead_of_the_log_replaces_it() -> None:
         application=host_controller,
         now_ms=START_MS,
     )
-    assert (replica.log.start_offset, replica.log.end_offset) == (offset, offset)
-    assert replica.core.epoch >= int(newest[21:31])
-    assert replica.status().applied_offset == offset
+    assert (replica.replica.log.start_offset, replica.replica.log.end_offset) == (offset, offset)
+    assert replica.replica.core.epoch >= int(newest[21:31])
+    assert replica.replica.status().applied_offset == offset

@@ -71,8 +71,8 @@ def image_values(net: Net, node: int) -> list[bytes]:
 
 def are_equal(net: Net) -> bool:
     """Whether every node knows the same, up to the same offset."""
-    ends = {node: controller_of(net, node).history.committed.end for node in net.replicas}
-    return len(set(ends.values())) == 1 and len({tuple(image_values(net, node)) for node in net.replicas}) == 1
+    ends = {node: controller_of(net, node).history.committed.end for node in net.processes}
+    return len(set(ends.values())) == 1 and len({tuple(image_values(net, node)) for node in net.processes}) == 1
 
 
 def replace_disk(net: Net, node: int) -> None:
@@ -82,7 +82,7 @@ def replace_disk(net: Net, node: int) -> None:
 
 
 def follower_of(net: Net) -> int:
-    return next(node for node in net.replicas if node != net.leader)
+    return next(node for node in net.processes if node != net.leader)
 
 
 # Made
@@ -92,12 +92,12 @@ def test_every_node_makes_snapshots_of_its_own() -> None:
     net = quorum()
     write(net, 60)
     net.advance(2000)
-    for node in net.replicas:
+    for node in net.processes:
         made = snapshots(net, node)
         assert len(made) >= 2
-        assert net.replicas[node].core.log.start_offset == 0
-        replica = net.replicas[node]
-        assert all(one.offset <= replica.core.log.high_watermark for one in made)
+        assert net.processes[node].replica.core.log.start_offset == 0
+        replica = net.processes[node]
+        assert all(one.offset <= replica.replica.core.log.high_watermark for one in made)
         start = read_snapshot_start(net.disks[node], f"{PARTITION}/{snapshot_name(made[-1])}")
         assert START_MS < start.header.last_contained_log_timestamp <= net.now_ms
 
@@ -120,9 +120,9 @@ def test_a_snapshot_waits_until_the_log_is_on_the_disk_up_to_its_offset() -> Non
     leader = net.slow = net.elect()
     write(net, 60)
     net.advance(2000)
-    replica = net.replicas[leader]
-    assert replica.core.log.high_watermark > replica.core.log.flushed_offset
-    assert all(one.offset <= replica.core.log.flushed_offset for one in snapshots(net, leader))
+    replica = net.processes[leader]
+    assert replica.replica.core.log.high_watermark > replica.replica.core.log.flushed_offset
+    assert all(one.offset <= replica.replica.core.log.flushed_offset for one in snapshots(net, leader))
     made = len(snapshots(net, leader))
     net.slow = 0
     net.held.run()
@@ -136,7 +136,7 @@ def test_a_snapshot_holds_the_image_at_its_offset() -> None:
     write(net, 60)
     net.advance(100)
     newest = snapshots(net, net.leader)[-1]
-    assert newest.offset < net.replicas[net.leader].core.log.end_offset
+    assert newest.offset < net.processes[net.leader].replica.core.log.end_offset
     leader = net.leader
     held = values_of(net.disks[leader], newest)
     write(net, 1, first=5000)
@@ -167,12 +167,12 @@ def test_expired_segments_and_snapshots_are_removed_with_a_delay() -> None:
     net.advance(50_000)
     assert len(snapshots(net, net.leader)) >= 2
     net.advance(30_000)
-    for node, replica in net.replicas.items():
+    for node, replica in net.processes.items():
         (only,) = snapshots(net, node)
-        assert replica.core.log.start_offset == replica.log.start_offset == only.offset > 0
+        assert replica.replica.core.log.start_offset == replica.replica.log.start_offset == only.offset > 0
         assert any(name.endswith(".deleted") for name in net.disks[node].list(PARTITION))
     net.advance(61_000)
-    for node in net.replicas:
+    for node in net.processes:
         assert not any(name.endswith(".deleted") for name in net.disks[node].list(PARTITION))
     write(net, 5, first=100)
     assert are_equal(net)
@@ -183,7 +183,7 @@ def test_a_node_starts_from_its_snapshot() -> None:
     write(net, 60)
     net.advance(120_000)
     leader = net.leader
-    assert net.replicas[leader].core.log.start_offset > 0
+    assert net.processes[leader].replica.core.log.start_offset > 0
     net.kill(leader)
     net.start(leader)
     net.elect()
@@ -204,13 +204,13 @@ def test_an_empty_node_takes_the_snapshot_in_pieces_and_then_the_log() -> None:
     net.start(node)
     net.until(lambda: are_equal(net))
     assert snapshots(net, node)[0] == newest
-    assert net.replicas[node].core.log.start_offset == newest.offset
+    assert net.processes[node].replica.core.log.start_offset == newest.offset
     assert values_of(net.disks[node], newest) == values_of(net.disks[net.leader], newest)
     assert not any(name.endswith(".part") for name in net.disks[node].list(PARTITION))
     net.kill(node)
     net.start(node)
     net.elect()
-    assert net.replicas[node].core.log.start_offset == newest.offset
+    assert net.processes[node].replica.core.log.start_offset == newest.offset
 
 
 def test_a_node_behind_the_start_of_the_leaders_log_takes_the_snapshot() -> None:
@@ -224,7 +224,7 @@ def test_a_node_behind_the_start_of_the_leaders_log_takes_the_snapshot() -> None
     assert behind
     net.start(node)
     net.until(lambda: are_equal(net))
-    assert net.replicas[node].core.log.start_offset > 0
+    assert net.processes[node].replica.core.log.start_offset > 0
 
 
 def pieces_seen(net: Net) -> list[FetchSnapshotResponsePartitionSnapshot]:
@@ -269,9 +269,9 @@ def test_a_partial_download_is_discarded_when_the_leader_changes() -> None:
         assert net.once()
     assert [name for name in net.disks[node].list(PARTITION) if name.endswith(".part")]
     net.kill(net.leader)
-    while net.replicas[node].core.state_name == "Follower":
+    while net.processes[node].replica.core.state_name == "Follower":
         if not net.once():
-            net.now_ms = max(net.now_ms, min(one.deadline_ms() for one in net.replicas.values()))
+            net.now_ms = max(net.now_ms, min(one.deadline_ms() for one in net.processes.values()))
     assert not [name for name in net.disks[node].list(PARTITION) if name.endswith(".part")]
 
 
@@ -327,7 +327,7 @@ def test_a_snapshot_damaged_on_the_leaders_disk_is_not_adopted() -> None:
     file.close()
     net.start(node)
     net.advance(3000)
-    assert net.replicas[node].core.log.end_offset == 0
+    assert net.processes[node].replica.core.log.end_offset == 0
     assert snapshots(net, node) == ()
     assert any("damaged" in effect.what for at, effect in net.traces if at == node and isinstance(effect, PeerFault))
     write(net, 60, first=500)
@@ -375,7 +375,7 @@ def test_power_failures_within_a_download_and_its_installation(torn: int | None)
 
 
 def ask(net: Net, node: int, **changes: Any) -> FetchSnapshotResponsePartitionSnapshot:
-    core = net.replicas[node].core
+    core = net.processes[node].replica.core
     newest = snapshots(net, node)[-1] if snapshots(net, node) else OffsetAndEpoch(epoch=1, offset=10)
     fields: dict[str, Any] = {
         "partition": 0,
@@ -396,7 +396,7 @@ def test_fetch_snapshot_returns_a_piece_or_kafkas_error() -> None:
     net = quorum()
     write(net, 60)
     leader = net.leader
-    epoch = net.replicas[leader].core.epoch
+    epoch = net.processes[leader].replica.core.epoch
     first = ask(net, leader)
     newest = snapshots(net, leader)[-1]
     content = net.disks[leader].read(f"{PARTITION}/{snapshot_name(newest)}")
@@ -432,7 +432,7 @@ def test_fetch_snapshot_of_another_cluster_or_partition_is_refused() -> None:
 def test_a_fork_continues_to_write_a_snapshot() -> None:
     net = quorum(max_idle_interval_ms=0)
     write(net, 20)
-    leader = net.replicas[net.leader]
+    leader = net.processes[net.leader]
     copy = forked(leader)
     assert fingerprint(copy) == fingerprint(leader)
     assert isinstance(copy, Process)

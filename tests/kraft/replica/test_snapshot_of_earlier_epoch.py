@@ -89,22 +89,22 @@ def stuck_net() -> tuple[Net, int]:
     for number in range(40):
         net.request(first, alter(("interval.ms", 0, str(5000 + number)), name=f"t{number}"))
     net.settle()
-    rest = [node for node in net.replicas if node != first]
+    rest = [node for node in net.processes if node != first]
 
     def led() -> int | None:
         for node in rest:
-            core = net.replicas[node].core
+            core = net.processes[node].replica.core
             if core.is_leader and core.log.flushed_offset == core.log.end_offset:
                 return node
         return None
 
     while (node := led()) is None:
         if not net.once():
-            net.now_ms = min(one.deadline_ms() for one in net.replicas.values())
+            net.now_ms = min(one.deadline_ms() for one in net.processes.values())
     net.kill(node)
     net.queue.clear()
     net.cut.clear()
-    core = net.replicas[first].core
+    core = net.processes[first].replica.core
     net.until(lambda: core.is_leader and core.log.high_watermark > core.epoch_start_offset, 60_000)
     net.advance(200_000)
     assert core.log.start_offset > 0
@@ -115,7 +115,7 @@ def stuck_net() -> tuple[Net, int]:
 def test_a_follower_with_a_tail_of_a_later_epoch_catches_up() -> None:
     net, node = stuck_net()
     net.start(node)
-    assert net.replicas[node].log.last_epoch == 3
+    assert net.processes[node].replica.log.last_epoch == 3
     net.traces.clear()
     net.until(lambda: are_equal(net))
     assert not [effect for at, effect in net.traces if at == node and isinstance(effect, PeerFault)]

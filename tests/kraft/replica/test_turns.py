@@ -129,7 +129,7 @@ class Quorum:
 
     def host(self, node: int = 0) -> ControllerHost:
         """The host of a node's controller, by default the leader's."""
-        hosted = self.net.replicas[node or self.leader].application
+        hosted = self.net.processes[node or self.leader].application
         assert isinstance(hosted, ControllerHost)
         return hosted
 
@@ -191,10 +191,10 @@ class Quorum:
 
 def written(quorum: Quorum, since: int) -> list[Message]:
     """The records that the leader has committed from an offset on."""
-    log = quorum.net.replicas[quorum.leader].log
+    log = quorum.net.processes[quorum.leader].replica.log
     found: list[Message] = []
     for batch in log.read_batches(
-        since, 1 << 30, end_offset=quorum.net.replicas[quorum.leader].core.log.high_watermark
+        since, 1 << 30, end_offset=quorum.net.processes[quorum.leader].replica.core.log.high_watermark
     ):
         if not batch.is_control:
             for record in records(batch):
@@ -223,7 +223,7 @@ def test_a_fence_is_decided_in_turns_and_written_in_kafkas_batches(changes: Coun
     assert changes.most <= CHANGES_PER_TURN + 1
     assert replays.most <= (1 + REPLAYED_AHEAD) * CHANGES_PER_TURN
     quorum.net.advance(1000)
-    assert [quorum.members(GONE, node) for node in quorum.net.replicas] == [0, 0, 0]
+    assert [quorum.members(GONE, node) for node in quorum.net.processes] == [0, 0, 0]
 
 
 def test_a_leaders_replay_in_turns_equals_a_standbys_replay() -> None:
@@ -231,7 +231,7 @@ def test_a_leaders_replay_in_turns_equals_a_standbys_replay() -> None:
     quorum.create("one", "two")
     quorum.net.ask(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
     quorum.net.advance(1000)
-    images = [quorum.controller(node).history.committed for node in quorum.net.replicas]
+    images = [quorum.controller(node).history.committed for node in quorum.net.processes]
     assert images[0].topics == images[1].topics == images[2].topics
     assert images[0].brokers == images[1].brokers == images[2].brokers
 
@@ -240,7 +240,7 @@ def test_while_a_broker_is_fenced_others_are_answered(changes: Counted) -> None:
     """Reads at once; what is to be decided afterwards, and a broker that waits for that is not taken for dead."""
     quorum = Quorum(changes)
     quorum.create("one", "two")
-    net, epoch = quorum.net, quorum.net.replicas[quorum.leader].core.epoch
+    net, epoch = quorum.net, quorum.net.processes[quorum.leader].replica.core.epoch
     fence = net.request(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
     net.settle()
     turns = 0
@@ -256,7 +256,7 @@ def test_while_a_broker_is_fenced_others_are_answered(changes: Counted) -> None:
     assert turns >= MEMBERSHIPS // CHANGES_PER_TURN
     net.advance(10)
     assert {fence, waiting} <= net.answers.keys()
-    assert net.replicas[quorum.leader].core.epoch == epoch
+    assert net.processes[quorum.leader].replica.core.epoch == epoch
     answer = net.answers[waiting]
     assert isinstance(answer, m.BrokerHeartbeatResponse)
     assert (answer.error_code, answer.is_fenced) == (Error.NONE, False)
@@ -308,7 +308,7 @@ def test_requests_that_wait_at_a_deposed_leader_are_refused() -> None:
     net.settle()
     assert quorum.is_busy
     assert not {fence, waiting} & net.answers.keys()
-    net.step(former, Resign(net.replicas[former].core.epoch))
+    net.step(former, Resign(net.processes[former].replica.core.epoch))
     net.settle()
     for request in (fence, waiting):
         answer = net.answers[request]
@@ -481,7 +481,7 @@ def test_an_incarnation_that_is_not_registered_has_no_session() -> None:
 
 def test_a_standby_replays_a_large_batch_in_turns_and_answers_meanwhile(replays: Counted) -> None:
     quorum = Quorum(replays, max_idle_interval_ms=0)
-    standby = next(node for node in quorum.net.replicas if node != quorum.leader)
+    standby = next(node for node in quorum.net.processes if node != quorum.leader)
     topic = CreatableTopic(name="large", num_partitions=9_999, replication_factor=3)
     quorum.net.request(quorum.leader, m.CreateTopicsRequest(topics=[topic]))
     quorum.net.until_ms(lambda: quorum.host(standby).is_applying)
@@ -496,7 +496,7 @@ def test_a_standby_replays_a_large_batch_in_turns_and_answers_meanwhile(replays:
     assert turns >= 10_000 // DECISION_STEPS_PER_TURN - 1
     assert replays.most <= DECISION_STEPS_PER_TURN
     assert len(quorum.controller(standby).history.committed.topics["large"].partitions) == 9_999
-    status = quorum.net.replicas[standby].status()
+    status = quorum.net.processes[standby].replica.status()
     assert status.applied_offset == status.high_watermark
 
 
@@ -505,13 +505,13 @@ def test_a_standby_that_catches_up_reports_its_applied_offset() -> None:
     quorum = Quorum(max_idle_interval_ms=0)
     quorum.create("one", "two", "three", "four", partitions=DECISION_STEPS_PER_TURN)
     net = quorum.net
-    standby = next(node for node in net.replicas if node != quorum.leader)
+    standby = next(node for node in net.processes if node != quorum.leader)
     net.kill(standby)
     net.start(standby)
     net.until_ms(lambda: quorum.host(standby).is_applying)
     told: list[int] = []
     while quorum.host(standby).is_applying:
-        told.append(net.replicas[standby].status().applied_offset)
+        told.append(net.processes[standby].replica.status().applied_offset)
         assert told[-1] == quorum.controller(standby).history.committed.end.offset
         net.advance(1)
     assert told[0] < told[-1]
@@ -522,10 +522,13 @@ def test_a_snapshot_from_the_leader_is_loaded_in_turns(replays: Counted) -> None
     options = SnapshotOptions(max_bytes=200_000, retention=Retention(max_bytes=1, max_ms=0), clean_every_ms=100)
     quorum = Quorum(replays, snapshots=options)
     net = quorum.net
-    behind = next(node for node in net.replicas if node != quorum.leader)
+    behind = next(node for node in net.processes if node != quorum.leader)
     net.cut.add(behind)
     quorum.create("one", "two")
-    net.until_ms(lambda: net.replicas[quorum.leader].log.start_offset > net.replicas[behind].log.end_offset, 20_000)
+    net.until_ms(
+        lambda: net.processes[quorum.leader].replica.log.start_offset > net.processes[behind].replica.log.end_offset,
+        20_000,
+    )
     net.cut.clear()
     replays.begin()
     net.until_ms(lambda: quorum.host(behind).is_applying, 20_000)

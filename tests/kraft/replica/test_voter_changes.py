@@ -48,7 +48,9 @@ def add(net: Net, node: int, **changes: Any) -> AddRaftVoterRequest:
         "cluster_id": CLUSTER_ID,
         "timeout_ms": 2000,
         "voter_id": node,
-        "voter_directory_id": net.replicas[node].core.local.directory_id if node in net.replicas else directory_id(9),
+        "voter_directory_id": net.processes[node].replica.core.local.directory_id
+        if node in net.processes
+        else directory_id(9),
         "listeners": [Listener("CONTROLLER", f"n{node}", 9093)],
     }
     return AddRaftVoterRequest(**{**known, **changes})
@@ -84,11 +86,12 @@ def agree_on(net: Net, *ids: int) -> None:
     """Wait until every node has the same voters, and has committed them."""
     net.until(
         lambda: all(
-            one.core.voters.ids == ids and one.core.log.high_watermark > (one.core.history.voters_offset or 0)
-            for one in net.replicas.values()
+            one.replica.core.voters.ids == ids
+            and one.replica.core.log.high_watermark > (one.replica.core.history.voters_offset or 0)
+            for one in net.processes.values()
         )
     )
-    assert len({one.core.voters for one in net.replicas.values()}) == 1
+    assert len({one.replica.core.voters for one in net.processes.values()}) == 1
 
 
 def test_voters_grow_from_one_to_three_and_shrink_to_another_one() -> None:
@@ -106,7 +109,7 @@ def test_voters_grow_from_one_to_three_and_shrink_to_another_one() -> None:
     net.start(1)
     net.advance(1000)
     for node in (1, survivor):
-        key = net.replicas[node].core.local
+        key = net.processes[node].replica.core.local
         assert error_of(net, remove(node, key.directory_id)) == Error.NONE
         net.advance(3000)
     last = ({2, 3} - {survivor}).pop()
@@ -114,7 +117,7 @@ def test_voters_grow_from_one_to_three_and_shrink_to_another_one() -> None:
     assert net.leader == last
     net.submit(last, b"alone")
     net.advance(600)
-    assert len({net.log_of(node) for node in net.replicas}) == 1
+    assert len({net.log_of(node) for node in net.processes}) == 1
 
 
 def test_a_removed_leader_leads_until_its_removal_is_committed() -> None:
@@ -123,9 +126,9 @@ def test_a_removed_leader_leads_until_its_removal_is_committed() -> None:
     assert error_of(net, remove(leader)) == Error.NONE
     net.until(lambda: net.leader not in (0, leader))
     agree_on(net, *sorted({1, 2, 3} - {leader}))
-    assert not net.replicas[leader].core.is_voter
-    end = net.replicas[net.leader].core.log.end_offset
-    net.until(lambda: net.replicas[leader].core.log.end_offset == end)
+    assert not net.processes[leader].replica.core.is_voter
+    end = net.processes[net.leader].replica.core.log.end_offset
+    net.until(lambda: net.processes[leader].replica.core.log.end_offset == end)
     told = [effect for _, effect in net.traces if isinstance(effect, PeerFault)]
     assert told == [], "what a removed leader says at its end is understood: an error would end a Kafka process"
 
@@ -133,7 +136,7 @@ def test_a_removed_leader_leads_until_its_removal_is_committed() -> None:
 def test_a_removed_voter_is_described_as_an_observer_with_its_progress() -> None:
     net = dynamic_net(3)
     leader = net.elect()
-    other = next(node for node in net.replicas if node != leader)
+    other = next(node for node in net.processes if node != leader)
     assert error_of(net, remove(other)) == Error.NONE
     partition = describe(net).topics[0].partitions[0]
     assert other not in [one.replica_id for one in partition.current_voters]
@@ -144,16 +147,16 @@ def test_auto_join_adds_a_new_removed_or_wiped_node() -> None:
     net = dynamic_net(3, joining=1, quorum=JOINING)
     net.elect()
     agree_on(net, 1, 2, 3, 4)
-    former = net.replicas[4].core.local
+    former = net.processes[4].replica.core.local
     assert error_of(net, remove(4, former.directory_id)) == Error.NONE
     agree_on(net, 1, 2, 3, 4)
     net.kill(4)
     net.disks[4] = dynamic_disk(4, None, seed=2)
     net.start(4)
-    assert net.replicas[4].core.local != former
-    net.until(lambda: net.replicas[4].core.is_voter)
+    assert net.processes[4].replica.core.local != former
+    net.until(lambda: net.processes[4].replica.core.is_voter)
     agree_on(net, 1, 2, 3, 4)
-    assert former not in net.replicas[net.leader].core.voters.keys
+    assert former not in net.processes[net.leader].replica.core.voters.keys
 
 
 def test_every_refusal_of_an_addition_has_kafkas_error() -> None:
@@ -194,7 +197,7 @@ def test_a_second_voter_change_waits_for_the_commit_of_the_first() -> None:
     assert net.leader == leader
     assert error_of(net, remove(max(others))) == Error.REQUEST_TIMED_OUT
     assert error_of(net, add(net, 4)) == Error.REQUEST_TIMED_OUT
-    assert len(net.replicas[leader].core.history.sets) == 2 + 1
+    assert len(net.processes[leader].replica.core.history.sets) == 2 + 1
 
 
 def test_an_uncommitted_voter_change_is_undone_by_the_next_leader() -> None:
@@ -204,7 +207,7 @@ def test_an_uncommitted_voter_change_is_undone_by_the_next_leader() -> None:
     net.cut.add(leader)
     asked = net.request(leader, remove(min(others)))
     net.advance(1)
-    assert net.replicas[leader].core.voters.ids == tuple(sorted({1, 2, 3} - {min(others)}))
+    assert net.processes[leader].replica.core.voters.ids == tuple(sorted({1, 2, 3} - {min(others)}))
     net.until(lambda: net.leader in others)
     assert asked in net.answers
     net.cut.clear()
@@ -225,7 +228,7 @@ def test_a_power_failure_during_a_voter_change_leaves_one_voter_set(operations: 
         net.start(node)
     net.until(lambda: net.leader != 0)
     net.advance(3000)
-    first, second = (net.replicas[node].core for node in (1, 2))
+    first, second = (net.processes[node].replica.core for node in (1, 2))
     assert first.voters == second.voters
     assert net.log_of(1) == net.log_of(2)
 
@@ -233,15 +236,17 @@ def test_a_power_failure_during_a_voter_change_leaves_one_voter_set(operations: 
 def test_a_voter_with_a_new_address_sends_update_raft_voter() -> None:
     net = dynamic_net(3)
     leader = net.elect()
-    moved = next(node for node in net.replicas if node != leader)
+    moved = next(node for node in net.processes if node != leader)
     net.kill(moved)
     elsewhere = Endpoints((ListenerAddress("CONTROLLER", f"n{moved}", 9999),))
     known, net.changes = net.changes, {**net.changes, "endpoints": elsewhere}
     net.start(moved)
     net.changes = known
-    net.until(lambda: all(one.core.voters.find(moved) == voter_at(moved, elsewhere) for one in net.replicas.values()))
+    net.until(
+        lambda: all(one.replica.core.voters.find(moved) == voter_at(moved, elsewhere) for one in net.processes.values())
+    )
     assert net.leader == leader
-    assert net.replicas[leader].core.voters.keys == tuple(voter(node).key for node in (1, 2, 3))
+    assert net.processes[leader].replica.core.voters.keys == tuple(voter(node).key for node in (1, 2, 3))
 
 
 def voter_at(node: int, endpoints: Endpoints) -> Voter:
@@ -270,7 +275,7 @@ def test_a_broker_forwards_voter_changes_in_envelopes() -> None:
 def test_every_refusal_of_an_update_has_kafkas_error() -> None:
     net = dynamic_net(3)
     leader = net.elect()
-    epoch = net.replicas[leader].core.epoch
+    epoch = net.processes[leader].replica.core.epoch
     known: dict[str, Any] = {
         "cluster_id": CLUSTER_ID,
         "current_leader_epoch": epoch,
@@ -291,7 +296,7 @@ def test_every_refusal_of_an_update_has_kafkas_error() -> None:
         ({}, Error.NONE),
     ):
         assert error_of(net, UpdateRaftVoterRequest(**{**known, **changed})) == error, changed
-    assert net.replicas[leader].core.history.voters_offset == 2, "nothing has changed, so nothing was written"
+    assert net.processes[leader].replica.core.history.voters_offset == 2, "nothing has changed, so nothing was written"
 
 
 def test_a_leader_changes_no_voter_before_a_commit_in_its_own_epoch() -> None:
@@ -301,12 +306,12 @@ def test_a_leader_changes_no_voter_before_a_commit_in_its_own_epoch() -> None:
     net.kill(first)
     while not net.leader:
         if not net.once():
-            net.now_ms = max(net.now_ms, min(one.deadline_ms() for one in net.replicas.values()))
+            net.now_ms = max(net.now_ms, min(one.deadline_ms() for one in net.processes.values()))
     second = net.leader
     net.cut |= {1, 2, 3} - {second}
-    offset = net.replicas[second].core.history.voters_offset
+    offset = net.processes[second].replica.core.history.voters_offset
     assert error_of(net, remove(first)) == Error.REQUEST_TIMED_OUT
-    assert net.replicas[second].core.history.voters_offset == offset
+    assert net.processes[second].replica.core.history.voters_offset == offset
     net.cut.clear()
     net.elect()
     assert error_of(net, remove(first)) == Error.NONE
@@ -327,14 +332,14 @@ def test_a_leader_that_resigns_when_it_raises_kraft_version_names_no_success() -
     """Its time without a majority was over, and no Tick had come since."""
     net = Net(3, application=host_controller)
     leader = net.elect()
-    net.until(lambda: net.replicas[leader].is_active)
+    net.until(lambda: net.processes[leader].replica.is_active)
     net.advance(4000)
     net.cut |= {1, 2, 3} - {leader}
     net.advance(1000)
     net.now_ms += 10_000
     asked = net.request(leader, raise_kraft_version())
     net.queue.popleft()()
-    assert not net.replicas[leader].core.is_leader
+    assert not net.processes[leader].replica.core.is_leader
     answer = net.answers[asked]
     assert isinstance(answer, UpdateFeaturesResponse)
     assert answer.error_code == Error.NOT_CONTROLLER
@@ -343,20 +348,20 @@ def test_a_leader_that_resigns_when_it_raises_kraft_version_names_no_success() -
 def test_kraft_version_is_raised_once_every_voter_reported_its_directory() -> None:
     net = Net(3, application=host_controller)
     leader = net.elect()
-    net.until(lambda: net.replicas[leader].is_active)
+    net.until(lambda: net.processes[leader].replica.is_active)
     net.advance(500)
     assert update_error(net, raise_kraft_version()) == Error.INVALID_UPDATE_VERSION, "no voter has reported yet"
     net.advance(3000)
     assert update_error(net, raise_kraft_version(validate_only=True)) == Error.NONE
-    assert net.replicas[leader].core.history.kraft_version == STATIC
+    assert net.processes[leader].replica.core.history.kraft_version == STATIC
     assert update_error(net, raise_kraft_version()) == Error.NONE
     assert update_error(net, raise_kraft_version()) == Error.NONE, "it is so already"
     assert update_error(net, raise_kraft_version(0)) == Error.INVALID_UPDATE_VERSION
     agree_on(net, 1, 2, 3)
-    for node, replica in net.replicas.items():
-        assert replica.core.voters.find(node) == voter_of(replica)
+    for node, replica in net.processes.items():
+        assert replica.replica.core.voters.find(node) == voter_of(replica)
     other = min({1, 2, 3} - {leader})
-    assert error_of(net, remove(other, net.replicas[other].core.local.directory_id)) == Error.NONE
+    assert error_of(net, remove(other, net.processes[other].replica.core.local.directory_id)) == Error.NONE
     net.kill(leader)
     net.start(leader)
     agree_on(net, *sorted({1, 2, 3} - {other}))
@@ -366,11 +371,11 @@ def test_before_the_upgrade_a_replaced_disk_reports_again_and_a_late_report_of_t
     """Kafka takes both reports, in the order in which they come (`VoterSet.updateVoterIgnoringDirectoryId`)."""
     net = Net(3, application=host_controller)
     leader = net.elect()
-    net.until(lambda: net.replicas[leader].is_active)
+    net.until(lambda: net.processes[leader].replica.is_active)
     net.advance(3500)
-    core = net.replicas[leader].core
+    core = net.processes[leader].replica.core
     other = min({1, 2, 3} - {leader})
-    former, present = net.replicas[other].core.local.directory_id, directory_id(9)
+    former, present = net.processes[other].replica.core.local.directory_id, directory_id(9)
     report: dict[str, Any] = {
         "cluster_id": CLUSTER_ID,
         "current_leader_epoch": core.epoch,
@@ -407,20 +412,20 @@ def test_a_node_with_only_lost_voters_in_its_log_asks_configured_voters() -> Non
     assert update_error(net, raise_kraft_version()) == Error.NONE
     second, third = sorted({1, 2, 3} - {first})
     for node in (second, third):
-        assert error_of(net, remove(node, net.replicas[node].core.local.directory_id)) == Error.NONE
+        assert error_of(net, remove(node, net.processes[node].replica.core.local.directory_id)) == Error.NONE
     agree_on(net, first)
     net.kill(third)
     assert error_of(net, add(net, second)) == Error.NONE
-    assert error_of(net, remove(first, net.replicas[first].core.local.directory_id)) == Error.NONE
+    assert error_of(net, remove(first, net.processes[first].replica.core.local.directory_id)) == Error.NONE
     net.until(lambda: net.leader == second)
     net.kill(first)
     net.start(third)
-    assert net.replicas[third].core.voters.ids == (first,)
+    assert net.processes[third].replica.core.voters.ids == (first,)
     net.until(lambda: net.log_of(third) == net.log_of(second))
 
 
 def voter_of(replica: Process) -> Voter:
-    return Voter(replica.core.local, replica.options.endpoints, VersionRange(0, 1))
+    return Voter(replica.replica.core.local, replica.options.endpoints, VersionRange(0, 1))
 
 
 def test_a_self_removed_voter_is_elected_to_commit_its_removal() -> None:
@@ -431,7 +436,7 @@ def test_a_self_removed_voter_is_elected_to_commit_its_removal() -> None:
     net.cut.add(other)
     net.request(leader, remove(leader))
     net.until(lambda: net.leader == 0)
-    assert net.replicas[leader].core.voters.ids == (other,)
+    assert net.processes[leader].replica.core.voters.ids == (other,)
     net.cut.clear()
     agree_on(net, other)
     net.until(lambda: net.leader == other)
@@ -448,13 +453,15 @@ def test_a_removed_voter_campaigns_if_only_its_log_has_the_removal() -> None:
     leader = net.elect()
     removed, *others = sorted({1, 2, 3, 4} - {leader})
     net.cut.update(others)
-    net.request(leader, remove(removed, net.replicas[removed].core.local.directory_id))
-    net.until(lambda: not net.replicas[removed].core.voters.contains(net.replicas[removed].core.local))
+    net.request(leader, remove(removed, net.processes[removed].replica.core.local.directory_id))
+    net.until(
+        lambda: not net.processes[removed].replica.core.voters.contains(net.processes[removed].replica.core.local)
+    )
     net.kill(leader)
     net.cut.clear()
     net.until(lambda: net.leader in others)
-    assert net.replicas[net.leader].core.voters.ids == tuple(sorted({leader, *others}))
-    assert not net.replicas[removed].core.voters.contains(net.replicas[removed].core.local)
+    assert net.processes[net.leader].replica.core.voters.ids == tuple(sorted({leader, *others}))
+    assert not net.processes[removed].replica.core.voters.contains(net.processes[removed].replica.core.local)
 
 
 def test_a_voter_without_the_record_of_its_addition_grants_pre_votes() -> None:
@@ -468,12 +475,12 @@ def test_a_voter_without_the_record_of_its_addition_grants_pre_votes() -> None:
     net.unreachable = {(3, f"n{first}")}
     net.advance(600)
     net.request(first, add(net, 3))
-    net.until(lambda: net.replicas[second].core.voters.contains(net.replicas[3].core.local))
+    net.until(lambda: net.processes[second].replica.core.voters.contains(net.processes[3].replica.core.local))
     assert net.leader == first
     net.kill(first)
-    assert not net.replicas[3].core.is_voter
+    assert not net.processes[3].replica.core.is_voter
     net.until(lambda: net.leader == second)
-    net.until(lambda: net.replicas[3].core.is_voter)
+    net.until(lambda: net.processes[3].replica.core.is_voter)
 
 
 def test_a_node_without_the_leaders_endpoint_learns_and_follows() -> None:
@@ -482,11 +489,14 @@ def test_a_node_without_the_leaders_endpoint_learns_and_follows() -> None:
     net.kill(2)
     net.elect()
     net.start(2)
-    while net.replicas[2].core.leader.leader_id != 1:
+    while net.processes[2].replica.core.leader.leader_id != 1:
         assert net.once()
-    assert net.replicas[2].core.log.end_offset == 0
+    assert net.processes[2].replica.core.log.end_offset == 0
     net.kill(2)
     net.start(2)
-    assert (net.replicas[2].core.state_name, net.replicas[2].core.leader.leader_id) == ("Unattached", 1)
+    assert (net.processes[2].replica.core.state_name, net.processes[2].replica.core.leader.leader_id) == (
+        "Unattached",
+        1,
+    )
     net.until(lambda: net.log_of(2) == net.log_of(1))
-    assert net.replicas[2].core.state_name == "Follower"
+    assert net.processes[2].replica.core.state_name == "Follower"

@@ -151,7 +151,7 @@ def test_a_fork_of_a_simulation_behaves_as_its_original(monkeypatch: pytest.Monk
         fork = forked(replica)
         assert fingerprint(fork) == fingerprint(replica), event
         if isinstance(event, FlushDone):
-            assert fork.outstanding_flush is not None, "the disk of the fork has what the fsync covered, too"
+            assert fork.replica.outstanding_flush is not None, "the disk of the fork has what the fsync covered, too"
         step(fork, event, now_ms)
         outputs = step(replica, event, now_ms)
         assert fingerprint(fork) == fingerprint(replica), event

@@ -85,7 +85,7 @@ class Net:
         self.changes = changes
         self.rng = Random(seed)
         self.disks = disks or {node: formatted_disk(node) for node in range(1, count + 1)}
-        self.replicas: dict[int, Process] = {}
+        self.processes: dict[int, Process] = {}
         self.cut: set[int] = set()
         self.unreachable: set[tuple[int, str]] = set()
         """A node, and a host name at which the node reaches no other node."""
@@ -113,16 +113,16 @@ class Net:
             application=self.application,
             now_ms=self.now_ms,
         )
-        self.replicas[node] = replica
+        self.processes[node] = replica
         self._carry_out(node, outputs)
 
     def kill(self, node: int, *, torn: Random | None = None) -> None:
         """The power of a node fails: what was not fsynced is gone."""
-        del self.replicas[node]
+        del self.processes[node]
         self.disks[node].crash(torn)
 
     def step(self, node: int, event: Input) -> None:
-        replica = self.replicas.get(node)
+        replica = self.processes.get(node)
         if replica is not None:
             self._carry_out(node, replica.step(event, self.now_ms))
 
@@ -138,7 +138,7 @@ class Net:
         if self.queue:
             self.queue.popleft()()
             return True
-        due = [node for node, one in self.replicas.items() if one.deadline_ms() <= self.now_ms]
+        due = [node for node, one in self.processes.items() if one.deadline_ms() <= self.now_ms]
         for node in due:
             self.step(node, Tick())
         return bool(due)
@@ -147,7 +147,7 @@ class Net:
         """Let time pass, deadline by deadline."""
         end = self.now_ms + ms
         self.settle()
-        while (next_ms := min(one.deadline_ms() for one in self.replicas.values())) <= end:
+        while (next_ms := min(one.deadline_ms() for one in self.processes.values())) <= end:
             self.now_ms = max(self.now_ms, next_ms)
             self.settle()
         self.now_ms = end
@@ -162,21 +162,23 @@ class Net:
     @property
     def leader(self) -> int:
         """The one leader of the newest epoch."""
-        leaders = {one.core.epoch: node for node, one in sorted(self.replicas.items()) if one.core.is_leader}
+        leaders = {
+            one.replica.core.epoch: node for node, one in sorted(self.processes.items()) if one.replica.core.is_leader
+        }
         return leaders[max(leaders)] if leaders else 0
 
     def elect(self) -> int:
         """Wait until a leader has committed its first record, and every reachable node follows that leader."""
-        reachable = [node for node in self.replicas if node not in self.cut]
+        reachable = [node for node in self.processes if node not in self.cut]
 
         def is_led() -> bool:
             leader = self.leader
             if leader not in reachable:
                 return False
-            core = self.replicas[leader].core
+            core = self.processes[leader].replica.core
             return core.log.high_watermark > core.epoch_start_offset and all(
-                self.replicas[node].core.leader == core.leader
-                and self.replicas[node].core.log.high_watermark == core.log.high_watermark
+                self.processes[node].replica.core.leader == core.leader
+                and self.processes[node].replica.core.log.high_watermark == core.log.high_watermark
                 for node in reachable
             )
 
@@ -245,13 +247,13 @@ class Net:
         host = sent.target.host
         target = int(host[1:]) if host[:1] in ("n", "b") else sent.target.node_id
         is_lost = source in self.cut or target in self.cut or (source, host) in self.unreachable
-        if target not in self.replicas or is_lost:
+        if target not in self.processes or is_lost:
             self.queue.append(lambda: self.step(source, WireFailed(sent.request_id, FailureCause.TIMEOUT)))
             return
         schema = type(sent.message).__schema__
         api = APIS[schema.api_key or 0]
         request_id = self._new_id()
-        asker = self.replicas.get(source)
+        asker = self.processes.get(source)
         self._asked[request_id] = (source, asker, sent, api.response, api.versions.highest)
         self._deliver(target, request_id, sent.message, api.versions.highest)
 
@@ -266,16 +268,16 @@ class Net:
             message = self.on_the_way(node, message)
 
             def arrive() -> None:
-                if self.replicas.get(source) is asker:
+                if self.processes.get(source) is asker:
                     self.step(source, WireReply(sent.request_id, message))
 
             self.queue.append(arrive)
 
     def _flush(self, node: int, flush: StartFlush) -> None:
-        replica = self.replicas[node]
+        replica = self.processes[node]
 
         def finish() -> None:
-            if self.replicas.get(node) is replica:
+            if self.processes.get(node) is replica:
                 flush.run()
                 self.step(node, FlushDone(flush.ticket))
 
@@ -289,7 +291,7 @@ class Net:
                 case Answer():
                     self._answer(node, output)
                 case StartFlush():
-                    if self.replicas.get(node) is None:
+                    if self.processes.get(node) is None:
                         raise AssertionError("a flush before the replica is there")
                     self._flush(node, output)
                 case SubmitDone():

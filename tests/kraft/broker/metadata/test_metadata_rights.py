@@ -19,6 +19,7 @@ from metadata_log.records.metadata import AccessControlEntryRecord, DelegationTo
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from support.broker.broker_requests import CLUSTER_ID, answer_to, asked, image_at, no_replicas
+from support.kraft.denials import taken
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
@@ -90,7 +91,7 @@ class Asking:
         return answer_to(self.requests, replace(asked(message, highest, key), principal=principal), self.image)
 
     def denied(self) -> list[tuple[AclOperation, str]]:
-        return [(one.operation, one.name) for one in self.rights.take_denials()]
+        return [(one.operation, one.name) for one in taken(self.rights.denials)]
 
 
 def named(*names: str, **fields: Any) -> MetadataRequest:

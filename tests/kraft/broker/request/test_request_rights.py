@@ -19,6 +19,7 @@ from support.broker.request_brokers import (
     rule,
     topic_id,
 )
+from support.kraft.denials import taken
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -145,8 +146,8 @@ def test_each_denied_topic_is_one_line_of_the_audit_log() -> None:
     brokers.ask(101, produce(OPEN, batch(b"a")))
     caller = Caller(host="127.0.0.1", listener="PLAINTEXT")
     denial = Denial(caller, AclOperation.WRITE, AclResource.TOPIC, "open", "DefaultDeny")
-    assert brokers.rights[101].take_denials() == [denial, denial]
-    assert brokers.rights[101].take_denials() == []
+    assert taken(brokers.rights[101].denials) == [denial, denial]
+    assert taken(brokers.rights[101].denials) == []
 
 
 def test_without_rules_the_setting_decides() -> None:

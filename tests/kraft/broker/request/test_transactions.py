@@ -19,6 +19,7 @@ from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from support.broker.request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id
+from support.kraft.denials import taken
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -525,7 +526,7 @@ def test_a_marker_needs_a_right_on_the_cluster(allowed: AclOperation | None) -> 
     message: Any = outcome.message
     assert message.markers[0].topics[0].partitions[0].error_code == Error.CLUSTER_AUTHORIZATION_FAILED
     assert brokers.part(LEADER, ORDERS).log.end_offset == 0
-    assert [each.operation for each in brokers.rights[LEADER].take_denials()] == [AclOperation.CLUSTER_ACTION]
+    assert [each.operation for each in taken(brokers.rights[LEADER].denials)] == [AclOperation.CLUSTER_ACTION]
 
 
 def test_the_log_of_a_follower_has_the_transaction_index_of_the_leader() -> None:

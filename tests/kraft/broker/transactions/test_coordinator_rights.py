@@ -17,6 +17,7 @@ from metadata_log.serde.fields import schema_of
 from metadata_log.types import Uuid
 from support.broker.coordinated_brokers import Coordinated
 from support.broker.request_brokers import CLUSTER, rule
+from support.kraft.denials import taken
 from transport.protocol.errors import Error
 from transport.protocol.messages import add_partitions_to_txn as adding
 from transport.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -224,7 +225,7 @@ def test_without_the_right_to_the_id_nobody_looks_at_the_topics_of_a_transaction
     world = used()
     answer = ask(world, PARTITIONS, 3)
     assert REFUSALS & set(codes(answer)) == {OF_ID}
-    found = [(one.operation, one.resource, one.name) for one in world.brokers.rights[101].take_denials()]
+    found = [(one.operation, one.resource, one.name) for one in taken(world.brokers.rights[101].denials)]
     assert [one for one in found if one[0] is not ACTION] == [transaction(WRITE)]
 
 
@@ -237,7 +238,7 @@ def test_every_api_of_the_coordinators_has_a_row() -> None:
 
 def denials(world: Coordinated, row: Row) -> list[Right]:
     """The rights that the client was denied. The brokers, which act for the cluster, have no rights here either."""
-    found = [(one.operation, one.resource, one.name) for one in world.brokers.rights[101].take_denials()]
+    found = [(one.operation, one.resource, one.name) for one in taken(world.brokers.rights[101].denials)]
     is_of_brokers = isinstance(row.request, (WriteTxnMarkersRequest, adding.AddPartitionsToTxnRequest))
     return [one for one in found if is_of_brokers or one[0] is not ACTION]
 
@@ -266,7 +267,7 @@ def used() -> Coordinated:
         ask(world, request, 3)
     removed = [RemoveAccessControlEntryRecord(id=rule(number, *one).id) for number, one in enumerate(rights)]
     world.brokers.change(*removed)
-    world.brokers.rights[101].take_denials()
+    taken(world.brokers.rights[101].denials)
     return world
 
 
@@ -284,7 +285,7 @@ def test_the_list_of_groups_has_what_the_client_may_describe(rights: tuple[Right
     allow(world, *rights)
     answer = ask(world, ListGroupsRequest(), 5)
     assert ({one.group_id for one in answer.groups}, answer.error_code) == (groups, 0)
-    assert world.brokers.rights[101].take_denials() == [], "what is left out of a list is no denial"
+    assert taken(world.brokers.rights[101].denials) == [], "what is left out of a list is no denial"
 
 
 def test_the_list_of_transactions_has_what_the_client_may_describe() -> None:
@@ -293,7 +294,7 @@ def test_the_list_of_transactions_has_what_the_client_may_describe() -> None:
         allow(world, *rights)
         answer = ask(world, ListTransactionsRequest(), 1)
         assert ({one.transactional_id for one in answer.transaction_states}, answer.error_code) == (ids, 0)
-        assert world.brokers.rights[101].take_denials() == []
+        assert taken(world.brokers.rights[101].denials) == []
 
 
 def test_a_described_transaction_has_the_topics_that_the_client_may_describe() -> None:
@@ -308,7 +309,7 @@ def test_all_offsets_of_a_group_are_those_of_topics_that_the_client_may_describe
     allow(world, group(DESCRIBE), topic(DESCRIBE))
     [found] = ask(world, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)]), 9).groups
     assert (found.error_code, [one.name for one in found.topics]) == (0, ["in"])
-    assert world.brokers.rights[101].take_denials() == []
+    assert taken(world.brokers.rights[101].denials) == []
 
 
 def test_a_consumer_group_with_a_hidden_topic_is_not_described() -> None:

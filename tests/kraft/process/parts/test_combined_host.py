@@ -87,7 +87,7 @@ def parts_of(process: Process) -> ControllerAndBroker:
 
 
 def broker_at(net: Net, at: int) -> BrokerServer:
-    host = broker_of(net.replicas[at].application)
+    host = broker_of(net.processes[at].application)
     assert host is not None
     return host
 
@@ -101,7 +101,7 @@ def running(count: int) -> Net:
     """A cluster in which each broker of a node was unfenced."""
     net = Net(count, application=node)
     net.elect()
-    states = [broker_at(net, one).agent.lifecycle for one in net.replicas]
+    states = [broker_at(net, one).agent.lifecycle for one in net.processes]
     net.until(lambda: all(one.state is LifecycleState.RUNNING for one in states))
     return net
 
@@ -113,11 +113,11 @@ def running(count: int) -> Net:
 def test_the_active_controller_registers_and_unfences_the_broker_of_each_node(count: int) -> None:
     net = running(count)
     net.advance(1000)
-    for one in net.replicas:
+    for one in net.processes:
         brokers = image_of(net, one).brokers.by_id
-        assert {number: broker.fenced for number, broker in brokers.items()} == dict.fromkeys(net.replicas, False)
+        assert {number: broker.fenced for number, broker in brokers.items()} == dict.fromkeys(net.processes, False)
         assert [(end.host, end.port) for end in brokers[1].endpoints] == [("b1", 9092)]
-        assert parts_of(net.replicas[one]).committed_image().brokers == image_of(net, one).brokers
+        assert parts_of(net.processes[one]).committed_image().brokers == image_of(net, one).brokers
 
 
 def test_a_broker_stays_unfenced_while_the_controllers_elect_another_leader() -> None:
@@ -157,7 +157,7 @@ def test_the_broker_of_a_node_that_ends_leaves_first_and_reports_that_once() -> 
     net.advance(5000)
     assert agent.may_stop
     assert net.noted == [(leaving, Left())]
-    others = next(one for one in net.replicas if one != leaving)
+    others = next(one for one in net.processes if one != leaving)
     assert not image_of(net, others).brokers.by_id[leaving].is_active
 
 
@@ -180,14 +180,18 @@ def test_both_parts_apply_all_records_whichever_is_quicker(
 ) -> None:
     monkeypatch.setattr(controller_host, "REPLAYED_RECORDS_PER_TURN", of_controller)
     monkeypatch.setattr(server, "REPLAYED_RECORDS_PER_TURN", of_broker)
-    process = Net(1, application=node).replicas[1]
-    controller, broker, commits = controller_of(process.application), broker_of(process.application), process._commits
+    process = Net(1, application=node).processes[1]
+    controller, broker, commits = (
+        controller_of(process.application),
+        broker_of(process.application),
+        process.replica.commits,
+    )
     assert controller is not None
     assert broker is not None
     level = FeatureLevelRecord(name="metadata.version", feature_level=20)
     contents = batch([level, *[NoOpRecord()] * 6])
     if is_snapshot:
-        monkeypatch.setattr(process._storage.snapshots, "values", lambda _: iter(contents.values))
+        monkeypatch.setattr(process.replica.storage.snapshots, "values", lambda _: iter(contents.values))
         commits.load_snapshot(OffsetAndEpoch(epoch=1, offset=7))
     else:
         commits.applier.remember(contents)
@@ -233,7 +237,7 @@ def test_the_rules_of_the_controller_are_complete_once_the_node_has_caught_up() 
 
 
 def test_a_node_supports_what_its_controller_supports() -> None:
-    process = Net(1, application=node).replicas[1]
+    process = Net(1, application=node).processes[1]
     assert process.served is not None
     assert process.served.supported_features() == SUPPORTED_FEATURES
     assert process.apis == parts_of(process).controller.apis
@@ -246,7 +250,7 @@ def test_a_node_takes_no_values_of_its_host_and_needs_no_confirmations() -> None
     net.step(1, Submit(3, [b"value"]))
     assert net.done[3].error is Error.INVALID_REQUEST
     with pytest.raises(AssertionError, match="no part has asked"):
-        net.replicas[1]._commits.tell_confirmed(1, is_leader=True)
+        net.processes[1].replica.commits.tell_confirmed(1, is_leader=True)
 
 
 def test_a_controller_that_is_full_or_has_lost_its_records_refuses_the_requests() -> None:
@@ -270,14 +274,14 @@ def test_a_node_is_due_with_the_first_of_its_parts(starts_ms: int) -> None:
     host.broker.agent.poll(starts_ms)
     due = host.controller.deadline_ms(), host.broker.deadline_ms()
     assert due == (1_000_500, starts_ms + 60_000)
-    process = Net(1, application=lambda *_: host).replicas[1]
+    process = Net(1, application=lambda *_: host).processes[1]
     process.step(Tick(), min(due) - 1)
     assert (host.controller.deadline_ms(), host.broker.deadline_ms()) == due, "neither had its turn"
     assert process.deadline_ms() <= min(due)
 
 
 def test_a_node_may_end_when_its_controller_may() -> None:
-    process = Net(1, application=node).replicas[1]
+    process = Net(1, application=node).processes[1]
     assert process.may_stop is True
     process.step(BeginShutdown(), START_MS)
     assert process.may_stop is True
@@ -309,11 +313,11 @@ def test_the_next_request_sees_the_decision_that_is_not_committed_yet() -> None:
 def test_an_answer_rests_on_all_that_is_committed_by_the_word_of_the_leader(request_: Message, listener: str) -> None:
     """The node applies what is due before it answers."""
     net = running(3)
-    follower = next(one for one in net.replicas if one != net.leader)
-    replica = net.replicas[follower]
+    follower = next(one for one in net.processes if one != net.leader)
+    replica = net.processes[follower]
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     net.request(net.leader, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
-    while replica._commits.deadline_ms > net.now_ms:
+    while replica.replica.commits.deadline_ms > net.now_ms:
         assert net.once()
     assert "t" not in image_of(net, follower).topics
     net.request(follower, request_, listener=listener)

@@ -25,6 +25,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
+from support.kraft.denials import taken
 from support.kraft.replica_net import CLUSTER_ID, Net, options, voter_set
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -82,7 +83,7 @@ def running(**changes: Any) -> Net:
 
 
 def host_of(net: Net) -> BrokerServer:
-    found = broker_of(net.replicas[1].application)
+    found = broker_of(net.processes[1].application)
     assert found is not None
     return found
 
@@ -187,10 +188,10 @@ def test_a_broker_denies_what_no_rule_allows_and_reports_the_denials() -> None:
     assert services is not None
     assert not services.may(AclOperation.ALTER, stranger)
     assert services.may(AclOperation.ALTER, Caller("User", "ANONYMOUS", False, "10.0.0.1", CLIENTS))
-    [denial] = host_of(net).take_denials()
+    [denial] = taken(host_of(net).denials)
     assert isinstance(denial, Denial)
     assert denial.caller == stranger
-    assert list(host_of(net).take_denials()) == []
+    assert list(taken(host_of(net).denials)) == []
 
 
 def made(role: BrokerOptions, serving: ServingOptions = SERVING) -> BrokerServer:
@@ -235,7 +236,7 @@ def outputs(net: Net, message: Message, principal: Principal = ANONYMOUS, versio
         listener=CLIENTS,
         principal=principal,
     )
-    return net.replicas[1].step(request, net.now_ms)
+    return net.processes[1].step(request, net.now_ms)
 
 
 def test_a_produce_without_acknowledgement_is_not_answered_and_its_failure_ends_the_connection() -> None:
@@ -271,7 +272,7 @@ def test_the_listeners_open_after_the_broker_is_unfenced() -> None:
     while lifecycle.is_fenced:
         assert Unfenced() not in [what for _, what in net.noted]
         if not net.once():
-            net.now_ms = net.replicas[1].deadline_ms()
+            net.now_ms = net.processes[1].deadline_ms()
     net.advance(1000)
     assert Unfenced() in [what for _, what in net.noted]
 

@@ -86,7 +86,7 @@ def test_a_silent_raw_log_gets_no_batches() -> None:
     net.settle()
     assert net.done[submitted].error is Error.NONE
     assert net.committed[1] == []
-    assert net.replicas[1].status().applied_offset == net.replicas[1].log.end_offset
+    assert net.processes[1].replica.status().applied_offset == net.processes[1].replica.log.end_offset
 
 
 # Brokers
@@ -351,7 +351,7 @@ def test_a_standby_sends_a_broker_with_a_question_about_the_quorum_to_the_leader
     envelope = EnvelopeRequest(
         request_data=question, request_principal=b"\0\0\5User\nANONYMOUS\0\0", client_host_address=b"\x7f\0\0\1"
     )
-    standby = next(node for node in net.replicas if node != leader)
+    standby = next(node for node in net.processes if node != leader)
     assert net.ask(standby, envelope) == refuse_envelope(Error.NOT_CONTROLLER)
 
 
@@ -362,7 +362,7 @@ def test_a_broker_supports_the_features_of_its_software_and_is_due_with_its_agen
 
 
 def test_a_raw_log_has_nothing_to_do_at_any_time() -> None:
-    assert Net(1, application=host_silent_raw_log).replicas[1]._timed is None
+    assert Net(1, application=host_silent_raw_log).processes[1]._timed is None
 
 
 def test_a_leader_reports_a_denial_in_the_step_of_the_request() -> None:
@@ -371,7 +371,7 @@ def test_a_leader_reports_a_denial_in_the_step_of_the_request() -> None:
     leader = net.elect()
     request = structs.replace(wire(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7), request_id=1 << 40)
     mallory = structs.replace(request, principal=Principal("User", "mallory"))
-    outputs = net.replicas[leader].step(mallory, net.now_ms)
+    outputs = net.processes[leader].step(mallory, net.now_ms)
     denials = [one.effect for one in outputs if isinstance(one, Trace) and isinstance(one.effect, Denial)]
     assert {denial.caller.name for denial in denials} == {"mallory"}
 

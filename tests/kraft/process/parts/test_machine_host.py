@@ -243,14 +243,14 @@ def test_a_state_machine_may_stop_at_any_time() -> None:
 def test_a_question_that_comes_too_late_for_the_leadership_is_refused_once() -> None:
     net = Net(3, application=host_state_machine(Count))
     leader = net.elect()
-    node = next(node for node in net.replicas if node != leader)
-    replica = net.replicas[node]
+    node = next(node for node in net.processes if node != leader)
+    replica = net.processes[node]
     host = replica.application
     assert isinstance(host, StateMachineHost)
     token = host._reads.ask_for(Reader(77, is_remote=True))
     replica._perform(Confirm(token), net.now_ms)
     assert host._actions == [Answer(77, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))]
-    assert replica._commits.confirmations.abandon() == []
+    assert replica.replica.commits.confirmations.abandon() == []
 
 
 def test_a_read_waits_until_its_offset_is_applied() -> None:
@@ -354,7 +354,7 @@ def test_each_command_of_a_long_batch_has_its_own_offset(monkeypatch: pytest.Mon
 
 def test_a_leader_sends_no_question_to_itself() -> None:
     net = Net(1, application=host_state_machine(Count))
-    replica = net.replicas[net.elect()]
+    replica = net.processes[net.elect()]
     replica._perform(
         Send(EnvelopeRequest(), ReplyTo(Part.STATE_MACHINE, Question(1 << 19, Kind.FORWARD)), 500), net.now_ms
     )

@@ -25,7 +25,7 @@ from kraft.quorum.events import BeginShutdown, FailureCause, Resign, SnapshotChe
 from kraft.quorum.messages import Fetch
 from kraft.quorum.values import ReplicaKey
 from kraft.replica import FlushDone, SnapshotOptions, StartFlush, Tick, commits, host_raw_log, proposals
-from kraft.replica import effects as module
+from kraft.replica import replica as module
 from kraft.replica.interface.application import ApplicationFactory, Confirm, ForSubmit, Proposal, Unit
 from kraft.replica.interface.events import PeerRequest
 from kraft.replica.peer_replies import HeldReply
@@ -53,7 +53,7 @@ RPC = Rpc(cluster_id=CLUSTER_ID, listener="CONTROLLER")
 
 
 def controller_of(net: Net, node: int) -> QuorumController:
-    hosted = net.replicas[node].application
+    hosted = net.processes[node].application
     assert isinstance(hosted, ControllerHost)
     return hosted.controller
 
@@ -116,7 +116,7 @@ def test_a_commit_of_one_record_leaves_nothing_to_tell_about_the_next_one() -> N
     net.settle()
     net.let_go()
     assert (first in net.done, second in net.done) == (True, False)
-    assert net.replicas[1].may_stop, "no answer waits for a turn"
+    assert net.processes[1].may_stop, "no answer waits for a turn"
     net.let_go()
     assert net.done[second].error is Error.NONE
 
@@ -124,7 +124,7 @@ def test_a_commit_of_one_record_leaves_nothing_to_tell_about_the_next_one() -> N
 def test_a_decision_without_records_waits_for_the_last_record_before_it() -> None:
     """One record is not committed: the decision may depend on that record."""
     net = leading()
-    process = net.replicas[1]
+    process = net.processes[1]
     process._perform(Proposal((Unit((b"x",)),)), net.now_ms)
     net.settle()
     process._perform(Proposal((), ForSubmit(9)), net.now_ms)
@@ -143,7 +143,7 @@ def test_a_leader_with_too_many_uncommitted_bytes_refuses_more_until_a_commit() 
     for _ in range(3):
         submits.append(net.submit(1, bytes(600)))
         net.settle()
-    assert [end for end, _ in net.replicas[1]._proposals.backlog._batches] == [2, 3]
+    assert [end for end, _ in net.processes[1].replica.proposals.backlog._batches] == [2, 3]
     assert [net.done[one].error if one in net.done else None for one in submits] == [
         None,
         None,
@@ -168,7 +168,7 @@ def test_a_leader_applies_its_own_records_without_reading_its_log(monkeypatch: p
     net.ask(1, alter("1000", "one"))
     net.settle()
     assert (16, "one") in controller_of(net, 1).history.committed.configs.by_resource
-    assert net.replicas[1].status().applied_offset == net.replicas[1].log.end_offset
+    assert net.processes[1].replica.status().applied_offset == net.processes[1].replica.log.end_offset
 
 
 # Fetches of others
@@ -176,7 +176,7 @@ def test_a_leader_applies_its_own_records_without_reading_its_log(monkeypatch: p
 
 def fetch(net: Net, replica_id: int, max_bytes: int = 1000) -> int:
     """A fetch at the end of the leader's log, which waits there."""
-    core = net.replicas[1].core
+    core = net.processes[1].replica.core
     end, epoch = core.log.end_offset, core.epoch
     asked = Fetch(epoch=epoch, replica=ReplicaKey(replica_id), offset=end, last_epoch=epoch, max_bytes=max_bytes)
     request_id = net.request(1, RPC.request_to_wire(asked))
@@ -214,7 +214,7 @@ def test_a_fetch_of_a_closed_connection_is_forgotten() -> None:
     gone, stays = fetch(net, 50), fetch(net, 51)
     for _ in range(2):
         net.step(1, WireGone(gone))
-        assert list(net.replicas[1]._requests.received) == [stays]
+        assert list(net.processes[1].replica.requests.received) == [stays]
     net.submit(1, b"value")
     net.settle()
     assert (gone in net.answers, stays in net.answers) == (False, True)
@@ -230,7 +230,7 @@ def test_files_below_the_newest_snapshot_are_removed_in_rounds() -> None:
     for number in range(20):
         net.ask(1, alter(str(1000 + number), f"s{number}"))
     net.advance(50)
-    log = net.replicas[1].log
+    log = net.processes[1].replica.log
     assert log.start_offset == 0
     net.advance(500)
     assert log.start_offset > 0
@@ -245,19 +245,19 @@ def test_a_replica_goes_on_a_millisecond_after_it_has_installed_a_snapshot() -> 
     net = Net(3, application=host_controller)
     snapshot = OffsetAndEpoch(epoch=3, offset=70)
     content = encode_snapshot([], epoch=3, timestamp_ms=5)
-    replica = net.replicas[1]
-    maker = replica._snapshots.maker
+    replica = net.processes[1]
+    maker = replica.replica.snapshots.maker
     maker.note(CommittedBatch(0, 10, 2, 5, (b"",) * 10, 100))
-    replica._snapshots.begin(net.now_ms)
+    replica.replica.snapshots.begin(net.now_ms)
     assert maker.deadline_ms == net.now_ms
-    replica._effects.carry_out([BeginDownload(snapshot), AppendDownload(snapshot, content)], net.now_ms)
+    replica.replica.carry_out([BeginDownload(snapshot), AppendDownload(snapshot, content)], net.now_ms)
     maker.note(CommittedBatch(10, 20, 2, 5, (b"",) * 10, 100))
-    replica._effects.carry_out([InstallSnapshot(snapshot)], net.now_ms)
+    replica.replica.carry_out([InstallSnapshot(snapshot)], net.now_ms)
     assert not maker.is_due(net.now_ms + 10**9), "everything is in the installed snapshot"
-    assert replica._commits.deadline_ms == net.now_ms + 1
+    assert replica.replica.commits.deadline_ms == net.now_ms + 1
     assert maker.deadline_ms == NEVER_MS, "the snapshot that was being written is obsolete"
-    assert not [name for name in net.disks[1].list(replica.log.directory) if name.endswith(".part")]
-    assert (replica.log.start_offset, replica.log.end_offset) == (70, 70)
+    assert not [name for name in net.disks[1].list(replica.replica.log.directory) if name.endswith(".part")]
+    assert (replica.replica.log.start_offset, replica.replica.log.end_offset) == (70, 70)
     assert controller_of(net, 1).history.committed.end == snapshot
 
 
@@ -291,7 +291,7 @@ def test_early_requests_wait_as_long_as_the_claim_goes_on() -> None:
     net = HeldFlush(host_controller, max_idle_interval_ms=0)
     net.request(1, DescribeClusterRequest())
     net.settle()
-    activation = net.replicas[1]._activation
+    activation = net.processes[1].replica.activation
     activation.take_early(net.now_ms)
     assert (len(activation.early), activation.deadline_ms) == (1, NEVER_MS)
 
@@ -301,7 +301,7 @@ def test_a_broker_begins_its_controlled_shutdown_with_that_of_its_node() -> None
     net = Net(
         disks={101: formatted_disk(101)}, voters=voter_set(1), application=host_broker_without_data, broker=options
     )
-    host = net.replicas[101].application
+    host = net.processes[101].application
     assert isinstance(host, BrokerServer)
     before = host.agent.lifecycle.state
     net.step(101, BeginShutdown())
@@ -312,29 +312,29 @@ def test_a_broker_begins_its_controlled_shutdown_with_that_of_its_node() -> None
 def test_a_reply_counts_as_judged_from_its_arrival_to_its_last_record() -> None:
     net = Net(3, judged_per_turn=1)
     leader = net.elect()
-    follower = next(node for node in net.replicas if node != leader)
-    replica = net.replicas[follower]
+    follower = next(node for node in net.processes if node != leader)
+    replica = net.processes[follower]
     net.submit(leader, *[b"value"] * 20)
-    while not replica._replies.held:
+    while not replica.replica.replies.held:
         assert net.once()
-    held = replica._replies.held[0]
+    held = replica.replica.replies.held[0]
     assert isinstance(held, HeldReply)
     assert held.taken > 0
     request_id = held.event.request_id
-    assert (replica.is_judging(request_id), replica.is_judging(request_id + 1)) == (True, False)
+    assert (replica.replica.is_judging(request_id), replica.replica.is_judging(request_id + 1)) == (True, False)
     fresh = HeldReply(WireReply(1, FetchResponse()), PeerRequest(1, leader), held._begin)
     assert (fresh.taken, fresh.has_begun) == (0, False)
     net.advance(100)
-    assert not replica.is_judging(request_id)
+    assert not replica.replica.is_judging(request_id)
     assert len(net.values_of(follower)) == 20
 
 
 def test_a_standby_knows_when_it_has_caught_up() -> None:
     net = Net(3, application=host_controller)
-    assert [controller_of(net, node)._is_loaded for node in net.replicas] == [False, False, False]
+    assert [controller_of(net, node)._is_loaded for node in net.processes] == [False, False, False]
     net.elect()
     net.advance(1000)
-    assert [controller_of(net, node)._is_loaded for node in net.replicas] == [True, True, True]
+    assert [controller_of(net, node)._is_loaded for node in net.processes] == [True, True, True]
 
 
 # Portions
@@ -372,15 +372,15 @@ def test_batches_are_applied_until_a_turn_has_so_many_records(monkeypatch: pytes
 def test_a_failed_request_of_the_quorum_ends_once() -> None:
     net = Net(3)
     leader = net.elect()
-    node = next(node for node in net.replicas if node != leader)
-    replica = net.replicas[node]
+    node = next(node for node in net.processes if node != leader)
+    replica = net.processes[node]
     in_flight = replica._in_flight.reply_to
     ((request_id, reply_to),) = in_flight.items()
     asked = reply_to.key
     assert isinstance(asked, PeerRequest)
-    assert replica.core.awaits(asked.peer_id, asked.request_id)
+    assert replica.replica.core.awaits(asked.peer_id, asked.request_id)
     net.step(node, WireFailed(request_id, FailureCause.TIMEOUT))
-    assert not replica.core.awaits(asked.peer_id, asked.request_id)
+    assert not replica.replica.core.awaits(asked.peer_id, asked.request_id)
     assert request_id not in in_flight
     before = dict(in_flight)
     net.step(node, WireFailed(request_id, FailureCause.TIMEOUT))
@@ -389,10 +389,10 @@ def test_a_failed_request_of_the_quorum_ends_once() -> None:
 
 def test_a_replica_that_has_resigned_is_not_active() -> None:
     net = leading()
-    replica = net.replicas[1]
-    assert replica.is_active
-    net.step(1, Resign(replica.core.epoch, "test"))
-    assert not replica.is_active
+    replica = net.processes[1]
+    assert replica.replica.is_active
+    net.step(1, Resign(replica.replica.core.epoch, "test"))
+    assert not replica.replica.is_active
     refused = net.submit(1, b"value")
     assert net.done[refused].error is Error.NOT_LEADER_OR_FOLLOWER
 
@@ -406,14 +406,14 @@ def test_a_confirmed_read_waits_for_the_records_before_it() -> None:
     net.held.clear()
     flush.run()
     net.step(1, FlushDone(flush.ticket))
-    replica = net.replicas[1]
+    replica = net.processes[1]
     host = replica.application
     assert isinstance(host, StateMachineHost)
-    assert replica.status().applied_offset < replica.core.log.high_watermark
+    assert replica.replica.status().applied_offset < replica.replica.core.log.high_watermark
     replica._perform(Confirm(host._reads.ask_for(Reader(99))), net.now_ms)
     assert 99 not in net.returned
     net.settle()
-    assert replica.status().applied_offset == replica.core.log.high_watermark
+    assert replica.replica.status().applied_offset == replica.replica.core.log.high_watermark
     assert net.returned[99] == ReadReady()
 
 
@@ -441,19 +441,19 @@ def test_a_batch_of_many_commands_is_applied_in_turns_a_millisecond_apart(monkey
         net.call(1, SubmitCall(encode(5), 0, number))
     net.settle()
     net.let_go()
-    replica = net.replicas[1]
+    replica = net.processes[1]
     turns = 0
-    while replica._commits.is_applying:
-        assert replica._commits.deadline_ms == net.now_ms + 1
+    while replica.replica.commits.is_applying:
+        assert replica.replica.commits.deadline_ms == net.now_ms + 1
         net.advance(1)
         turns += 1
     assert turns == 2
-    assert replica.status().applied_offset == replica.core.log.high_watermark
+    assert replica.replica.status().applied_offset == replica.replica.core.log.high_watermark
 
 
 def test_damage_of_a_piece_is_told_to_the_core_in_the_same_step() -> None:
     net = Net(3, application=host_controller)
-    effects = net.replicas[1]._effects
+    effects = net.processes[1].replica
     snapshot = OffsetAndEpoch(epoch=3, offset=70)
     content = encode_snapshot([], epoch=3, timestamp_ms=5)
     effects.carry_out([BeginDownload(snapshot), AppendDownload(snapshot, content[:-1] + b"!")], net.now_ms)
@@ -467,7 +467,7 @@ def test_a_denial_of_a_request_that_has_waited_is_reported_with_its_decision() -
     net = Net(1, application=host_controller, admin=strict, max_idle_interval_ms=0)
     net.elect()
     net.advance(10)
-    hosted = net.replicas[1].application
+    hosted = net.processes[1].application
     assert isinstance(hosted, ControllerHost)
     hosted._decisions.decide(work(steps=2 * DECISION_STEPS_PER_TURN), hosted.controller, net.now_ms)
     asked = net.request(1, alter("1000", "one"))

@@ -34,7 +34,7 @@ def net() -> Net:
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda one: f"{one['api_key']}v{one['version']}")
 def test_each_refusal_equals_kafkas(net: Net, exchange: dict[str, Any]) -> None:
     header, message = decode_request(bytes.fromhex(exchange["request"]))
-    replica = net.replicas[net.leader]
+    replica = net.processes[net.leader]
     request = WireRequest(
         request_id=5_000_000,
         api_key=exchange["api_key"],

@@ -72,7 +72,7 @@ def test_a_start_removes_unfinished_snapshots_and_tells_their_names() -> None:
 
 def test_a_replica_has_applied_nothing_at_its_first_start() -> None:
     net = Net(3)
-    assert [replica.status().applied_offset for replica in net.replicas.values()] == [0, 0, 0]
+    assert [replica.replica.status().applied_offset for replica in net.processes.values()] == [0, 0, 0]
 
 
 def control(base_offset: int, epoch: int, *messages: Message) -> bytes:
@@ -316,7 +316,7 @@ def test_a_replica_knows_whether_a_flush_is_under_way() -> None:
 def test_a_start_that_is_interrupted_leaves_no_lock_and_no_open_file() -> None:
     net = Net(1, application=host_controller, max_idle_interval_ms=0)
     net.elect()
-    net.replicas[1].close()
+    net.processes[1].close()
     disk = net.disks[1]
 
     def opening() -> Generator[None, None, object]:
@@ -388,16 +388,16 @@ def test_a_start_loads_a_snapshot_of_one_record() -> None:
     write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=3))
     with_snapshot(disk, OffsetAndEpoch(epoch=3, offset=1))
     net = Net(disks={1: disk}, voters=voter_set(3), application=host_controller)
-    hosted = net.replicas[1].application
+    hosted = net.processes[1].application
     assert isinstance(hosted, ControllerHost)
     assert hosted.controller.history.committed.end == OffsetAndEpoch(epoch=3, offset=1)
-    assert net.replicas[1].status().applied_offset == 1
+    assert net.processes[1].replica.status().applied_offset == 1
 
 
 def test_an_abandoned_replica_lets_another_start_in_its_directory() -> None:
     net = Net(1)
     net.elect()
-    net.replicas[1].abandon()
+    net.processes[1].abandon()
     net.start(1)
     assert net.elect() == 1
 

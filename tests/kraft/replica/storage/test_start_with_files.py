@@ -35,10 +35,10 @@ def test_a_start_has_applied_its_newest_snapshot_and_serves_it() -> None:
     snapshot = OffsetAndEpoch(epoch=5, offset=10)
     with_snapshot(disk, snapshot)
     net = Net(disks={1: disk}, voters=voter_set(1), application=host_controller)
-    assert net.replicas[1].status().applied_offset == 10
+    assert net.processes[1].replica.status().applied_offset == 10
     part = FetchSnapshotRequestPartitionSnapshot(
         partition=0,
-        current_leader_epoch=net.replicas[net.elect()].core.epoch,
+        current_leader_epoch=net.processes[net.elect()].replica.core.epoch,
         snapshot_id=FetchSnapshotRequestSnapshotId(10, 5),
     )
     topic = FetchSnapshotRequestTopicSnapshot(name="__cluster_metadata", partitions=[part])
