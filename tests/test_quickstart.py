@@ -15,8 +15,16 @@ from threading import Timer
 from typing import Any
 
 import pytest
+import trio
 
+from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.metadata.auto_creation import internal_topic
+from kraft.broker.metadata.coordinators import COORDINATED
 from kraft.cli.main import main
+from kraft.client import open_client
+from kraft.config import Config
+from kraft.local.local_cluster import prepare_cluster
+from transport.interface import Endpoint
 
 PATIENCE_SECONDS = 120
 """A quickstart that hangs for so long is ended, which fails its test."""
@@ -149,6 +157,35 @@ def test_no_process_survives_a_quickstart_that_is_killed(tmp_path: Path) -> None
         os.close(node)
     assert ended
     assert "stopped node=1" in (tmp_path / "controller-1.log").read_text()
+
+
+@pytest.mark.parametrize("brokers", range(1, 5))
+def test_so_many_brokers_can_make_every_internal_topic(brokers: int, tmp_path: Path) -> None:
+    cluster = prepare_cluster(tmp_path, controllers=1, brokers=brokers, port_base=19_000)
+    for config in [Config.load(str(node.config_path)) for node in cluster.brokers]:
+        assert not config.warnings
+        settings = RequestSettings(broker_id=config.node_id, groups=config.groups, transactions=config.transactions)
+        topics = [internal_topic(settings, kind) for kind in COORDINATED]
+        assert {one.name: one.replication_factor for one in topics if one} == dict.fromkeys(
+            ("__consumer_offsets", "__transaction_state"), min(3, brokers)
+        )
+        assert settings.transactions.topic_min_isr == min(2, brokers)
+
+
+async def _write_in_a_transaction(bootstrap: str) -> int:
+    host, _, port = bootstrap.rpartition(":")
+    with trio.fail_after(PATIENCE_SECONDS / 2):
+        async with open_client([Endpoint(host, int(port))]) as client, client.transactional("cook") as producer:
+            async with producer.transaction() as transaction:
+                delivery = await transaction.send("orders", b"three apples")
+            return (await delivery.wait()).offset
+
+
+def test_one_broker_runs_transactions(tmp_path: Path) -> None:
+    with quickstart("--dir", str(tmp_path), "--controllers", "1", "--brokers", "1") as running:
+        cluster = running.until("cluster")
+        assert trio.run(_write_in_a_transaction, cluster["bootstrapServer"]) == 0
+    assert "cannot be created" not in (tmp_path / "broker-101.log").read_text()
 
 
 def test_a_quickstart_continues_the_cluster_in_its_folder(tmp_path: Path) -> None:

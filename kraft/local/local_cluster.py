@@ -18,6 +18,7 @@ import trio
 
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
+from kraft.config.internal_topics import replicas_of_internal_topics
 from kraft.config.node_settings import BROKER, CONTROLLER
 from metadata_log.disk import OsDisk
 from metadata_log.java_properties import setting
@@ -29,8 +30,6 @@ HOST: Final = "127.0.0.1"
 STOP_SECONDS: Final = 10.0
 """A graceful shutdown of a controller takes at most five seconds; after this time the node is killed."""
 FIRST_BROKER: Final = 101
-MOST_REPLICAS: Final = 3
-"""The replicas of internal topics, where there are so many brokers."""
 """The first broker id, since each node of a cluster needs its own id."""
 
 
@@ -232,7 +231,7 @@ def _properties(node: NodeProcess, nodes: Sequence[NodeProcess]) -> str:
             "broker.heartbeat.interval.ms": "500",
             # As in the files that come with Kafka: nobody waits for further members of a group.
             "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.replication.factor": str(min(MOST_REPLICAS, brokers)),
+            **replicas_of_internal_topics(brokers),
         }
     else:
         settings |= {"controller.quorum.append.linger.ms": "0", "broker.session.timeout.ms": "3000"}

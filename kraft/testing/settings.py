@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kraft.config import ConfigError
+from kraft.config.internal_topics import replicas_of_internal_topics
 
-_MOST_REPLICAS: Final = 3
 _OF_THE_CLUSTER: Final = frozenset(
     (
         *("process.roles", "node.id", "broker.id", "controller.quorum.voters", "controller.quorum.bootstrap.servers"),
@@ -37,12 +37,9 @@ def unknown_settings(warnings: Iterable[str]) -> list[str]:
 
 def coordinator_topics(brokers: int) -> dict[str, str]:
     """The topics of the coordinators, as large as so many brokers allow."""
-    replicas = str(min(_MOST_REPLICAS, brokers))
     return {
-        "offsets.topic.replication.factor": replicas,
+        **replicas_of_internal_topics(brokers),
         "offsets.topic.num.partitions": str(brokers),
-        "transaction.state.log.replication.factor": replicas,
-        "transaction.state.log.min.isr": str(min(2, brokers)),
         "transaction.state.log.num.partitions": str(brokers),
     }
 

@@ -9,6 +9,7 @@ from kraft.broker.handling.coordinators import GROUP, TOPICS, TRANSACTION
 from kraft.broker.handling.reply_keys import Creation, to_broker
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.metadata.forwarding import envelope_of
+from kraft.config.internal_topics import REPLICATION_FACTORS
 from kraft.limits import TOPICS_IN_CREATION
 from kraft.wire import Send, WireRequest
 from metadata_log.image import MetadataImage
@@ -44,6 +45,13 @@ def internal_topic(settings: RequestSettings, kind: int) -> CreatableTopic | Non
         replication_factor=of.topic_replication_factor,
         configs=[CreatableTopicConfig(name, value) for name, value in configs.items()],
     )
+
+
+def _cure(topic: str, error: Error) -> str:
+    """What to change where an internal topic gets this error."""
+    if error is not Error.INVALID_REPLICATION_FACTOR or topic not in REPLICATION_FACTORS:
+        return ""
+    return f"; set {REPLICATION_FACTORS[topic]} of each broker to the number of brokers or less"
 
 
 class AutoCreation:
@@ -112,7 +120,7 @@ class AutoCreation:
                 error = Error(one.error_code)
                 if error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS) and (one.name, error) not in self._told:
                     self._told.add((one.name, error))
-                    self._report(f"{one.name} cannot be created: {error.name}: {one.error_message}")
+                    self._report(f"{one.name} cannot be created: {error.name}: {one.error_message}{_cure(one.name, error)}")
 
     def take_changes(self) -> tuple[()]:
         """Nothing: no request waits for a creation, as the client asks again."""

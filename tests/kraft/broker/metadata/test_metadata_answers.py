@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kraft.broker.handling.coordinators import java_hash, partition_of
+from kraft.broker.handling.coordinators import TOPICS, java_hash, partition_of
+from kraft.broker.handling.reply_keys import Creation
+from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.metadata.auto_creation import AutoCreation
+from kraft.broker.metadata.coordinators import COORDINATED
+from kraft.config.internal_topics import REPLICATION_FACTORS
 from kraft.wire import Answer, Send
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, decode, encode
@@ -20,6 +25,7 @@ from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     CreateTopicsRequest,
+    CreateTopicsResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribeClusterResponse,
@@ -34,6 +40,7 @@ from transport.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
 )
+from transport.protocol.messages.create_topics import CreatableTopicResult
 from transport.protocol.messages.describe_client_quotas import ComponentData
 from transport.protocol.messages.describe_configs import DescribeConfigsResource
 from transport.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequestCursor as Cursor
@@ -206,6 +213,25 @@ def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: 
     (topic,) = sent.message.topics
     assert (topic.name, topic.num_partitions, topic.replication_factor) == (name, 50, 3)
     assert {one.name: one.value for one in topic.configs} == configs
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, TOPICS[kind]) for kind in sorted(COORDINATED)])
+def test_a_refused_topic_of_coordinators_is_told_once_with_the_setting_to_change(kind: int, name: str):
+    """With fewer brokers than replicas it is refused again and again, and clients only hear that there is none yet."""
+    told: list[str] = []
+    creation, image = AutoCreation(RequestSettings(broker_id=1), told.append), MetadataImage()
+    error = Error.INVALID_REPLICATION_FACTOR
+    text = "Unable to replicate the partition 3 time(s): only 1 broker(s) are registered."
+    for _ in range(3):
+        creation.create_internal(kind)
+        (sent,) = creation.due(image, 1, NOW)
+        assert isinstance(sent.reply_to.key, Creation)
+        refused = CreatableTopicResult(name=name, error_code=error, error_message=text)
+        creation.on_reply(sent.reply_to.key, CreateTopicsResponse(topics=[refused]), NOW)
+    assert told == [
+        f"{name} cannot be created: {error.name}: {text}; "
+        f"set {REPLICATION_FACTORS[name]} of each broker to the number of brokers or less"
+    ]
 
 
 def listed(version: int, *types: int) -> ListConfigResourcesResponse:
