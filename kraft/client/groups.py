@@ -115,11 +115,10 @@ async def list_groups(
     Raises:
         ClientError: A broker did not answer in time, or refused.
     """
-    cluster = await ask.cluster(())
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+    answers = await ask.ask_brokers(request, ListGroupsResponse, lambda answer: Error.of(answer.error_code))
     listed: dict[str, ListedGroup] = {}
-    for broker, endpoint in cluster.brokers.items():
-        answer = await ask.ask_broker(endpoint, request, ListGroupsResponse, lambda answer: Error.of(answer.error_code))
+    for broker, answer in answers.items():
         if answer.error_code:
             raise refused(f"the groups of broker {broker}", Error.of(answer.error_code))
         for one in answer.groups:

@@ -11,9 +11,10 @@ from msgspec import Struct
 
 from kraft.client.client import Client
 from kraft.client.state.errors import ClientError, cannot_connect, refused
-from kraft.client.state.requests import ELSEWHERE, pause_ms
+from kraft.client.state.requests import ELSEWHERE, METADATA_TIMEOUT_MS, REQUEST_TIMEOUT_MS, pause_ms
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, Uuid
+from transport.causes import one_cause
 from transport.interface import Endpoint
 from transport.protocol.errors import Error
 from transport.protocol.inbound import LASTING, Failed
@@ -33,6 +34,7 @@ class KeyType(IntEnum):
 
 
 _NAMES: Final = {KeyType.GROUP: "group", KeyType.TRANSACTION: "transactional id"}
+_TOPICS: Final = {KeyType.GROUP: "__consumer_offsets", KeyType.TRANSACTION: "__transaction_state"}
 NOT_LEADING: Final = frozenset(
     {
         Error.NOT_LEADER_OR_FOLLOWER,
@@ -83,6 +85,8 @@ class Questions:
         self._timeout_ms = timeout_ms
         self._last_failure = "no broker has answered"
         self._known: tuple[Endpoint, ...] = ()
+        self._answered: tuple[Endpoint, ...] = ()
+        """The broker that has answered last, if the last one did."""
 
     @property
     def now_ms(self) -> int:
@@ -117,28 +121,42 @@ class Questions:
         """The answer of the first broker that gives one without a retriable error."""
 
         async def attempt() -> M | None:
-            for endpoint in dict.fromkeys((*self._known, *self._client.bootstrap)):
-                reply = await self.ask(endpoint, message, answer)
+            # The one that answered last comes first, and one that hangs takes only a part of the time.
+            for endpoint in dict.fromkeys((*self._answered, *self._known, *self._client.bootstrap)):
+                reply = await self.ask(endpoint, message, answer, METADATA_TIMEOUT_MS)
+                self._answered = () if reply is None else (endpoint,)
                 if reply is not None and not self._is_retriable(error_of(reply), message):
                     return reply
             return None
 
         return await self.in_time(attempt, "no broker answered")
 
-    async def ask_broker(
-        self, endpoint: Endpoint, message: Message, answer: type[M], error_of: Callable[[M], Error]
-    ) -> M:
-        """The answer of one broker, without a retriable error."""
+    async def ask_brokers(self, message: Message, answer: type[M], error_of: Callable[[M], Error]) -> dict[int, M]:
+        """The answer of each broker, without a retriable error; those that the cluster fences meanwhile have none."""
+        brokers = (await self.cluster(())).brokers
+        answers: dict[int, M] = {}
 
-        async def attempt() -> M | None:
-            reply = await self.ask(endpoint, message, answer)
-            return None if reply is None or self._is_retriable(error_of(reply), message) else reply
+        async def ask_one(broker: int, endpoint: Endpoint) -> None:
+            async def attempt() -> bool | None:
+                reply = await self.ask(endpoint, message, answer)
+                if reply is not None and not self._is_retriable(error_of(reply), message):
+                    answers[broker] = reply
+                    return True
+                return None if broker in (await self.cluster(())).brokers else False
 
-        return await self.in_time(attempt, f"{endpoint} did not answer")
+            await self.in_time(attempt, f"{endpoint} did not answer")
 
-    async def ask(self, endpoint: Endpoint, message: Message, answer: type[M]) -> M | None:
+        with one_cause():
+            async with trio.open_nursery() as nursery:
+                for broker, endpoint in brokers.items():
+                    nursery.start_soon(ask_one, broker, endpoint)
+        return {broker: answers[broker] for broker in sorted(answers)}
+
+    async def ask(
+        self, endpoint: Endpoint, message: Message, answer: type[M], timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> M | None:
         """The answer of one broker, or None after a failure that time may cure. Raises `ClientError` for another."""
-        outcome = await self._client.question(endpoint, message)
+        outcome = await self._client.question(endpoint, message, timeout_ms)
         if isinstance(outcome, Failed):
             if outcome.cause in LASTING:
                 raise cannot_connect(outcome)
@@ -154,6 +172,8 @@ class Questions:
 
         async def attempt() -> M | None:
             endpoint = await self._coordinator(kind, key)
+            if endpoint is None:
+                await self._check_internal_topic(kind, key)
             reply = None if endpoint is None else await self.ask(endpoint, message, answer)
             if reply is None or any(self._is_elsewhere(Error.of(code), key) for code in errors_of(reply)):
                 return None
@@ -171,6 +191,18 @@ class Questions:
         if not self._is_elsewhere(error, key):
             raise refused(f"{_NAMES[kind]} {key}", error, one.error_message)
         return None
+
+    async def _check_internal_topic(self, kind: KeyType, key: str) -> None:
+        """Raise `ClientError` if no broker coordinates a key for want of a leader, rather than for a moment."""
+        name = _TOPICS[kind]
+        topic = (await self.cluster({name})).topics.get(name)
+        dead = [] if topic is None else [number for number, one in topic.partitions.items() if one.leader == NO_NODE]
+        if dead:
+            numbers = ", ".join(map(str, dead))
+            raise ClientError(
+                f"no broker coordinates {_NAMES[kind]} {key}: these partitions of {name} have no leader: {numbers}",
+                hint="Start the brokers that have their replicas.",
+            )
 
     def _is_elsewhere(self, error: Error, key: str) -> bool:
         if error in ELSEWHERE:
@@ -191,10 +223,17 @@ class Questions:
     ) -> dict[TopicPartition, tuple[Error, T | None]]:
         """The answers of the leaders about each partition: the error, and the result.
 
-        A partition without a leader gets LEADER_NOT_AVAILABLE, and one that does not exist UNKNOWN_TOPIC_OR_PARTITION,
-        as soon as the time is over or the error will not change.
+        A partition that the cluster has no leader for gets LEADER_NOT_AVAILABLE at once, as no replica in sync runs
+        (Kafka's tools, too, ask only about the others), and one that does not exist UNKNOWN_TOPIC_OR_PARTITION. What
+        else may change is asked again until the time is over.
         """
         outcomes: dict[TopicPartition, tuple[Error, T | None]] = {}
+        dead: set[TopicPartition] = set()
+
+        async def ask_leader(endpoint: Endpoint, own: list[TopicPartition]) -> None:
+            reply = await self.ask(endpoint, message(own), answer)
+            for one, code, result in [] if reply is None else results(reply):
+                outcomes[one] = Error.of(code), result
 
         async def attempt() -> bool | None:
             left = [one for one in partitions if one not in outcomes or outcomes[one][0] in NOT_LEADING]
@@ -206,15 +245,16 @@ class Questions:
                     outcomes[one] = Error.UNKNOWN_TOPIC_OR_PARTITION, None
                 elif (leader := topic.partitions[one[1]].leader) == NO_NODE or leader not in view.brokers:
                     outcomes[one] = Error.LEADER_NOT_AVAILABLE, None
+                    dead.add(one)
                 else:
                     by_leader.setdefault(leader, []).append(one)
-            for leader, own in by_leader.items():
-                for one in own:
                     outcomes[one] = Error.LEADER_NOT_AVAILABLE, None
-                reply = await self.ask(view.brokers[leader], message(own), answer)
-                for one, code, result in [] if reply is None else results(reply):
-                    outcomes[one] = Error.of(code), result
-            return None if any(error in NOT_LEADING for error, _ in outcomes.values()) else True
+            # All at once: a leader that hangs must not take the time of the others.
+            with one_cause():
+                async with trio.open_nursery() as nursery:
+                    for leader, own in by_leader.items():
+                        nursery.start_soon(ask_leader, view.brokers[leader], own)
+            return None if any(one[0] in NOT_LEADING and at not in dead for at, one in outcomes.items()) else True
 
         with trio.move_on_after(self._timeout_ms / 1000):
             await self._repeated(attempt)

@@ -86,15 +86,12 @@ async def list_transactions(
     Raises:
         ClientError: A broker did not answer in time, or refused.
     """
-    cluster = await ask.cluster(())
     request = ListTransactionsRequest(
         state_filters=list(states), producer_id_filters=list(producer_ids), duration_filter=older_than_ms
     )
+    answers = await ask.ask_brokers(request, ListTransactionsResponse, lambda answer: Error.of(answer.error_code))
     listed: list[ListedTransaction] = []
-    for broker, endpoint in sorted(cluster.brokers.items()):
-        answer = await ask.ask_broker(
-            endpoint, request, ListTransactionsResponse, lambda answer: Error.of(answer.error_code)
-        )
+    for broker, answer in answers.items():
         if answer.error_code:
             raise refused(f"the transactions of broker {broker}", Error.of(answer.error_code))
         listed += [

@@ -47,11 +47,11 @@ def internal_topic(settings: RequestSettings, kind: int) -> CreatableTopic | Non
     )
 
 
-def _cure(topic: str, error: Error) -> str:
-    """What to change where an internal topic gets this error."""
+def _text(topic: str, error: Error, text: str | None) -> str:
+    """The controller's text, and for an internal topic what to change."""
     if error is not Error.INVALID_REPLICATION_FACTOR or topic not in REPLICATION_FACTORS:
-        return ""
-    return f"; set {REPLICATION_FACTORS[topic]} of each broker to the number of brokers or less"
+        return str(text)
+    return f"{text}; set {REPLICATION_FACTORS[topic]} of each broker to the number of brokers or less"
 
 
 class AutoCreation:
@@ -120,7 +120,8 @@ class AutoCreation:
                 error = Error(one.error_code)
                 if error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS) and (one.name, error) not in self._told:
                     self._told.add((one.name, error))
-                    self._report(f"{one.name} cannot be created: {error.name}: {one.error_message}{_cure(one.name, error)}")
+                    text = _text(one.name, error, one.error_message)
+                    self._report(f"{one.name} cannot be created: {error.name}: {text}")
 
     def take_changes(self) -> tuple[()]:
         """Nothing: no request waits for a creation, as the client asks again."""

@@ -47,6 +47,7 @@ _HINTS: Final = {
     Error.NON_EMPTY_GROUP: "The group has members: stop them first.",
     Error.GROUP_ID_NOT_FOUND: SEE_LIST,
     Error.GROUP_SUBSCRIBED_TO_TOPIC: "A member of the group reads that topic: stop it first.",
+    Error.LEADER_NOT_AVAILABLE: "No replica in sync runs: start its broker, or name the other partitions (T:N,N).",
     Error.UNKNOWN_TOPIC_OR_PARTITION: "See `kraft topics list`.",
     Error.UNKNOWN_MEMBER_ID: "The group has members: stop them first.",
     Error.GROUP_AUTHORIZATION_FAILED: "The access rules do not permit that to this user: see `kraft acls list`.",
@@ -111,8 +112,8 @@ class _Row(Struct, frozen=True):
 
     @property
     def lag(self) -> int | None:
-        """How many offsets are left to read."""
-        return None if self.committed is None or self.end is None else max(0, self.end - self.committed.offset)
+        """How many offsets are left to read; negative for an offset past the end, as after an unclean election."""
+        return None if self.committed is None or self.end is None else self.end - self.committed.offset
 
 
 @groups_command.command(
@@ -180,11 +181,16 @@ async def _rows(
 
 
 def _head_lines(group: GroupDescription, rows: list[_Row]) -> list[str]:
-    lag = sum(row.lag or 0 for row in rows)
+    lags = [row.lag for row in rows if row.committed is not None]
+    lag = f"lag {sum(max(0, one) for one in lags if one is not None)}"
+    if unknown := lags.count(None):
+        lag += f", not known of {count(unknown, 'partition')}"
+    if past := sum(one is not None and one < 0 for one in lags):
+        lag += f", {count(past, 'offset')} past the end of the log"
     epoch = "" if group.epoch is None else f", epoch {group.epoch}"
     assignor = f", assignor {group.assignor}" if group.assignor else ""
     members = count(len(group.members), "member")
-    return [f"Group {group.group}: {group.type}, {group.state}{epoch}{assignor}, {members}, lag {lag}"]
+    return [f"Group {group.group}: {group.type}, {group.state}{epoch}{assignor}, {members}, {lag}"]
 
 
 def _row_lines(group: GroupDescription, rows: list[_Row]) -> list[str]:

@@ -39,6 +39,7 @@ _MINUTE_MS: Final = 60_000
 _HINTS: Final = {
     Error.CLUSTER_AUTHORIZATION_FAILED: "The access rules do not permit that to this user: see `kraft acls list`.",
     Error.INVALID_PRODUCER_EPOCH: "The partition knows a newer epoch: the transaction is not that old one.",
+    Error.LEADER_NOT_AVAILABLE: "No replica in sync runs: start the broker of one, see `kraft topics describe`.",
     Error.TRANSACTION_COORDINATOR_FENCED: "A newer coordinator has written a marker: give its --coordinator-epoch.",
     Error.UNKNOWN_TOPIC_OR_PARTITION: "See `kraft topics list`.",
 }

@@ -196,7 +196,7 @@ def _table(cluster: LocalCluster, quorum: QuorumDescription | None, image: Metad
     for node in cluster.nodes:
         member = members.get(node.id)
         end = member.log_end_offset if member is not None else -1
-        lag = leader.log_end_offset - end if leader is not None else 0
+        lag = f"{leader.log_end_offset - end:,}" if leader is not None and end >= 0 else ""
         facts = broker_facts(image, node.id) if image is not None and node in cluster.brokers else None
         role = "leader" if leader is not None and leader.id == node.id else "follower"
         if node in cluster.brokers:
@@ -207,7 +207,7 @@ def _table(cluster: LocalCluster, quorum: QuorumDescription | None, image: Metad
             str(node.endpoint),
             str(node.pid or ""),
             f"{end:,}" if end >= 0 else "",
-            f"{lag:,}" if end >= 0 else "",
+            lag,
             "" if facts is None else f"{facts['leads']:,}",
             "" if facts is None else f"{facts['inSync']:,} of {facts['replicas']:,}",
         )
