@@ -195,9 +195,9 @@ class HttpServer:
             return HttpAnswer(405, f"The methods of this listener are {allow}.\n".encode(), allow=allow)
         path, _, query = request.target.decode("latin-1").partition("?")
         try:
-            pairs = dict(parse_qsl(query, max_num_fields=8))
+            pairs = dict(parse_qsl(query, max_num_fields=8, errors="strict"))
         except ValueError:
-            return HttpAnswer(400, b"too many fields in the query\n")
+            return HttpAnswer(400, b"the query has too many fields, or is no UTF-8\n")
         return await self._handler(HttpRequest(method, path, pairs, body))
 
     async def _refuse(self, connection: h11.Connection, stream: trio.SocketStream, status: int, why: str) -> None:

@@ -1,7 +1,8 @@
 """The records of the topic `_schemas`, whose keys are byte for byte as the common registry writes them.
 
-A key is what compaction goes by: `{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}`.
-A record of a kind that is not known here is left alone.
+A key is what compaction goes by: `{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}`. Other programs write the
+same key with other spaces, or in another order, so that what is replaced or deleted goes by the bytes that were read
+(`State.records`). A record of a kind that is not known here is left alone.
 """
 
 from __future__ import annotations
@@ -159,16 +160,6 @@ def identity(
 def encoded(key: Key, value: Struct | None) -> Record:
     """A record as it is written."""
     return msgspec.json.encode(key), None if value is None else msgspec.json.encode(value)
-
-
-def schema_record(value: SchemaValue) -> Record:
-    """The record of a version."""
-    return encoded(SchemaKey(value.subject, value.version), value)
-
-
-def tombstone(subject: str, version: int) -> Record:
-    """The record that removes a version for good."""
-    return encoded(SchemaKey(subject, version), None)
 
 
 _key: Final = msgspec.json.Decoder(Key)

@@ -28,12 +28,10 @@ from kraft.registry.records import (
     ModeKey,
     ModeValue,
     Record,
+    SchemaKey,
     SchemaReference,
     SchemaValue,
-    encoded,
     identity,
-    schema_record,
-    tombstone,
 )
 from kraft.registry.schemas import CannotCheck, Earlier, Imported, InvalidSchema, Source, TooCostly
 from kraft.registry.state import DEFAULT_LEVEL, READWRITE, State
@@ -172,8 +170,8 @@ def _body(asked: Asked, kind: type[B]) -> B:
 
 def _subject(name: str) -> str:
     name = name.removeprefix(_DEFAULT_PREFIX)
-    is_bad = not name or len(name) > MAX_SUBJECT or name.startswith(":.") or any(ord(one) < 32 for one in name)
-    if is_bad or "\x7f" in name or "__GLOBAL" in name or "__EMPTY" in name:
+    is_bad = not name or len(name) > MAX_SUBJECT or name.startswith(":.") or name in ("__GLOBAL", "__EMPTY")
+    if is_bad or any(ord(one) < 32 or 0x7F <= ord(one) < 0xA0 for one in name):
         raise Refused(422, 42208, f"The specified subject '{name[:MAX_SUBJECT]}' is not a valid subject.")
     return name
 
@@ -541,17 +539,24 @@ def _registered(value: SchemaValue) -> dict[str, object]:
 
 def _registration(state: State, value: SchemaValue, every: Sequence[SchemaValue]) -> list[Record]:
     """The records of a new version, within the limits. Deleted versions of the same schema go, as nobody needs them."""
-    record = schema_record(value)
-    if len(record[1] or b"") > MAX_VALUE:
+    records = _replaced(state, value)
+    if any(len(data or b"") > MAX_VALUE for _, data in records):
         raise Refused(422, 42209, "Register operation failed because schema is too large")
     if state.count >= MAX_VERSIONS or state.bytes + len(value.schema) > MAX_BYTES:
         limits = f"{MAX_VERSIONS:,} versions with {MAX_BYTES:,} bytes"
         raise Refused(422, 42209, f"this registry is full: it has {limits} at most; delete subjects permanently")
     gone = [one for one in every if one.deleted and one.id == value.id and one.version < value.version]
     referenced = state.referenced() if gone else {}
-    return [tombstone(one.subject, one.version) for one in gone if (one.subject, one.version) not in referenced] + [
-        record
-    ]
+    going = [one for one in gone if (one.subject, one.version) not in referenced]
+    return [*_removed(state, going), *records]
+
+
+def _replaced(state: State, value: SchemaValue) -> list[Record]:
+    return state.records(SchemaKey(value.subject, value.version), value)
+
+
+def _removed(state: State, values: Iterable[SchemaValue]) -> list[Record]:
+    return [record for one in values for record in state.records(SchemaKey(one.subject, one.version), None)]
 
 
 def _messages(
@@ -585,9 +590,9 @@ def _leftovers(state: State, subject: str) -> list[Record]:
     """The settings of a subject that goes for good."""
     records: list[Record] = []
     if subject in state.modes:
-        records.append(encoded(ModeKey(subject), None))
+        records += state.records(ModeKey(subject), None)
     if subject in state.configs:
-        records.append(encoded(ConfigKey(subject), None))
+        records += state.records(ConfigKey(subject), None)
     return records
 
 
@@ -610,9 +615,9 @@ def delete_subject(state: State, asked: Asked) -> Program:
             raise Refused(404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
     numbers = [one.version for one in going]
     if permanent:
-        yield Write([*(tombstone(subject, one) for one in numbers[::-1]), *_leftovers(state, subject)])
+        yield Write([*_removed(state, going[::-1]), *_leftovers(state, subject)])
     else:
-        yield Write([encoded(DeleteSubjectKey(subject), DeleteSubjectValue(subject, numbers[-1]))])
+        yield Write(state.records(DeleteSubjectKey(subject), DeleteSubjectValue(subject, numbers[-1])))
     return Answer(200, numbers)
 
 
@@ -629,13 +634,13 @@ def delete_version(state: State, asked: Asked) -> Program:
     if any(permanent or not by.deleted for by in users):
         raise _referenced(value)
     if not permanent:
-        yield Write([schema_record(structs.replace(value, deleted=True))])
+        yield Write(_replaced(state, structs.replace(value, deleted=True)))
         return Answer(200, number)
     if not value.deleted:
         where = f"Subject '{subject}' Version {number}"
         raise Refused(404, 40407, f"{where} was not deleted first before being permanently deleted")
     is_last = len(state.subjects[subject]) == 1
-    yield Write([tombstone(subject, number), *(_leftovers(state, subject) if is_last else ())])
+    yield Write([*_removed(state, [value]), *(_leftovers(state, subject) if is_last else ())])
     return Answer(200, number)
 
 
@@ -721,7 +726,7 @@ def set_config(state: State, asked: Asked) -> Program:
         compatibility_level=level.upper() if level else old.compatibility_level,
         normalize=old.normalize if given.normalize is None else given.normalize,
     )
-    yield Write([_keyed(ConfigKey, subject, new)])
+    yield Write(state.records(_keyed(ConfigKey, subject), new))
     answer: dict[str, object] = {} if level is None else {"compatibility": level.upper()}
     return Answer(200, answer if given.normalize is None else answer | {"normalize": given.normalize})
 
@@ -734,7 +739,7 @@ def delete_config(state: State, asked: Asked) -> Program:
         raise _no_subject(subject)
     _check_writable(state, subject)
     if old is not None:
-        yield Write([_keyed(ConfigKey, subject, None)])
+        yield Write(state.records(_keyed(ConfigKey, subject), None))
     return Answer(200, {"compatibilityLevel": DEFAULT_LEVEL} | (_config_answer(old) if old else {}))
 
 
@@ -759,12 +764,15 @@ def set_mode(state: State, asked: Asked) -> Program:
         if any(state.versions(one) for one in meant):
             raise Refused(422, 42205, "Cannot import since found existing subjects")
         left = [value for one in meant for value in state.versions(one, deleted=True)]
-        records = [tombstone(one.subject, one.version) for one in left]
+        referenced = state.referenced() if left else {}
+        for one in left:
+            if (one.subject, one.version) in referenced:
+                raise _referenced(one)
+        records = _removed(state, left)
         if left:
-            records.append(_keyed(ClearSubjectKey, subject, ClearSubjectValue(subject)))
-    yield Write(
-        [*records, _keyed(ModeKey, subject, ModeValue(subject=UNSET if subject is None else subject, mode=wanted))]
-    )
+            records += state.records(_keyed(ClearSubjectKey, subject), ClearSubjectValue(subject))
+    value = ModeValue(subject=UNSET if subject is None else subject, mode=wanted)
+    yield Write([*records, *state.records(_keyed(ModeKey, subject), value)])
     return Answer(200, {"mode": wanted})
 
 
@@ -775,13 +783,13 @@ def delete_mode(state: State, asked: Asked) -> Program:
         raise _no_subject(subject)
     old = state.mode(subject)
     if subject in state.modes:
-        yield Write([_keyed(ModeKey, subject, None)])
+        yield Write(state.records(_keyed(ModeKey, subject), None))
     return Answer(200, {"mode": old})
 
 
-def _keyed(kind: Callable[..., Key], subject: str | None, value: Struct | None) -> Record:
-    """A record whose key names a subject, or nothing for all."""
-    return encoded(kind() if subject is None else kind(subject), value)
+def _keyed(kind: Callable[..., Key], subject: str | None) -> Key:
+    """A key that names a subject, or nothing for all."""
+    return kind() if subject is None else kind(subject)
 
 
 # The table
@@ -852,10 +860,13 @@ def routed(method: str, path: str) -> tuple[Route, dict[str, str]]:
         path: The path as it was sent; a `/` within a subject is escaped.
 
     Raises:
-        Refused: There is none.
+        Refused: There is none, or the path is no UTF-8.
     """
     method = "GET" if method == "HEAD" else method
-    parts = [unquote(one) for one in path.split("/")[1:]]
+    try:
+        parts = [unquote(one, errors="strict") for one in path.split("/")[1:]]
+    except UnicodeDecodeError:
+        raise Refused(400, 400, "the path is no UTF-8") from None
     if parts[-1:] == [""]:
         parts.pop()
     is_known = False

@@ -141,7 +141,10 @@ def canonical(source: Source, normalize: bool = False) -> str:
     module = _module(source.type)
     try:
         text: str = module.canonical(source, normalize)
+        text.encode()
         return text
+    except UnicodeEncodeError:
+        raise InvalidSchema("the schema has half a character, an escape such as \\ud800 alone") from None
     except RecursionError:
         raise InvalidSchema("the schema is nested too deep") from None
 

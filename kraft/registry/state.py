@@ -15,11 +15,14 @@ from kraft.registry.records import (
     DeleteSubjectKey,
     DeleteSubjectValue,
     Identity,
+    Key,
     ModeKey,
     ModeValue,
+    Record,
     SchemaKey,
     SchemaReference,
     SchemaValue,
+    encoded,
     key_of,
 )
 
@@ -46,12 +49,25 @@ class State:
         self.by_id: dict[int, dict[tuple[str, int], None]] = {}
         """Where each id is registered."""
         self.ids: dict[Identity, int] = {}
+        self._spellings: dict[tuple[str | int | None, ...], dict[bytes, None]] = {}
+        """By what a key means the bytes under which the topic has it, with a value."""
 
     # Records
 
+    def records(self, key: Key, value: Struct | None) -> list[Record]:
+        """The records that replace what the topic has under a key, or remove it without a value.
+
+        Compaction goes by bytes. Where the topic has the key in several spellings, all of them are replaced.
+        """
+        record = encoded(key, value)
+        return [(one, record[1]) for one in self._spellings.get(_meaning(key), (record[0],))]
+
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Take the next record of the topic; one that makes no sense changes nothing."""
-        match key_of(key):
+        known = key_of(key)
+        if key is not None and known is not None:
+            self._spelled(_meaning(known), key, is_gone=value is None)
+        match known:
             case SchemaKey(subject=subject, version=version):
                 if value is None:
                     self._remove(subject, version)
@@ -76,6 +92,14 @@ class State:
                 for name in [of] if of else list(self.subjects):
                     for version in [at for at, one in self.subjects.get(name, {}).items() if one.deleted]:
                         self._remove(name, version)
+
+    def _spelled(self, meaning: tuple[str | int | None, ...], key: bytes, *, is_gone: bool) -> None:
+        spellings = self._spellings.setdefault(meaning, {})
+        spellings.pop(key, None)
+        if not is_gone:
+            spellings[key] = None
+        elif not spellings:
+            del self._spellings[meaning]
 
     def _put(self, value: SchemaValue) -> None:
         known = self.by_id.get(value.id)
@@ -159,6 +183,19 @@ class State:
         if one.version == -1:
             return next(reversed(self.versions(one.subject)), None)
         return self.subjects.get(one.subject, {}).get(one.version)
+
+
+def _meaning(key: Key) -> tuple[str | int | None, ...]:
+    """What a key is about, whatever its spelling."""
+    match key:
+        case SchemaKey(subject=subject, version=version):
+            return "SCHEMA", subject, version
+        case ConfigKey(of=of) | ModeKey(of=of) | ClearSubjectKey(of=of):
+            return type(key).__name__, of
+        case DeleteSubjectKey(subject=subject):
+            return "DELETE_SUBJECT", subject
+        case _:
+            return ("NOOP",)
 
 
 def _decoded(value: bytes, kind: type[S]) -> S | None:

@@ -58,7 +58,10 @@ def _answered(question: bytes) -> bytes:
         kind, value = MEMORY, None
     except Exception:
         kind, value = FAILED, _printable(traceback.format_exc())
-    return msgspec.msgpack.encode((kind, value))
+    try:
+        return msgspec.msgpack.encode((kind, value))
+    except UnicodeEncodeError as bad:
+        return msgspec.msgpack.encode((INVALID, _printable(bad)))
 
 
 def _printable(what: object) -> str:

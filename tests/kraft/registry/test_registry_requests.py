@@ -52,12 +52,15 @@ class Core:
                         step = program.throw(bad)
                 assert isinstance(step, Write)
                 for record in step.records:
-                    self.log.append(record)
-                    self.state.apply(*record)
+                    self.write(record)
                 result = None
         except StopIteration as over:
             answer: Answer = over.value
             return answer
+
+    def write(self, record: Record) -> None:
+        self.log.append(record)
+        self.state.apply(*record)
 
     def register(self, subject: str, schema: str, **more: Any) -> tuple[int, Any]:
         return self.ask("POST", f"/subjects/{subject}/versions", {"schema": schema, **more})
@@ -313,6 +316,25 @@ def test_normalization_makes_equal_what_means_the_same(core: Core) -> None:
         ("POST", "/subjects//versions", {"schema": '"int"'}, (422, 42208)),
         ("POST", "/subjects/:.other:s/versions", {"schema": '"int"'}, (422, 42208)),
         ("POST", "/subjects/%00/versions", {"schema": '"int"'}, (422, 42208)),
+        ("POST", "/subjects/%C2%85/versions", {"schema": '"int"'}, (422, 42208)),
+        ("POST", "/subjects/__GLOBAL/versions", {"schema": '"int"'}, (422, 42208)),
+        ("POST", "/subjects/%ED%A0%80/versions", {"schema": '"int"'}, (400, 400)),
+        ("POST", "/subjects/%FF/versions", {"schema": '"int"'}, (400, 400)),
+        ("GET", "/schemas/guids/%C0%80", None, (400, 400)),
+        ("POST", "/subjects/s/versions", rb'{"schema": "\ud800"}', (400, 400)),
+        ("POST", "/subjects/s/versions", b'{"schema": "\xed\xa0\x80"}', (400, 400)),
+        ("PUT", "/config/s", b'{"compatibility": "\xff"}', (400, 400)),
+        *(
+            ("POST", f"/subjects/s{path}", {"schemaType": kind, "schema": schema}, (422, 42201))
+            for path in ("", "/versions")
+            for kind, schema in (
+                ("AVRO", r'{"type": "int", "doc": "\ud800"}'),
+                ("AVRO", r'{"type": "record", "name": "A", "fields": [], "\udc00": 1}'),
+                ("AVRO", r'{"type": "enum", "name": "A", "symbols": ["\ud83d"]}'),
+                ("JSON", r'{"description": "\ud800"}'),
+                ("JSON", r'{"properties": {"\ude00": {}}}'),
+            )
+        ),
         ("POST", f"/subjects/{'s' * 2000}/versions", {"schema": '"int"'}, (422, 42208)),
         ("POST", "/subjects/s", {"schema": '"int"'}, (404, 40401)),
         ("GET", "/subjects/s/versions", None, (404, 40401)),
@@ -356,17 +378,66 @@ def test_a_comparison_that_takes_long_is_refused_with_the_cure(core: Core, monke
     assert core.register("s", other)[0] == 200
 
 
+def spelled(key: bytes, how: str) -> bytes:
+    """A key as another program writes it."""
+    fields = json.loads(key)
+    match how:
+        case "spaces":
+            return json.dumps(fields).encode()
+        case "order":
+            return json.dumps(dict(reversed(fields.items())), separators=(",", ":")).encode()
+        case _:
+            return json.dumps({**fields, "magic": 1 - fields["magic"]}, separators=(",", ":")).encode()
+
+
+def compacted(log: list[Record]) -> list[Record]:
+    last: dict[bytes, bytes | None] = {}
+    for key, value in log:
+        last.pop(key, None)  # what stays is the last record of a key, in its place
+        last[key] = value
+    return list(last.items())
+
+
+@pytest.mark.parametrize("how", ["spaces", "order", "magic"])
+@pytest.mark.parametrize("both", [False, True])
+def test_what_another_program_wrote_is_replaced_and_deleted_under_its_own_key(core: Core, how: str, both: bool) -> None:
+    ours = Core()
+    ours.register("s", '"int"')
+    ours.ask("PUT", "/config/s", {"compatibility": "NONE"})
+    ours.ask("PUT", "/mode/s", {"mode": "READWRITE"})
+    ours.ask("PUT", "/config", {"compatibility": "FULL"})
+    for key, value in ours.log:
+        core.write((spelled(key, how), value))
+        if both:
+            core.write((key, value))
+    theirs = {key for key, _ in core.log}
+    core.ask("PUT", "/config", {"compatibility": "BACKWARD"})
+    core.ask("PUT", "/config/s", {"compatibility": "FORWARD"})
+    assert core.ask("DELETE", "/subjects/s/versions/1") == (200, 1)
+    assert {key for key, _ in core.log} == theirs, "nothing is written beside what is replaced"
+    again = State()
+    for record in compacted(core.log):
+        again.apply(*record)
+    assert (again.level("t"), again.level("s"), again.versions("s")) == ("BACKWARD", "FORWARD", [])
+    assert core.ask("DELETE", "/subjects/s", permanent="true") == (200, [1])
+    core.ask("DELETE", "/config")
+    assert {key for key, _ in core.log} == theirs
+    assert [value for _, value in compacted(core.log) if value is not None] == []
+
+
 SUBJECTS = st.sampled_from(["a", "b"])
 SCHEMAS = st.sampled_from(['"int"', '"string"', A, A_AND_B])
 ACTIONS = st.one_of(
     st.tuples(st.just("POST"), SUBJECTS, SCHEMAS),
     st.tuples(st.just("DELETE"), SUBJECTS, st.sampled_from(["", "/versions/latest", "/versions/1", "/versions/2"])),
     st.tuples(st.just("HARD"), SUBJECTS, st.sampled_from(["", "/versions/1", "/versions/2"])),
+    st.tuples(st.just("SPELL"), SUBJECTS, st.sampled_from(["spaces", "order", "magic"])),
 )
 
 
 @settings(max_examples=60, deadline=None)
 @example([("POST", "a", '"int"'), ("DELETE", "a", ""), ("POST", "a", '"int"'), ("DELETE", "a", "")])
+@example([("POST", "a", '"int"'), ("SPELL", "a", "order"), ("DELETE", "a", ""), ("HARD", "a", "")])
 @given(st.lists(ACTIONS, max_size=12))
 def test_the_topic_says_everything(actions: list[tuple[str, str, str]]) -> None:
     core = Core()
@@ -377,13 +448,12 @@ def test_the_topic_says_everything(actions: list[tuple[str, str, str]]) -> None:
         if kind == "POST":
             ids[what] = core.id_of(subject, what)
             assert known.setdefault(ids[what], what) == what, "an id means one schema for ever"
+        elif kind == "SPELL":
+            for key, value in [one for one in core.log if f'"{subject}"'.encode() in one[0]]:
+                core.write((spelled(key, what), value))
         else:
             core.ask("DELETE", f"/subjects/{subject}{what}", permanent=str(kind == "HARD").lower())
-    compacted: dict[bytes, bytes | None] = {}
-    for key, value in core.log:
-        compacted.pop(key, None)  # what stays is the last record of a key, in its place
-        compacted[key] = value
-    for log in (core.log, list(compacted.items())):
+    for log in (core.log, compacted(core.log)):
         again = State()
         for record in log:
             again.apply(*record)
@@ -398,5 +468,8 @@ def test_a_record_of_anybody_changes_nothing(key: bytes | None, value: bytes | N
     state = State()
     state.apply(key, value)
     for of in ("SCHEMA", "CONFIG", "MODE", "DELETE_SUBJECT", "CLEAR_SUBJECT", "CONTEXT"):
-        state.apply(json.dumps({"keytype": of, "subject": "s", "version": 1, "magic": 0}).encode(), value)
+        key = json.dumps({"keytype": of, "subject": "s", "version": 1, "magic": 0}).encode()
+        state.apply(key, value)
+        state.apply(key.replace(b'"s"', b'"\xed\xa0\x80"'), value)
+        state.apply(key, b'{"subject":"\xed\xa0\x80","version":1,"id":1,"schema":"\xff","deleted":false,"mode":"\xff"}')
     assert not state.subjects or value is not None
