@@ -51,12 +51,14 @@ class HttpLimits(Struct, frozen=True, kw_only=True):
 
 
 class HttpRequest(Struct, frozen=True):
-    """A request without its headers, which no answer depends on. The path is as it was sent, with its escapes."""
+    """A request with the headers that an answer may depend on. The path is as it was sent, with its escapes."""
 
     method: str
     path: str
     query: dict[str, str]
     body: bytes = b""
+    accept: str = ""
+    content_type: str = ""
 
 
 class HttpAnswer(Struct, frozen=True):
@@ -198,7 +200,8 @@ class HttpServer:
             pairs = dict(parse_qsl(query, max_num_fields=8, errors="strict"))
         except ValueError:
             return HttpAnswer(400, b"the query has too many fields, or is no UTF-8\n")
-        return await self._handler(HttpRequest(method, path, pairs, body))
+        accept, content_type = _header(request, b"accept"), _header(request, b"content-type")
+        return await self._handler(HttpRequest(method, path, pairs, body, accept, content_type))
 
     async def _refuse(self, connection: h11.Connection, stream: trio.SocketStream, status: int, why: str) -> None:
         """Answer what is no request, if an answer is still possible, and end the connection."""
@@ -236,6 +239,10 @@ class HttpServer:
                 return request, bytes(body)
             elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
                 return None
+
+
+def _header(request: h11.Request, wanted: bytes) -> str:
+    return ", ".join(value.decode("latin-1") for name, value in request.headers if name == wanted)
 
 
 class _TooLarge(Exception):

@@ -170,7 +170,7 @@ LAYERS = (
         ("trio", "prometheus_client"),
         pure=False,
     ),
-    Layer(("kraft.registry",), ("metadata_log.errors",), ("avro", "jsonschema", "google")),
+    Layer(("kraft.registry",), ("metadata_log.errors", "metadata_log.software"), ("avro", "jsonschema", "google")),
     Layer(("kraft.registry.protoc",), (), ("grpc_tools",), pure=False),
     Layer(("kraft.registry.worker",), ("kraft.registry",), (), pure=False),
     Layer(("kraft.registry.checking",), ("kraft.registry",), ("trio",), pure=False),

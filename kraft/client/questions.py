@@ -65,10 +65,11 @@ class TopicView(Struct, frozen=True):
 
 
 class ClusterView(Struct, frozen=True):
-    """Brokers by id, and topics by name."""
+    """Brokers by id, and topics by name; and the id of the cluster."""
 
     brokers: Mapping[int, Endpoint]
     topics: Mapping[str, TopicView]
+    id: str = ""
 
     def name_of(self, topic_id: Uuid, name: str) -> str | None:
         """The name of a topic in an answer, which has its name or its id; None for a topic that is gone."""
@@ -115,6 +116,7 @@ class Questions:
                 for each in metadata.topics
                 if not each.error_code or each.partitions
             },
+            metadata.cluster_id or "",
         )
 
     async def ask_any(self, message: Message, answer: type[M], error_of: Callable[[M], Error]) -> M:

@@ -7,6 +7,7 @@ handler runs comes before what it writes: it is started anew when a result is th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
@@ -35,7 +36,16 @@ from kraft.registry.records import (
 )
 from kraft.registry.schemas import CannotCheck, Earlier, Imported, InvalidSchema, Source, TooCostly
 from kraft.registry.state import DEFAULT_LEVEL, READWRITE, State
+from metadata_log.software import SOFTWARE_NAME, SOFTWARE_VERSION
 
+MEDIA_TYPES: Final = (
+    "application/vnd.schemaregistry.v1+json",
+    "application/vnd.schemaregistry+json",
+    "application/json",
+)
+"""The types of answers, the preferred one first; bodies have one of them, or no type (`application/octet-stream`)."""
+GROUP: Final = "schema-registry"
+"""The default name of a cluster of registries, as in the common registry."""
 MODES: Final = (READWRITE, "READONLY", "READONLY_OVERRIDE", "IMPORT")
 READ_ONLY: Final = ("READONLY", "READONLY_OVERRIDE")
 MAX_SUBJECT: Final = 1024
@@ -158,10 +168,13 @@ B = TypeVar("B", bound=Struct)
 
 def _body(asked: Asked, kind: type[B]) -> B:
     try:
-        return msgspec.json.decode(asked.body, type=kind)
+        body, encoding = asked.body, json.detect_encoding(asked.body)
+        if encoding != "utf-8":  # JSON tells by itself what it is in
+            body = body.decode(encoding).encode()
+        return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as bad:
         raise Refused(422, 422, f"the body is not as it should be: {bad}") from bad
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as bad:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as bad:
         raise Refused(400, 400, f"the body is no JSON: {bad}") from bad
 
 
@@ -298,6 +311,19 @@ def root(state: State, asked: Asked) -> Program:
     return Answer(200, {})
 
 
+def server_id(state: State, asked: Asked) -> Program:
+    """The ids of the Kafka cluster and of the cluster of registries."""
+    yield from ()
+    clusters = {"kafka-cluster": state.cluster_id, "schema-registry-cluster": GROUP}
+    return Answer(200, {"scope": {"path": [], "clusters": clusters}})
+
+
+def server_version(state: State, asked: Asked) -> Program:
+    """The version of this program."""
+    yield from ()
+    return Answer(200, {"version": SOFTWARE_VERSION, "commitId": SOFTWARE_NAME})
+
+
 def types(state: State, asked: Asked) -> Program:
     """The types of schemas whose libraries are installed."""
     yield from ()
@@ -325,6 +351,8 @@ def by_id(state: State, asked: Asked) -> Program:
     value = _with_id(state, asked)
     text = yield from _text(state, asked, value)
     contents = _contents(value, text)
+    if asked.flag("includeSubjects"):  # as Karapace has it
+        contents["subjects"] = sorted({one.subject for one in state.named(value.id, deleted=False)})
     if asked.flag("fetchMaxId"):
         contents["maxId"] = state.last_id
     return Answer(200, contents)
@@ -402,14 +430,16 @@ def subjects(state: State, asked: Asked) -> Program:
 
 
 def versions(state: State, asked: Asked) -> Program:
-    """The versions of a subject."""
+    """The versions of a subject; `deletedAsNegative=true` gives those deleted softly a minus sign."""
     yield from ()
     subject, only = asked.subject, _only_deleted(asked)
-    every = state.versions(subject, deleted=asked.flag("deleted") or only)
-    numbers = [one.version for one in every if one.deleted or not only]
-    if not numbers:
+    if not state.versions(subject, deleted=asked.flag("deleted") or only):
         raise _no_subject(subject)
-    return Answer(200, asked.page(numbers))
+    if asked.flag("deletedAsNegative"):
+        every = state.versions(subject, deleted=True)
+        return Answer(200, asked.page([-one.version if one.deleted else one.version for one in every]))
+    every = state.versions(subject, deleted=asked.flag("deleted") or only)
+    return Answer(200, asked.page([one.version for one in every if one.deleted or not only]))
 
 
 def version(state: State, asked: Asked) -> Program:
@@ -498,7 +528,7 @@ def register(state: State, asked: Asked) -> Program:
     else:
         schema_id = state.last_id + 1 if known_id is None else known_id
     existing = next((one for one in every if not one.deleted and one.identity == new.identity), None)
-    if existing is not None and existing.id == schema_id and not (given.version or 0) > 0:
+    if existing is not None and existing.id == schema_id and not given.version:
         return Answer(200, _registered(existing))
     if not is_import:
         messages = yield from _messages(state, subject, new, [one for one in every if not one.deleted])
@@ -603,7 +633,7 @@ def delete_subject(state: State, asked: Asked) -> Program:
     if not every:
         raise _no_subject(subject)
     if not permanent and all(one.deleted for one in every):
-        raise Refused(404, 40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently")
+        raise Refused(404, 40404, f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently")
     _check_writable(state, subject)
     going = [one for one in every if permanent or not one.deleted]
     referenced = state.referenced()
@@ -628,7 +658,7 @@ def delete_version(state: State, asked: Asked) -> Program:
     subject, number = value.subject, value.version
     if value.deleted and not permanent:
         where = f"Subject '{subject}' Version {number}"
-        raise Refused(404, 40406, f"{where} was soft deleted. Set permanent=true to delete permanently")
+        raise Refused(404, 40406, f"{where} was soft deleted.Set permanent=true to delete permanently")
     _check_writable(state, subject)
     users = state.referenced().get((subject, number), [])
     if any(permanent or not by.deleted for by in users):
@@ -847,9 +877,46 @@ ROUTES: Final = (
     Route("PUT", "/mode/{subject}", set_mode),
     Route("DELETE", "/mode/{subject}", delete_mode),
     Route("GET", "/contexts", contexts),
+    Route("GET", "/v1/metadata/id", server_id),
+    Route("GET", "/v1/metadata/version", server_version),
 )
 """Every route of the API. HEAD is GET without the body."""
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE")
+
+
+def negotiated(accept: str, content_type: str) -> str:
+    """The type of an answer.
+
+    Args:
+        accept: What the client takes; empty for everything.
+        content_type: The type of the body; empty for none.
+
+    Raises:
+        Refused: A body of that type is not read, or no answer has a type that the client takes.
+    """
+    given = content_type.partition(";")[0].strip().lower()
+    if given and given not in (*MEDIA_TYPES, "application/octet-stream"):
+        raise Refused(415, 415, "HTTP 415 Unsupported Media Type")
+    wanted = {}
+    for one in accept.split(",") if accept.strip() else ["*"]:
+        media, *parameters = (part.strip().lower() for part in one.split(";"))
+        wanted["*" if media.startswith("*/") else media] = next(
+            (_quality(each) for each in parameters if each.startswith("q=")), 1.0
+        )
+    qualities = {
+        one: next((wanted[key] for key in (one, "application/*", "*") if key in wanted), 0.0) for one in MEDIA_TYPES
+    }
+    best = max(MEDIA_TYPES, key=lambda one: qualities[one])  # of equals the first
+    if not qualities[best]:
+        raise Refused(406, 406, "HTTP 406 Not Acceptable")
+    return best
+
+
+def _quality(parameter: str) -> float:
+    try:
+        return float(parameter.removeprefix("q="))
+    except ValueError:
+        return 0.0
 
 
 def routed(method: str, path: str) -> tuple[Route, dict[str, str]]:

@@ -21,7 +21,19 @@ from kraft.client.state.errors import refused
 from kraft.http_server import HttpAnswer, HttpLimits, HttpRequest, HttpServer
 from kraft.registry.checking import Checkers
 from kraft.registry.records import NoopKey, Record, encoded
-from kraft.registry.requests import METHODS, Answer, Asked, Program, Refused, Route, Run, Write, routed
+from kraft.registry.requests import (
+    MEDIA_TYPES,
+    METHODS,
+    Answer,
+    Asked,
+    Program,
+    Refused,
+    Route,
+    Run,
+    Write,
+    negotiated,
+    routed,
+)
 from kraft.registry.schemas import CannotCheck, InvalidSchema, TooCostly
 from kraft.registry.state import State
 from transport.addresses import bind, bound_to
@@ -42,7 +54,6 @@ from transport.protocol.messages.describe_configs import (
 
 LOGGER: Final = logging.getLogger("kraft.registry")
 TOPIC: Final = "_schemas"
-CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 LIMITS: Final = HttpLimits(methods=METHODS, connections=64, requests_per_second=1000, body_bytes=1 << 20)
 WRITE_SECONDS: Final = 30.0
 """How long a change may take; then the client is told that nobody knows whether it was made."""
@@ -104,9 +115,10 @@ class Registry:
         has_started = False
         while True:
             try:
-                await _prepare(Questions(self._client, QUESTION_MS), self._topic)
+                cluster_id = await _prepare(Questions(self._client, QUESTION_MS), self._topic)
                 with one_cause():
                     async with _open_session(self._client, self._topic) as session:
+                        session.state.cluster_id = cluster_id
                         self._session = session
                         self._opened.set()
                         if not has_started:
@@ -121,8 +133,10 @@ class Registry:
             await trio.sleep(PAUSE_SECONDS)
 
     async def _answer(self, request: HttpRequest) -> HttpAnswer:
+        content_type = MEDIA_TYPES[0]
         try:
             route, path = routed(request.method, request.path)
+            content_type = negotiated(request.accept, request.content_type if request.body else "")
             answer = await self._done(route, Asked(path, request.query, request.body))
         except Refused as no:
             answer = no.answer
@@ -131,7 +145,7 @@ class Registry:
             LOGGER.exception("%s %s failed", request.method, request.path)
             answer = Answer(500, {"error_code": 500, "message": "Internal Server Error"})
         body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
-        return HttpAnswer(answer.status, body, CONTENT_TYPE)
+        return HttpAnswer(answer.status, body, content_type)
 
     async def _done(self, route: Route, asked: Asked) -> Answer:
         """Answer a request.
@@ -230,8 +244,12 @@ async def _written(session: _Session, records: Sequence[Record]) -> None:
         raise Refused(500, 50001, f"Error from the backend Kafka store: {failed}") from failed
 
 
-async def _prepare(questions: Questions, topic: str) -> None:
-    """Create the topic, unless it is there; raises `ClientError` if it would lose what is registered."""
+async def _prepare(questions: Questions, topic: str) -> str:
+    """Create the topic, unless it is there; returns the id of the cluster.
+
+    Raises:
+        ClientError: The topic would lose what is registered.
+    """
     view = await questions.cluster([topic])
     if topic not in view.topics:
         wanted = CreatableTopic(
@@ -269,6 +287,7 @@ async def _prepare(questions: Questions, topic: str) -> None:
             f"topic {topic} has cleanup.policy={policies[0]}, so that it would lose schemas in time",
             hint=f"`kraft configs set topic {topic} cleanup.policy=compact` keeps them.",
         )
+    return view.id
 
 
 def _next(advance: Callable[[], T]) -> T | Answer:

@@ -35,6 +35,8 @@ class State:
     """Subjects with their versions, ids, settings and modes."""
 
     def __init__(self) -> None:
+        self.cluster_id = ""
+        """The id of the Kafka cluster."""
         self.subjects: dict[str, dict[int, SchemaValue]] = {}
         """By subject and by version, the ones deleted softly included."""
         self.configs: dict[str | None, ConfigValue] = {}

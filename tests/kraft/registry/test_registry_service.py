@@ -24,8 +24,10 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
+from kraft.registry.requests import MEDIA_TYPES
 from kraft.registry.schemas import Earlier, Source, incompatibilities
 from kraft.testing.kafka import Kafka
+from metadata_log.software import SOFTWARE_VERSION
 
 PERSON = '{"type":"record","name":"Person","fields":[{"name":"name","type":"string"}]}'
 OLDER = PERSON.replace("]}", ',{"name":"age","type":"int","default":-1}]}')
@@ -217,6 +219,42 @@ def test_strangers_get_errors_and_nobody_else_does(kafka: Kafka) -> None:
     assert get(f"{url}/subjects") == []
 
 
+def test_answers_have_the_type_that_is_asked_for(kafka: Kafka) -> None:
+    url = kafka.schema_registry_url
+    for accept, wanted in (
+        ("application/json", "application/json"),
+        ("*/*", MEDIA_TYPES[0]),
+        ("text/html, image/gif, *; q=.2, */*; q=.2", MEDIA_TYPES[0]),
+        (", ".join(reversed(MEDIA_TYPES)), MEDIA_TYPES[0]),
+        ("application/vnd.schemaregistry+json; q=0.9, application/json; q=0.8", MEDIA_TYPES[1]),
+        ("application/*; q=0.5, application/json", MEDIA_TYPES[2]),
+    ):
+        with urllib.request.urlopen(urllib.request.Request(f"{url}/subjects", headers={"Accept": accept})) as answer:
+            assert answer.headers["content-type"] == wanted, accept
+    as_json = {"Content-Type": "application/json"}
+    for headers, status in (
+        ({"Accept": "text/*", **as_json}, 406),
+        ({"Accept": "application/json; q=0", **as_json}, 406),
+        ({"Accept": "application/json; q=x", **as_json}, 406),
+        ({"Content-Type": "text/html"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+    ):
+        body = b'{"compatibility": "NONE"}'
+        with pytest.raises(HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(f"{url}/config", body, headers, method="PUT"))
+        assert (refused.value.code, json.load(refused.value)["error_code"]) == (status, status)
+        assert refused.value.headers["content-type"] == MEDIA_TYPES[0]
+    assert get(f"{url}/config") == {"compatibilityLevel": "BACKWARD"}
+    for content_type, body in (
+        ("application/octet-stream", b'{"compatibility": "FULL"}'),
+        ("application/json; charset=utf-16", '{"compatibility": "FULL"}'.encode("utf-16")),
+    ):
+        request = urllib.request.Request(f"{url}/config", body, {"Content-Type": content_type}, method="PUT")
+        assert json.load(urllib.request.urlopen(request)) == {"compatibility": "FULL"}
+    assert get(f"{url}/v1/metadata/id")["scope"]["clusters"]["kafka-cluster"] == kafka.cluster_id
+    assert get(f"{url}/v1/metadata/version")["version"] == SOFTWARE_VERSION
+
+
 def test_a_body_may_wait_for_permission_and_connections_live_on(kafka: Kafka) -> None:
     host, port = kafka.schema_registry_url.removeprefix("http://").split(":")
     body = json.dumps({"schema": '"int"'}).encode()
@@ -236,7 +274,8 @@ def test_without_a_cluster_requests_fail_by_name(kafka: Kafka, monkeypatch: pyte
     url = kafka.schema_registry_url
     kafka.pause(1)
     try:
-        request = urllib.request.Request(f"{url}/config", json.dumps({"compatibility": "FULL"}).encode(), method="PUT")
+        data, headers = json.dumps({"compatibility": "FULL"}).encode(), {"content-type": "application/json"}
+        request = urllib.request.Request(f"{url}/config", data, headers, method="PUT")
         with pytest.raises(HTTPError) as failed:
             urllib.request.urlopen(request, timeout=20)
         assert failed.value.code == 500
