@@ -96,6 +96,9 @@ class CoordinatorRuntime(Generic[S]):
     def use(self, image: MetadataImage) -> None:
         """New metadata, by which the next operations act."""
         before, self._image = self._image, image
+        # Settings of groups and levels of features change while the topics stay.
+        for one in self.partitions.values():
+            one.image = image
         if image.topics is before.topics:
             return
         topic_id = image.topics.by_name.get(self.topic)
@@ -103,8 +106,6 @@ class CoordinatorRuntime(Generic[S]):
         if count != self._count:
             self._count = count
             self._numbers.clear()
-        for one in self.partitions.values():
-            one.image = image
         if not self.partitions:
             self._compared = image.topics.by_name
         elif self._compared is not image.topics.by_name:
