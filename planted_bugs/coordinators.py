@@ -314,8 +314,9 @@ def interrupted_transactions_are_committed(code: Patches) -> None:
     """A transaction that its producer has left open is committed by the next producer, or after its time."""
     sound = transaction.fence
 
-    def fence(known: Transaction, now_ms: int, *, version: int) -> Transaction:
-        return structs.replace(sound(known, now_ms, version=version), status=transaction.Status.PREPARE_COMMIT)
+    def fence(known: Transaction, now_ms: int, *, version: int, next_id: int = -1) -> Transaction:
+        fenced = sound(known, now_ms, version=version, next_id=next_id)
+        return structs.replace(fenced, status=transaction.Status.PREPARE_COMMIT)
 
     code.replace(transaction, "fence", fence)
     code.replace(transaction_shard, "fence", fence)

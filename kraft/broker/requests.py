@@ -203,7 +203,8 @@ class Requests:
         from kraft.broker.transactions.shard import TransactionShard
 
         self.load_coordinators()
-        return TransactionShard(part.number, part.leader_epoch, self.markers, self._settings.transactions)
+        settings = self._settings.transactions
+        return TransactionShard(part.number, part.leader_epoch, self.markers, settings, self._ids.take)
 
     def _initialize(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
         return self.load_coordinators().transactions.initialize(request, image, now_ms)

@@ -18,6 +18,8 @@ EPOCH_BUMPS_SINCE: Final = 2
 """The transaction version in which each end of a transaction raises the producer's epoch (KIP-890)."""
 _KEY: Final = Layout(">hh")
 _VALUE: Final = Layout(">hi")
+HIGHEST_EPOCH: Final = 32767
+"""The highest epoch of a producer."""
 _VERSION: Final = 0
 _ABORT: Final = 0
 _COMMIT: Final = 1
@@ -58,13 +60,15 @@ def marker_refusal(states: ProducerStates, marker: TransactionMarker) -> Produce
     """Why a marker may not be appended; None if it may.
 
     With transaction version 2 a marker has a higher epoch than the records of the transaction. A marker that was
-    appended before, and is sent again, has an equal epoch.
+    appended before, and is sent again, has an equal epoch, and so has one where no epoch is higher
+    (`ProducerAppendInfo.checkProducerEpoch`).
     """
     known = states.producers.get(marker.producer_id)
     if known is None:
         return None
     name = f"producer {marker.producer_id}"
-    is_again = marker.producer_epoch == known.epoch and known.open_offset is None
+    is_last = marker.producer_epoch == HIGHEST_EPOCH
+    is_again = marker.producer_epoch == known.epoch and (known.open_offset is None or is_last)
     is_bumped = marker.transaction_version >= EPOCH_BUMPS_SINCE and not is_again
     if marker.producer_epoch < known.epoch + is_bumped:
         text = f"{name} has epoch {known.epoch}; the marker has epoch {marker.producer_epoch}"

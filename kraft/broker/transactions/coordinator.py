@@ -65,6 +65,8 @@ FENCED_SINCE: Final[Mapping[type[Message], int]] = {
 """The versions since which clients know PRODUCER_FENCED."""
 BROKERS_SINCE: Final = 4
 """The first version of AddPartitionsToTxn that only brokers send."""
+NEXT_IDS_SINCE: Final = 1
+"""The first level of `transaction.version` whose records have room for the next producer id."""
 BUMPING_SINCE: Final = 5
 """The first version of EndTxn after which the producer has a new epoch."""
 
@@ -343,7 +345,7 @@ class TransactionsHandler:
             return end(
                 known,
                 Expected(message.producer_id, message.producer_epoch),
-                self._ids.take,
+                self._ids.take if version_of(context.image) >= NEXT_IDS_SINCE else None,
                 context.now_ms,
                 is_commit=message.committed,
                 is_pending=is_pending,

@@ -18,13 +18,16 @@ from kraft.broker.coordinator.shard import NOTHING, Context, Operate, Operation,
 from kraft.broker.transactions.marker_sender import MarkerSender
 from kraft.broker.transactions.transaction import (
     NO_EPOCH,
+    NO_PRODUCER,
     Decision,
     Status,
+    TakeId,
     Transaction,
     complete,
     fence,
     is_expired,
     is_timed_out,
+    needs_id,
 )
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.limits import TRANSACTION_PARTITIONS, TRANSACTIONS_EXPIRED_AT_ONCE, TRANSACTIONS_PER_STEP
@@ -82,24 +85,32 @@ def version_of(image: MetadataImage) -> int:
 
 
 def record_of(name: str, one: Transaction, version: int) -> Record:
-    """The record of a change, as Kafka writes it at a level of `transaction.version`."""
+    """The record of a change, as Kafka writes it at a level of `transaction.version` (`TransactionLog.valueToBytes`).
+
+    At level 0 a record has no field of KIP-890: whoever loads it knows one producer id.
+    """
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(one.partitions):
         topics.setdefault(topic, []).append(number)
     partitions = tuple(PartitionsSchema(topic, tuple(numbers)) for topic, numbers in topics.items())
     value = TransactionLogValue(
         producer_id=one.producer_id,
-        previous_producer_id=one.previous_producer_id,
-        next_producer_id=one.next_producer_id,
         producer_epoch=one.epoch,
         transaction_timeout_ms=one.timeout_ms,
         transaction_status=one.status,
         transaction_partitions=None if one.status is Status.EMPTY else partitions,
         transaction_last_update_timestamp_ms=one.updated_ms,
         transaction_start_timestamp_ms=one.start_ms,
+    )
+    if version < 1:
+        return Record(TransactionLogKey(name), value, TRANSACTION_VERSION_0)
+    value = structs.replace(
+        value,
+        previous_producer_id=one.previous_producer_id,
+        next_producer_id=one.next_producer_id,
         client_transaction_version=one.client_version,
     )
-    return Record(TransactionLogKey(name), value, TRANSACTION_VERSION_0 if version < 1 else None)
+    return Record(TransactionLogKey(name), value)
 
 
 def transaction_of(value: TransactionLogValue) -> Transaction:
@@ -137,15 +148,19 @@ class TransactionShard:
         epoch: The leader epoch, which markers carry: an older coordinator's are refused.
         sender: What tells partitions of the ends of transactions.
         settings: The settings.
+        take_id: Draws a new producer id; None while there is none.
     """
 
     kinds: Mapping[int, RecordKind] = TRANSACTION_STATE
 
-    def __init__(self, partition: int, epoch: int, sender: MarkerSender, settings: TransactionConfig) -> None:
+    def __init__(
+        self, partition: int, epoch: int, sender: MarkerSender, settings: TransactionConfig, take_id: TakeId
+    ) -> None:
         self.partition = partition
         self._epoch = epoch
         self._sender = sender
         self._settings = settings
+        self._take_id = take_id
         self._pending: dict[str, Transaction | None] = {}
         """The changes that are not committed yet; None for an id that is being forgotten."""
         self._last_epochs: dict[str, tuple[int, int, int]] = {}
@@ -296,10 +311,13 @@ class TransactionShard:
         known = self.known(context.state, name)
         if known is None or known.status is not Status.ONGOING:
             return NOTHING
-        if self.is_pending(context.state, name) or not is_timed_out(known, context.now_ms):
+        is_due = not self.is_pending(context.state, name) and is_timed_out(known, context.now_ms)
+        version = version_of(context.image)
+        next_id = self._take_id() if is_due and needs_id(known, version) else NO_PRODUCER
+        if not is_due or next_id is None:
             self._watch(name, max(known.start_ms + known.timeout_ms, context.now_ms), context)
             return NOTHING
-        return self._writing(name, fence(known, context.now_ms, version=version_of(context.image)), context, None)
+        return self._writing(name, fence(known, context.now_ms, version=version, next_id=next_id), context, None)
 
     def completing(self, name: str) -> Operate:
         """The operation when all markers of a transaction are written. It is tried again until it is in the log."""

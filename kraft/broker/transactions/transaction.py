@@ -23,7 +23,9 @@ NO_EPOCH: Final = -1
 NEVER: Final = -1
 """The start of a transaction that has not begun."""
 LAST_EPOCH: Final = 32766
-"""The last epoch of a producer id. The one above only fences the producer that has this one."""
+"""The last epoch of a producer id that a producer gets."""
+FENCING_EPOCH: Final = 32767
+"""The epoch above, and the highest of a record: it only fences the producer that has the last one."""
 BUMPING: Final = 2
 """The transaction version in which each end of a transaction raises the producer's epoch (KIP-890)."""
 TopicPartition = tuple[str, int]
@@ -161,8 +163,12 @@ def initialize(
     if known.status.is_ending:
         return _LATER
     if known.status is Status.ONGOING:
+        next_id = take_id() if needs_id(known, version) else NO_PRODUCER
+        if next_id is None:
+            return _NO_ID_YET
         # The producer asks again, and gets an epoch above the one that has fenced the former producer.
-        return Decision(Error.CONCURRENT_TRANSACTIONS, fence(known, now_ms, version=version))
+        fenced = fence(known, now_ms, version=version, next_id=next_id)
+        return Decision(Error.CONCURRENT_TRANSACTIONS, fenced)
     return _next_epoch(known, expected, timeout_ms, take_id, now_ms)
 
 
@@ -276,14 +282,18 @@ def verify(
 def end(
     known: Transaction | None,
     producer: Expected,
-    take_id: TakeId,
+    take_id: TakeId | None,
     now_ms: int,
     *,
     is_commit: bool,
     is_pending: bool,
     client_version: int,
 ) -> Decision:
-    """Commit or abort the transaction of a producer (`endTransaction`)."""
+    """Commit or abort the transaction of a producer (`endTransaction`).
+
+    `take_id` draws a new producer id. It is None where no record has room for one: a producer without a further epoch
+    is fenced there, because it would begin anew with its sequence numbers in the same epoch.
+    """
     if client_version < BUMPING:
         return _end_plainly(known, producer, now_ms, is_commit=is_commit, is_pending=is_pending)
     return _end_and_bump(known, producer, take_id, now_ms, is_commit=is_commit, is_pending=is_pending)
@@ -314,37 +324,47 @@ def _as_before(known: Transaction, *, is_commit: bool) -> Decision:
 
 
 def _end_and_bump(
-    known: Transaction | None, producer: Expected, take_id: TakeId, now_ms: int, *, is_commit: bool, is_pending: bool
+    known: Transaction | None,
+    producer: Expected,
+    take_id: TakeId | None,
+    now_ms: int,
+    *,
+    is_commit: bool,
+    is_pending: bool,
 ) -> Decision:
     """End the transaction of a client that gets a new epoch with each end: nothing late counts for the next one."""
     if known is None:
         return _FOREIGN
     is_rotated = (
-        known.previous_producer_id == producer.producer_id and producer.epoch == LAST_EPOCH and known.epoch == 0
+        known.previous_producer_id == producer.producer_id and producer.epoch >= LAST_EPOCH and known.epoch == 0
     )
     if known.producer_id != producer.producer_id and not is_rotated:
         return _FOREIGN
     if is_pending:
         return _LATER
-    is_again = is_rotated or known.epoch == producer.epoch + 1
+    is_again = is_rotated or known.epoch == _raised(producer.epoch)
     is_present = known.epoch == producer.epoch
     if known.status.is_ending:
         return _as_before(known, is_commit=is_commit) if is_again else _FENCED
-    if known.status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT) and is_again:
+    is_stuck = known.status is Status.COMPLETE_ABORT and known.epoch > LAST_EPOCH and not is_commit
+    if known.status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT) and is_again and not is_stuck:
         return _as_before(known, is_commit=is_commit)
-    if not is_present:
+    # A log may hold an abort of a coordinator that took no new id: no producer gets its epoch.
+    if not is_present and not is_stuck:
         return _FENCED
     if known.status is not Status.ONGOING and is_commit:
         return _INVALID
     # The producer may abort what has no partition: its records may be on their way, and the new epoch keeps them out.
     next_id: int | None = NO_PRODUCER
     if known.is_exhausted:
+        if take_id is None:
+            return _FENCED
         next_id = take_id()
         if next_id is None:
             return _NO_ID_YET
     written = structs.replace(
         _ending(known, now_ms, is_commit=is_commit, client_version=BUMPING),
-        epoch=known.epoch + 1,
+        epoch=_raised(known.epoch),
         last_epoch=known.epoch,
         next_producer_id=next_id,
     )
@@ -363,7 +383,17 @@ def _ending(known: Transaction, now_ms: int, *, is_commit: bool, client_version:
     )
 
 
-def fence(known: Transaction, now_ms: int, *, version: int) -> Transaction:
+def _raised(epoch: int) -> int:
+    """The next epoch; the highest one stays (`TransactionMetadata.prepareFenceProducerEpoch`)."""
+    return min(epoch + 1, FENCING_EPOCH)
+
+
+def needs_id(known: Transaction, version: int) -> bool:
+    """Whether `fence` needs a new producer id at this level of `transaction.version`."""
+    return version >= BUMPING and known.is_exhausted
+
+
+def fence(known: Transaction, now_ms: int, *, version: int, next_id: int = NO_PRODUCER) -> Transaction:
     """The coordinator aborts an open transaction, and raises the epoch so that its producer writes nothing more.
 
     Args:
@@ -371,13 +401,15 @@ def fence(known: Transaction, now_ms: int, *, version: int) -> Transaction:
         now_ms: The time in ms since 1970.
         version: The level of the feature `transaction.version`. With `BUMPING` the producer may go on by the raised
             epoch once it asks for it; below that it is out.
+        next_id: A new producer id, if `needs_id` says so: the id gets it with the end of the transaction.
     """
     assert known.status is Status.ONGOING, known
     bumps = version >= BUMPING
     return structs.replace(
         _ending(known, now_ms, is_commit=False, client_version=BUMPING if bumps else 0),
-        epoch=known.epoch + 1,
+        epoch=_raised(known.epoch),
         last_epoch=known.epoch if bumps else NO_EPOCH,
+        next_producer_id=next_id,
     )
 
 

@@ -64,7 +64,7 @@ def test_records_of_kafka_are_written_again_as_they_were() -> None:
 
 def test_the_log_of_kafka_is_replayed() -> None:
     """The state has the last record of each id, and knows which of them are to be ended."""
-    shard = TransactionShard(0, 0, MarkerSender("", 0), TransactionConfig())
+    shard = TransactionShard(0, 0, MarkerSender("", 0), TransactionConfig(), lambda: None)
     for log in logs():
         state, last = shard.empty(), dict[str, TransactionLogValue]()
         for at, (key, value) in enumerate(log):
