@@ -349,6 +349,8 @@ TRANSACTION_GUARDS: Final = 10_000
 """The guards of transactions: a producer that is verified and then sends nothing leaves one. The oldest goes first."""
 FINDINGS: Final = 1000
 """The findings about log directories that wait for the log of the node."""
+REFUSED_NODES: Final = 100
+"""The incarnations of nodes that are too old for the cluster of which a controller remembers that it has said so."""
 FAILURES_NOTED: Final = 100
 """The unexpected failures of requests that wait for the log, which writes one line of a kind each second."""
 

@@ -49,6 +49,8 @@ METADATA_VERSIONS: Final[dict[str, int]] = {
     "4.4-IV2": 33,
 }
 """The released metadata versions and their levels, oldest first."""
+METADATA_CHANGES: Final = frozenset((7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33))
+"""The levels of metadata.version with new records or fields, which a downgrade would lose."""
 
 LATEST_RELEASE: Final = "4.4-IV2"
 LATEST_LEVEL: Final = METADATA_VERSIONS[LATEST_RELEASE]

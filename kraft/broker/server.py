@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, Denial
 from kraft.access.caller import Caller
+from kraft.access.older_node import OlderNode
 from kraft.broker.agent import BrokerAgent
 from kraft.broker.partitions.checkpoint_writer import CheckpointWriter
 from kraft.broker.partitions.manager import ReplicaManager
@@ -77,7 +78,7 @@ class BrokerServer:
         self.agent = agent
         self.requests = requests
         self.apis: tuple[ApiKey, ...] = (ApiKey.FETCH,) if requests is None else requests.apis
-        self.denials: list[Denial] = [] if requests is None else requests.rights.denials
+        self.denials: list[Denial | OlderNode] = [] if requests is None else requests.rights.denials
         self._manager = manager
         self._fetches = fetches
         self._is_announced = requests is None

@@ -17,6 +17,7 @@ from kraft.access.authorizer import AclOperation, AclResource, Authorizer, Denia
 from kraft.access.caller import ANONYMOUS, Caller
 from kraft.access.errors import ApiError, not_controller_error
 from kraft.access.items import AuthorizedRequest, authorize_items
+from kraft.access.older_node import OlderNode
 from kraft.access.permissions import check_cluster
 from kraft.controller.apis import APIS, Write, at_once_of
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
@@ -98,7 +99,7 @@ class QuorumController:
         self.active_epoch = NOT_ACTIVE
         self._is_loaded = False
         """Whether the controller has replayed all records that it knows to be committed, so that ACLs are complete."""
-        self.denials: list[Denial] = []
+        self.denials: list[Denial | OlderNode] = []
         """What the authorizer has denied; its reader empties the list."""
         self._periodic = Periodic(settings.max_idle_interval_ms)
         self._registrar = Registrar(

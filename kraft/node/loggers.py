@@ -16,6 +16,7 @@ from msgspec import structs
 from kraft.access.authorizer import AclOperation, Denial
 from kraft.access.caller import Caller, host_of_peer
 from kraft.access.errors import ApiError
+from kraft.access.older_node import OlderNode
 from kraft.node.logging import NodeLog
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message
@@ -73,7 +74,7 @@ class Judge(Protocol):
         """Whether a caller may perform an operation on the cluster."""
 
     @property
-    def denials(self) -> list[Denial]:
+    def denials(self) -> list[Denial | OlderNode]:
         """What was denied and is not logged yet."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kraft.access.authorizer import Denial
+from kraft.access.older_node import OlderNode
 from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, PeerFault, StateChanged
 from metadata_log.printable import printable
 from metadata_log.types import NO_NODE
@@ -38,7 +39,7 @@ class NodeLog:
             text = " ".join(f"{key}={printable(str(value))}" for key, value in facts.items() if key != "event")
             LOGGER.log(level, "%s %s", event, text, extra={"facts": facts})
 
-    def trace(self, effect: Effect | Denial) -> None:
+    def trace(self, effect: Effect | Denial | OlderNode) -> None:
         """Write the line of an effect, if it has one."""
         match effect:
             case HighWatermarkMoved(offset=offset):
@@ -62,6 +63,8 @@ class NodeLog:
                     "rule": repr(effect.rule),
                 }
                 self.warn("denied", facts, kind=effect.operation.name)
+            case OlderNode(node=node, lacks=lacks, remedy=remedy):
+                self.warn("older-node", {"who": repr(node), "lacks": repr(lacks), "remedy": repr(remedy)})
             case _:
                 pass
 

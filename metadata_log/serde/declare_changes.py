@@ -49,7 +49,7 @@ TABLES: Final = {
     "metadata_versions.json": Table(
         "version",
         "Levels of metadata.version",
-        "`metadata_log/releases.py`, and `METADATA_CHANGES` of the controller's features.",
+        "`metadata_log/releases.py`, with `METADATA_CHANGES`.",
     ),
     "features.json": Table("feature", "Features", "`FEATURES` in `metadata_log/releases.py`."),
     "record_types.json": Table(

@@ -22,6 +22,7 @@ from kraft.access.authorizer import (
     Verdict,
 )
 from kraft.access.caller import Caller, host_of_peer
+from kraft.access.older_node import OlderNode
 from kraft.limits import VERDICT_CHARACTERS, VERDICTS
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
@@ -51,7 +52,7 @@ class Rights:
         self.settings = settings
         self.authorizer = None if settings is None else Authorizer(settings)
         """The authorizer over the ACLs of the last image; None if everything is allowed."""
-        self.denials: list[Denial] = []
+        self.denials: list[Denial | OlderNode] = []
         """The denied operations, for the audit log of the node."""
         self._verdicts: dict[_Question, Verdict] = {}
         self._of_any: dict[_Question, bool] = {}

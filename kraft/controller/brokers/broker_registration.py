@@ -9,6 +9,7 @@ from kraft.access.errors import ApiError
 from kraft.controller.brokers.broker_states import restart, unregister
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import TOO_MANY_RECORDS, ControllerResult, Steps, VersionedRecord
+from kraft.controller.features.older_nodes import note_older_node
 from kraft.limits import RECORDS_PER_OPERATION
 from metadata_log.image import KRAFT_VERSION, METADATA_VERSION, Broker, MetadataImage
 from metadata_log.image.features import DIRECTORIES_SINCE
@@ -124,7 +125,7 @@ def _check(context: RequestContext, request: BrokerRegistrationRequest) -> None:
         _check_directories(image, request.broker_id, request.log_dirs)
     if any(not 0 <= one.security_protocol <= _HIGHEST_SECURITY_PROTOCOL for one in request.listeners):
         raise ApiError(Error.UNKNOWN_SERVER_ERROR, "A listener has a security protocol that does not exist.")
-    _check_features(image, request)
+    _check_features(context, request)
 
 
 def _check_directories(image: MetadataImage, broker_id: int, directories: list[Uuid]) -> None:
@@ -145,10 +146,13 @@ def _others(image: MetadataImage, broker_id: int) -> Iterator[Broker]:
     return (other for other_id, other in in_key_order(image.brokers.by_id) if other_id != broker_id)
 
 
-def _check_features(image: MetadataImage, request: BrokerRegistrationRequest) -> None:
+def _check_features(context: RequestContext, request: BrokerRegistrationRequest) -> None:
     """Require that the broker supports each finalized feature at its level, and each supported feature at level 0 or
     above."""
+    image = context.image
     supported = {one.name: (one.min_supported_version, one.max_supported_version) for one in request.features}
+    most = {name: high for name, (_, high) in supported.items()}
+    note_older_node(context, "broker", request.broker_id, request.incarnation_id, most)
     for name, (lowest, highest) in supported.items():
         level = image.features.level(name)
         if not lowest <= level <= highest:

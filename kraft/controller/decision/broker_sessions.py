@@ -11,9 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.limits import REFUSED_NODES
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, Uuid
 
 NOTHING: Final = -1
 """No offset: for a broker that has not reported its offset, and for one that is not shutting down."""
@@ -56,7 +57,7 @@ class BrokerSessions:
     ensures that the incarnation is registered, so that unknown brokers open no sessions.
     """
 
-    __slots__ = ("_by_age", "_contacts", "_heard", "_registered_at", "session_timeout_ms")
+    __slots__ = ("_by_age", "_contacts", "_heard", "_refused", "_registered_at", "session_timeout_ms")
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
@@ -65,6 +66,8 @@ class BrokerSessions:
         """A heap with one entry for each contact. The entry's time is that of the last contact, or earlier."""
         self._heard: dict[int, Heard] = {}
         self._registered_at: dict[int, int] = {}
+        self._refused: dict[Uuid, None] = {}
+        """The incarnations of which the operator was told that they are too old."""
 
     # State from the log
 
@@ -75,6 +78,15 @@ class BrokerSessions:
     def registered_at(self, broker_id: int) -> int | None:
         """The offset of a broker's last registration. A broker that has reached this offset may be unfenced."""
         return self._registered_at.get(broker_id)
+
+    def is_first_refusal(self, incarnation: Uuid) -> bool:
+        """Whether an incarnation that is too old for the cluster is noted for the first time."""
+        is_first = incarnation not in self._refused
+        if is_first:
+            if len(self._refused) >= REFUSED_NODES:
+                del self._refused[next(iter(self._refused))]
+            self._refused[incarnation] = None
+        return is_first
 
     # Leadership
 

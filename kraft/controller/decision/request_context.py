@@ -15,6 +15,7 @@ from kraft.access.authorizer import (
     Denial,
 )
 from kraft.access.caller import Caller
+from kraft.access.older_node import OlderNode
 from kraft.config.described import DescribedSetting, Secret
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.topic_configs import TopicDefaults
@@ -70,7 +71,7 @@ class RequestContext(Struct, frozen=True, gc=False):
     caller: Caller = Caller()
     forwarded: bool = False
     authorizer: Authorizer | None = None
-    denials: list[Denial] = []
+    denials: list[Denial | OlderNode] = []
     """The denied operations, for the audit log."""
 
     @property

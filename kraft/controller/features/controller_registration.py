@@ -9,6 +9,7 @@ from typing import Final
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, VersionedRecord
+from kraft.controller.features.older_nodes import note_older_node
 from kraft.supported_features import SUPPORTED_FEATURES
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
 from metadata_log.records.metadata import (
@@ -43,6 +44,8 @@ def register_controller(context: RequestContext, request: ControllerRegistration
         raise ApiError(
             Error.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller registrations."
         )
+    highest = {one.name: one.max_supported_version for one in request.features}
+    note_older_node(context, "controller", request.controller_id, request.incarnation_id, highest)
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

@@ -15,6 +15,7 @@ from metadata_log.image import METADATA_VERSION, ResourceType
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
+from metadata_log.releases import METADATA_CHANGES
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages.update_features import (
@@ -29,8 +30,6 @@ SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
 RESULTS_UNTIL: Final = 1
 """The last version with each feature in the response."""
-METADATA_CHANGES: Final = frozenset((7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33))
-"""The levels of metadata.version with new records or fields, which a downgrade would lose."""
 DEPENDENCIES: Final = {(ELIGIBLE_LEADER_REPLICAS, 1): (METADATA_VERSION, 23)}
 """The dependency of a feature level on another feature."""
 SUPPORTED_LEVELS: Final = {name: (lowest, highest) for name, lowest, highest in SUPPORTED_FEATURES}

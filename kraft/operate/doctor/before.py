@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kraft.controller.features.update_features import METADATA_CHANGES
 from kraft.operate.doctor.checks.brokers import ELR, dict_of
 from kraft.operate.doctor.checks.check import listed
 from kraft.operate.doctor.checks.identity import empty_voters
@@ -21,7 +20,7 @@ from kraft.operate.doctor.unclean_election import unclean_election_reasons
 from kraft.quorum.voters import majority
 from metadata_log.image.features import KRAFT_VERSION, METADATA_VERSION
 from metadata_log.image.persistent_map import in_key_order
-from metadata_log.releases import METADATA_VERSIONS, resolve_release
+from metadata_log.releases import METADATA_CHANGES, METADATA_VERSIONS, resolve_release
 from metadata_log.types import Uuid
 
 NEEDS_NODE: Final = ("restart", "format", "remove-voter", "add-voter", "decommission", "restore")

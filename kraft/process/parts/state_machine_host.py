@@ -15,6 +15,7 @@ from msgspec import DecodeError, Struct
 
 from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
+from kraft.access.older_node import OlderNode
 from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.limits import COMMANDS_PER_TURN, FORWARDED_ENTRIES
 from kraft.process.parts.sessions import Sessions
@@ -114,7 +115,7 @@ class StateMachineHost:
         session_ttl_ms: int,
     ) -> None:
         self.machine = make()
-        self.denials: list[Denial] = []
+        self.denials: list[Denial | OlderNode] = []
         """None ever: a state machine has no authorizer."""
         self.watch(lambda _, function: function)
         self.codec = Codec(self.machine)

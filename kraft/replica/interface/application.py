@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
+from kraft.access.older_node import OlderNode
 from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.controller.decision.result import QuorumLevel, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
@@ -146,7 +147,7 @@ class Timed(Protocol):
     """A part with work of its own."""
 
     @property
-    def denials(self) -> list[Denial]:
+    def denials(self) -> list[Denial | OlderNode]:
         """What was denied lately, for the log of the node; the process empties the list."""
 
     def deadline_ms(self) -> int:

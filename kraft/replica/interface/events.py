@@ -11,6 +11,7 @@ from typing import Protocol, final
 from msgspec import Struct
 
 from kraft.access.authorizer import Denial
+from kraft.access.older_node import OlderNode
 from kraft.committed import Committed, Noted
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
@@ -155,9 +156,11 @@ class Returned(Struct, frozen=True, gc=False):
 
 @final
 class Trace(Struct, frozen=True, gc=False):
-    """An event for the node's log: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved`, `PeerFault` or `Denial`."""
+    """An event for the node's log: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved`, `PeerFault`, `Denial` or
+    `OlderNode`.
+    """
 
-    effect: Effect | Denial
+    effect: Effect | Denial | OlderNode
 
 
 Output = WireSend | Answer | Drop | LeaveUnanswered | StartFlush | SubmitDone | Committed | Returned | Noted | Trace

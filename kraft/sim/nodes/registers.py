@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from kraft.access.authorizer import Denial
+from kraft.access.older_node import OlderNode
 from kraft.committed import Committed, CommittedBatch
 from kraft.invariants.snapshots import Registers
 from kraft.process.parts.state_machine_host import ReadReady
@@ -26,7 +27,7 @@ class ReadableLog(RawLog):
 
     def __init__(self) -> None:
         super().__init__(reads_batches=True)
-        self.denials: list[Denial] = []
+        self.denials: list[Denial | OlderNode] = []
         """None ever: who reads is not asked."""
         self.applied_offset = 0
         """The host has every committed batch below this offset."""

@@ -8,9 +8,10 @@ import pytest
 from msgspec import structs
 
 from kraft.controller.features import update_features as features
-from kraft.controller.features.update_features import METADATA_CHANGES, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
+from kraft.controller.features.update_features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE
 from metadata_log.image import METADATA_VERSION
 from metadata_log.records.metadata import FeatureLevelRecord
+from metadata_log.releases import METADATA_CHANGES
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from support.differential.admin_answers import RECORDED, SECURED, as_bytes, disagreements, kafkas_records, our_records

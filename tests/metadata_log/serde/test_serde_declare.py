@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kraft.controller.features.update_features import METADATA_CHANGES
-from metadata_log.releases import FEATURES, METADATA_VERSIONS
+from metadata_log.releases import FEATURES, METADATA_CHANGES, METADATA_VERSIONS
 from metadata_log.serde.declare import ROOT, generate, not_declared, read_facts
 from metadata_log.serde.declare_changes import changes, text_diff
 from metadata_log.serde.declare_tables import snake_case
