@@ -8,12 +8,17 @@ same key with other spaces, or in another order, so that what is replaced or del
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from hashlib import md5
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
+PER_ENTRY: Final = 1000
+"""About the bytes of memory that any version, setting or mode takes besides its texts."""
+PER_REFERENCE: Final = 300
+PER_BYTE_OF_TREE: Final = 30
 AVRO: Final = "AVRO"
 JSON: Final = "JSON"
 PROTOBUF: Final = "PROTOBUF"
@@ -87,7 +92,7 @@ class NoopKey(Struct, frozen=True, tag_field="keytype", tag="NOOP"):
 Key = SchemaKey | ConfigKey | ModeKey | DeleteSubjectKey | ClearSubjectKey | NoopKey
 
 
-class SchemaValue(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class SchemaValue(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", dict=True):
     """A version of a subject."""
 
     subject: str
@@ -100,10 +105,30 @@ class SchemaValue(Struct, frozen=True, kw_only=True, omit_defaults=True, rename=
     schema: str
     deleted: bool
 
-    @property
+    @cached_property
     def identity(self) -> Identity:
         """The key by which two schemas are the same."""
         return identity(self.schema_type, self.schema, self.references, self.metadata, self.rule_set)
+
+    def removed(self) -> SchemaValue:
+        """The version as it is once it was deleted softly."""
+        value = structs.replace(self, deleted=True)
+        vars(value).update(vars(self))  # the identity, which takes long for a long schema
+        return value
+
+    @property
+    def memory(self) -> int:
+        """About the bytes that the version takes in memory, where JSON of strangers becomes objects."""
+        texts = [self.subject, self.schema]
+        for one in self.references:
+            texts += one.name, one.subject
+        trees = [msgspec.json.encode(one) for one in (self.metadata, self.rule_set) if one is not None]
+        references = len(self.references) * PER_REFERENCE
+        return PER_ENTRY + sum(map(_memory, texts)) + references + sum(map(len, trees)) * PER_BYTE_OF_TREE
+
+
+def _memory(text: str) -> int:
+    return len(text) if text.isascii() else 8 * len(text)  # four bytes for each character, and the same as UTF-8
 
 
 class ConfigValue(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -8,7 +8,9 @@ handler runs comes before what it writes: it is started anew when a result is th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
@@ -18,6 +20,7 @@ from msgspec import UNSET, Struct, structs
 from kraft.registry import schemas
 from kraft.registry.records import (
     AVRO,
+    PER_ENTRY,
     ClearSubjectKey,
     ClearSubjectValue,
     ConfigKey,
@@ -51,11 +54,19 @@ READ_ONLY: Final = ("READONLY", "READONLY_OVERRIDE")
 MAX_SUBJECT: Final = 1024
 MAX_VERSIONS: Final = 20_000
 """So many versions are there at most, of all subjects together."""
-MAX_BYTES: Final = 64 << 20
-"""So many bytes do their schemas have at most."""
+MAX_MEMORY: Final = 64 << 20
+"""So many bytes of memory do they take at most, with the settings and modes of subjects."""
 MAX_LISTED: Final = 1000
 """So many versions with their schemas are in one answer at most, as in the common registry; `offset` gets the next."""
+MAX_LISTED_BYTES: Final = 4 << 20
+"""An answer with several versions ends before their schemas are longer."""
 MAX_IMPORTS: Final = 200
+MAX_QUESTION: Final = 4 << 20
+"""So many characters do the schemas have that one question is about: the schema, the earlier ones, what all import."""
+MAX_PARTS: Final = 4000
+"""So many schemas and references are looked at for one question."""
+MAX_TREES: Final = 1 << 16
+"""So many bytes do the metadata and the rules of a schema have."""
 MAX_VALUE: Final = 1_000_000
 """The most bytes of a record, so that a broker with Kafka's default takes it (`max.message.bytes`)."""
 MAX_VERSION: Final = (1 << 31) - 1
@@ -101,9 +112,9 @@ class Run(Struct, frozen=True):
 
 
 class Write(Struct, frozen=True):
-    """Records for the topic."""
+    """Records for the topic, in order. Many are made while others are written."""
 
-    records: Sequence[Record]
+    records: Iterable[Record]
 
 
 Program = Generator[Run | Write, Any, Answer]
@@ -147,6 +158,13 @@ class NewSchema(Struct, rename="camel"):
     rule_set: dict[str, Any] | None = None
     id: int | None = None
     version: int | None = None
+
+
+class _Trees(Struct, rename="camel"):
+    """What may be large in a body once it is read."""
+
+    metadata: msgspec.Raw = msgspec.Raw()
+    rule_set: msgspec.Raw = msgspec.Raw()
 
 
 class NewConfig(Struct, rename="camel", forbid_unknown_fields=True):
@@ -214,10 +232,7 @@ def _version_number(given: str) -> int:
 def _version(state: State, asked: Asked, *, deleted: bool) -> SchemaValue:
     """The version that a path names; the latest is never one that was deleted."""
     subject, number = asked.subject, _version_number(asked.path["version"])
-    if number == -1:
-        value = next(reversed(state.versions(subject)), None)
-    else:
-        value = state.subjects.get(subject, {}).get(number)
+    value = state.latest(subject) if number == -1 else state.subjects.get(subject, {}).get(number)
     if value is None or (value.deleted and not deleted):
         if not state.versions(subject, deleted=deleted):
             raise _no_subject(subject)
@@ -236,8 +251,26 @@ def _with_id(state: State, asked: Asked) -> SchemaValue:
     return value
 
 
-def _imports(state: State, references: Iterable[SchemaReference]) -> tuple[Imported, ...]:
+class _Room:
+    """What is left of one question's bounds."""
+
+    def __init__(self) -> None:
+        self._characters = MAX_QUESTION
+        self._parts = MAX_PARTS
+
+    def take(self, parts: int, characters: int = 0) -> None:
+        """Count a part; raises `TooCostly` if that is too much."""
+        self._parts -= parts
+        self._characters -= characters
+        if self._parts < 0 or self._characters < 0:
+            raise TooCostly(
+                f"it is about more than {MAX_PARTS:,} schemas and references, or {MAX_QUESTION:,} characters"
+            )
+
+
+def _imports(state: State, references: Sequence[SchemaReference], room: _Room) -> tuple[Imported, ...]:
     """All that is imported, also by imports; what is imported comes first."""
+    room.take(len(references))
     imports: dict[tuple[str, str, int], Imported | None] = {}
     waiting = [(one, False) for one in references][::-1]
     while waiting:
@@ -254,13 +287,16 @@ def _imports(state: State, references: Iterable[SchemaReference]) -> tuple[Impor
             imports[place] = None
             if len(imports) > MAX_IMPORTS:
                 raise Refused(422, 42201, f"a schema imports at most {MAX_IMPORTS} others")
+            room.take(len(value.references), len(value.schema))
             waiting.append((one, True))
             waiting += [(inner, False) for inner in value.references[::-1]]
     return tuple(one for one in imports.values() if one is not None)
 
 
-def _source(state: State, value: SchemaValue) -> Source:
-    return Source(value.schema_type, value.schema, _imports(state, value.references))
+def _source(state: State, value: SchemaValue, room: _Room | None = None) -> Source:
+    room = room or _Room()
+    room.take(1, len(value.schema))
+    return Source(value.schema_type, value.schema, _imports(state, value.references, room))
 
 
 def _run(function: Callable[..., T], *arguments: Any) -> Generator[Run | Write, Any, T]:
@@ -343,7 +379,14 @@ def every_schema(state: State, asked: Asked) -> Program:
     for subject in _subjects(state, asked):
         versions = state.versions(subject, deleted=asked.flag("deleted"))
         selected += versions[-1:] if asked.flag("latestOnly") else versions
-    return Answer(200, [_entity(one) for one in asked.page(selected)[:MAX_LISTED]])
+    listed: list[dict[str, object]] = []
+    left = MAX_LISTED_BYTES
+    for one in asked.page(selected)[:MAX_LISTED]:
+        left -= len(one.schema)
+        if left < 0 and listed:
+            break
+        listed.append(_entity(one))
+    return Answer(200, listed)
 
 
 def by_id(state: State, asked: Asked) -> Program:
@@ -366,7 +409,8 @@ def text_by_id(state: State, asked: Asked) -> Program:
 
 def _places(state: State, asked: Asked) -> list[SchemaValue]:
     value = _with_id(state, asked)
-    values = list(state.named(value.id, deleted=asked.flag("deleted")))
+    last = {one.subject: one for one in state.named(value.id)}  # as in the common registry, which knows one of each
+    values = [one for one in last.values() if asked.flag("deleted") or not one.deleted]
     wanted = asked.query.get("subject", "")
     return [one for one in values if not wanted or one.subject == wanted.removeprefix(_DEFAULT_PREFIX)]
 
@@ -459,36 +503,54 @@ def referenced_by(state: State, asked: Asked) -> Program:
     """The ids of the schemas that import a version."""
     yield from ()
     value = _version(state, asked, deleted=True)
-    referencing = state.referenced().get((value.subject, value.version), [])
+    referencing = state.users(value.subject, value.version)
     return Answer(200, asked.page(sorted({one.id for one in referencing if asked.flag("deleted") or not one.deleted})))
 
 
-class _New(Struct, frozen=True):
+class _New(Struct, frozen=True, dict=True):
     """A schema from a body, in canonical form."""
 
     given: NewSchema
     source: Source
     references: tuple[SchemaReference, ...]
 
-    @property
+    @cached_property
     def identity(self) -> Identity:
         return identity(self.source.type, self.source.text, self.references, self.given.metadata, self.given.rule_set)
 
 
 def _new(state: State, asked: Asked, subject: str) -> Generator[Run | Write, Any, _New]:
+    sizes = _body(asked, _Trees)
+    if len(sizes.metadata) + len(sizes.rule_set) > MAX_TREES:
+        raise Refused(422, 42209, f"metadata and ruleSet have at most {MAX_TREES:,} bytes")
     given = _body(asked, NewSchema)
     if not given.schema:
         raise Refused(422, 42201, "Empty schema")
-    references = tuple(
-        structs.replace(one, version=value.version) if (value := state.reference(one)) is not None else one
-        for one in given.references or ()
-    )
+    if len(given.references or ()) > MAX_IMPORTS:
+        raise Refused(422, 42201, f"a schema imports at most {MAX_IMPORTS} others")
+    references = tuple(_numbered(state, given.references or ()))
     wanted = given.schema_type or AVRO
     # The constant itself, which msgspec knows as the default that a record leaves out.
-    source = Source(AVRO if wanted == AVRO else wanted, given.schema, _imports(state, references))
+    try:
+        source = Source(AVRO if wanted == AVRO else wanted, given.schema, _imports(state, references, _Room()))
+    except TooCostly as large:
+        raise Refused(422, 42201, f"Invalid schema: {large}") from large
     normalize = asked.flag("normalize") or state.normalizes(subject)
     text = yield from _run(schemas.canonical, source, normalize)
     return _New(given, structs.replace(source, text=text), references)
+
+
+def _numbered(state: State, references: Iterable[SchemaReference]) -> Iterator[SchemaReference]:
+    """References with the number of the latest version instead of -1."""
+    latest: dict[str, SchemaValue | None] = {}
+    for one in references:
+        if one.version != -1:
+            yield one
+            continue
+        if one.subject not in latest:
+            latest[one.subject] = state.latest(one.subject)
+        value = latest[one.subject]
+        yield one if value is None else structs.replace(one, version=value.version)
 
 
 def look_up(state: State, asked: Asked) -> Program:
@@ -572,21 +634,26 @@ def _registration(state: State, value: SchemaValue, every: Sequence[SchemaValue]
     records = _replaced(state, value)
     if any(len(data or b"") > MAX_VALUE for _, data in records):
         raise Refused(422, 42209, "Register operation failed because schema is too large")
-    if state.count >= MAX_VERSIONS or state.bytes + len(value.schema) > MAX_BYTES:
-        limits = f"{MAX_VERSIONS:,} versions with {MAX_BYTES:,} bytes"
-        raise Refused(422, 42209, f"this registry is full: it has {limits} at most; delete subjects permanently")
+    _check_room(state, value.memory)
     gone = [one for one in every if one.deleted and one.id == value.id and one.version < value.version]
-    referenced = state.referenced() if gone else {}
-    going = [one for one in gone if (one.subject, one.version) not in referenced]
+    going = [one for one in gone if not state.users(one.subject, one.version)]
     return [*_removed(state, going), *records]
+
+
+def _check_room(state: State, memory: int) -> None:
+    """Refuse what a stranger wants to have kept, if there is no room for it."""
+    if state.count >= MAX_VERSIONS or state.memory + memory > MAX_MEMORY:
+        limits = f"{MAX_VERSIONS:,} versions with {MAX_MEMORY:,} bytes"
+        raise Refused(422, 42209, f"this registry is full: it has {limits} at most; delete subjects permanently")
 
 
 def _replaced(state: State, value: SchemaValue) -> list[Record]:
     return state.records(SchemaKey(value.subject, value.version), value)
 
 
-def _removed(state: State, values: Iterable[SchemaValue]) -> list[Record]:
-    return [record for one in values for record in state.records(SchemaKey(one.subject, one.version), None)]
+def _removed(state: State, values: Sequence[SchemaValue]) -> Iterator[Record]:
+    for one in values:
+        yield from state.records(SchemaKey(one.subject, one.version), None)
 
 
 def _messages(
@@ -597,8 +664,9 @@ def _messages(
         return []
     if not level.endswith("TRANSITIVE"):
         earlier = earlier[-1:]
-    versions = tuple(Earlier(one.version, _source(state, one)) for one in earlier)
+    room = _Room()
     try:
+        versions = tuple(Earlier(one.version, _source(state, one, room)) for one in earlier)
         messages: list[str] = yield Run(schemas.incompatibilities, (new.source, versions, level))
         return messages
     except InvalidSchema as bad:
@@ -636,16 +704,15 @@ def delete_subject(state: State, asked: Asked) -> Program:
         raise Refused(404, 40404, f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently")
     _check_writable(state, subject)
     going = [one for one in every if permanent or not one.deleted]
-    referenced = state.referenced()
     for one in going:
-        users = [by for by in referenced.get((subject, one.version), []) if permanent or not by.deleted]
+        users = [by for by in state.users(subject, one.version) if permanent or not by.deleted]
         if any(by.subject != subject for by in users):
             raise _referenced(one)
         if permanent and not one.deleted:
             raise Refused(404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
     numbers = [one.version for one in going]
     if permanent:
-        yield Write([*_removed(state, going[::-1]), *_leftovers(state, subject)])
+        yield Write(chain(_removed(state, going[::-1]), _leftovers(state, subject)))
     else:
         yield Write(state.records(DeleteSubjectKey(subject), DeleteSubjectValue(subject, numbers[-1])))
     return Answer(200, numbers)
@@ -660,11 +727,11 @@ def delete_version(state: State, asked: Asked) -> Program:
         where = f"Subject '{subject}' Version {number}"
         raise Refused(404, 40406, f"{where} was soft deleted.Set permanent=true to delete permanently")
     _check_writable(state, subject)
-    users = state.referenced().get((subject, number), [])
+    users = state.users(subject, number)
     if any(permanent or not by.deleted for by in users):
         raise _referenced(value)
     if not permanent:
-        yield Write(_replaced(state, structs.replace(value, deleted=True)))
+        yield Write(_replaced(state, value.removed()))
         return Answer(200, number)
     if not value.deleted:
         where = f"Subject '{subject}' Version {number}"
@@ -750,6 +817,8 @@ def set_config(state: State, asked: Asked) -> Program:
             "backward_transitive, forward_transitive, and full_transitive",
         )
     _check_writable(state, subject)
+    if subject not in state.configs:
+        _check_room(state, PER_ENTRY + MAX_SUBJECT)
     old = state.configs.get(subject) or ConfigValue(subject=subject)
     new = structs.replace(
         old,
@@ -788,21 +857,20 @@ def set_mode(state: State, asked: Asked) -> Program:
     wanted = _body(asked, NewMode).mode.upper()
     if wanted not in MODES:
         raise Refused(422, 42204, "Invalid mode. Valid values are READWRITE, READONLY, and IMPORT.")
-    records: list[Record] = []
+    if subject not in state.modes:
+        _check_room(state, PER_ENTRY + MAX_SUBJECT)
+    left: list[SchemaValue] = []
     if wanted == "IMPORT" and state.mode(subject) != "IMPORT" and not asked.flag("force"):
         meant = [subject] if subject is not None else sorted(state.subjects)
         if any(state.versions(one) for one in meant):
             raise Refused(422, 42205, "Cannot import since found existing subjects")
         left = [value for one in meant for value in state.versions(one, deleted=True)]
-        referenced = state.referenced() if left else {}
         for one in left:
-            if (one.subject, one.version) in referenced:
+            if state.users(one.subject, one.version):
                 raise _referenced(one)
-        records = _removed(state, left)
-        if left:
-            records += state.records(_keyed(ClearSubjectKey, subject), ClearSubjectValue(subject))
+    cleared = state.records(_keyed(ClearSubjectKey, subject), ClearSubjectValue(subject)) if left else []
     value = ModeValue(subject=UNSET if subject is None else subject, mode=wanted)
-    yield Write([*records, *state.records(_keyed(ModeKey, subject), value)])
+    yield Write(chain(_removed(state, left), cleared, state.records(_keyed(ModeKey, subject), value)))
     return Answer(200, {"mode": wanted})
 
 

@@ -7,7 +7,7 @@ so that what was answered survives the registry. Changes take turns; one process
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
@@ -62,6 +62,7 @@ PAUSE_SECONDS: Final = 1.0
 """How long after a failure the topic is read anew."""
 MOST_REPLICAS: Final = 3
 _TOPIC_RESOURCE: Final = 2
+RECORDS_PER_TURN: Final = 500
 ROUNDS: Final = 20
 """How often a request starts anew, as others changed what its result depends on."""
 T = TypeVar("T")
@@ -204,15 +205,21 @@ class _Session:
     async def follow(self, consumer: Consumer) -> None:
         """Read the topic until cancelled."""
         while True:
-            for record in await consumer.batch():
+            for number, record in enumerate(await consumer.batch(), 1):
                 self.state.apply(record.key, record.value)
                 self._read = record.offset + 1
+                if not number % RECORDS_PER_TURN:
+                    await trio.lowlevel.checkpoint()
             self._progress.set()
             self._progress = trio.Event()
 
-    async def write(self, records: Sequence[Record]) -> None:
+    async def write(self, records: Iterable[Record]) -> None:
         """Write records, and wait until they were read back."""
-        sent = [await self._producer.send(value, key=key) for key, value in records]
+        sent = []
+        for number, (key, value) in enumerate(records, 1):
+            sent.append(await self._producer.send(value, key=key))
+            if not number % RECORDS_PER_TURN:
+                await trio.lowlevel.checkpoint()
         last = [await one.wait() for one in sent][-1].offset
         while self._read <= last:
             await self._progress.wait()
@@ -234,7 +241,7 @@ async def _open_session(client: Client, topic: str) -> AsyncIterator[_Session]:
         nursery.cancel_scope.cancel()
 
 
-async def _written(session: _Session, records: Sequence[Record]) -> None:
+async def _written(session: _Session, records: Iterable[Record]) -> None:
     try:
         with trio.fail_after(WRITE_SECONDS):
             await session.write(records)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from kraft.registry.records import (
+    PER_ENTRY,
     ClearSubjectKey,
     ConfigKey,
     ConfigValue,
@@ -28,7 +29,7 @@ from kraft.registry.records import (
 
 DEFAULT_LEVEL: Final = "BACKWARD"
 READWRITE: Final = "READWRITE"
-S = TypeVar("S", bound=Struct)
+S = TypeVar("S")
 
 
 class State:
@@ -38,7 +39,7 @@ class State:
         self.cluster_id = ""
         """The id of the Kafka cluster."""
         self.subjects: dict[str, dict[int, SchemaValue]] = {}
-        """By subject and by version, the ones deleted softly included."""
+        """By subject and by version in order, the ones deleted softly included."""
         self.configs: dict[str | None, ConfigValue] = {}
         """By subject; None for all."""
         self.modes: dict[str | None, str] = {}
@@ -46,11 +47,13 @@ class State:
         """The highest id so far, which no later schema gets."""
         self.count = 0
         """How many versions there are."""
-        self.bytes = 0
-        """The bytes of their schemas."""
+        self.memory = 0
+        """About the bytes that they take in memory, with settings and modes."""
         self.by_id: dict[int, dict[tuple[str, int], None]] = {}
         """Where each id is registered."""
         self.ids: dict[Identity, int] = {}
+        self._users: dict[tuple[str, int], dict[tuple[str, int], None]] = {}
+        """By subject and version of a schema where the ones are that import it."""
         self._spellings: dict[tuple[str | int | None, ...], dict[bytes, None]] = {}
         """By what a key means the bytes under which the topic has it, with a value."""
 
@@ -77,19 +80,19 @@ class State:
                     self._put(structs.replace(decoded, subject=subject, version=version))
             case ConfigKey(of=of):
                 if value is None:
-                    self.configs.pop(of, None)
+                    self._forget(self.configs, of)
                 elif (config := _decoded(value, ConfigValue)) is not None:
-                    self.configs[of] = config
+                    self._keep(self.configs, of, config)
             case ModeKey(of=of):
                 if value is None:
-                    self.modes.pop(of, None)
+                    self._forget(self.modes, of)
                 elif (mode := _decoded(value, ModeValue)) is not None:
-                    self.modes[of] = mode.mode
+                    self._keep(self.modes, of, mode.mode)
             case DeleteSubjectKey() if value is not None:
                 if (deletion := _decoded(value, DeleteSubjectValue)) is not None:
                     for version, one in list(self.subjects.get(deletion.subject, {}).items()):
                         if version <= deletion.version:
-                            self._put(structs.replace(one, deleted=True))
+                            self.subjects[deletion.subject][version] = one.removed()
             case ClearSubjectKey(of=of) if value is not None:
                 for name in [of] if of else list(self.subjects):
                     for version in [at for at, one in self.subjects.get(name, {}).items() if one.deleted]:
@@ -103,17 +106,32 @@ class State:
         elif not spellings:
             del self._spellings[meaning]
 
+    def _keep(self, kept: dict[str | None, S], of: str | None, value: S) -> None:
+        self._forget(kept, of)
+        kept[of] = value
+        self.memory += PER_ENTRY + len(of or "")
+
+    def _forget(self, kept: dict[str | None, S], of: str | None) -> None:
+        if kept.pop(of, None) is not None:
+            self.memory -= PER_ENTRY + len(of or "")
+
     def _put(self, value: SchemaValue) -> None:
         known = self.by_id.get(value.id)
         if known is not None and value.identity != self._identity_of(value.id):
             return  # as in the common registry: an id never gets another schema
         self._remove(value.subject, value.version)
-        self.subjects.setdefault(value.subject, {})[value.version] = value
+        versions = self.subjects.setdefault(value.subject, {})
+        is_next = not versions or next(reversed(versions)) < value.version
+        versions[value.version] = value
+        if not is_next:
+            self.subjects[value.subject] = dict(sorted(versions.items()))
         self.by_id.setdefault(value.id, {})[value.subject, value.version] = None
         self.ids.setdefault(value.identity, value.id)
         self.last_id = max(self.last_id, value.id)
         self.count += 1
-        self.bytes += len(value.schema)
+        self.memory += value.memory
+        for one in value.references:
+            self._users.setdefault((one.subject, one.version), {})[value.subject, value.version] = None
 
     def _remove(self, subject: str, version: int) -> None:
         versions = self.subjects.get(subject, {})
@@ -123,7 +141,12 @@ class State:
         if not versions:
             del self.subjects[subject]
         self.count -= 1
-        self.bytes -= len(old.schema)
+        self.memory -= old.memory
+        for one in old.references:
+            if users := self._users.get((one.subject, one.version)):
+                users.pop((subject, version), None)
+                if not users:
+                    del self._users[one.subject, one.version]
         places = self.by_id[old.id]
         del places[subject, version]
         if not places:
@@ -139,8 +162,11 @@ class State:
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaValue]:
         """The versions of a subject in order; those deleted softly only if they are asked for."""
-        by_number = self.subjects.get(subject, {})
-        return [by_number[at] for at in sorted(by_number) if deleted or not by_number[at].deleted]
+        return [one for one in self.subjects.get(subject, {}).values() if deleted or not one.deleted]
+
+    def latest(self, subject: str) -> SchemaValue | None:
+        """The last version of a subject that was not deleted."""
+        return next((one for one in reversed(self.subjects.get(subject, {}).values()) if not one.deleted), None)
 
     def named(self, schema_id: int, *, deleted: bool = True) -> Iterator[SchemaValue]:
         """The versions that have an id, by subject and version."""
@@ -167,23 +193,14 @@ class State:
         """The mode that counts for a subject."""
         return self.modes.get(subject) or self.modes.get(None) or READWRITE
 
-    def all(self) -> Iterator[SchemaValue]:
-        """Every version, by subject and version."""
-        for subject in sorted(self.subjects):
-            yield from self.versions(subject, deleted=True)
-
-    def referenced(self) -> dict[tuple[str, int], list[SchemaValue]]:
-        """By subject and version of a schema the ones that import it."""
-        referencing: dict[tuple[str, int], list[SchemaValue]] = {}
-        for one in self.all():
-            for reference in one.references:
-                referencing.setdefault((reference.subject, reference.version), []).append(one)
-        return referencing
+    def users(self, subject: str, version: int) -> list[SchemaValue]:
+        """The versions that import one, those deleted softly included."""
+        return [self.subjects[one][at] for one, at in self._users.get((subject, version), ())]
 
     def reference(self, one: SchemaReference) -> SchemaValue | None:
         """The schema that is meant; version -1 is the latest."""
         if one.version == -1:
-            return next(reversed(self.versions(one.subject)), None)
+            return self.latest(one.subject)
         return self.subjects.get(one.subject, {}).get(one.version)
 
 

@@ -36,6 +36,7 @@ def registry_command(*, servers: str, command_config: str | None, host: str, por
 
     from kraft.cli.cluster.brokers_of import Interrupted
     from kraft.client import Client
+    from kraft.node.gc_freeze import freeze_survivors
     from kraft.registry.schemas import check_installed
     from kraft.registry.service import Registry
 
@@ -47,6 +48,7 @@ def registry_command(*, servers: str, command_config: str | None, host: str, por
     async def serve(client: Client, scope: trio.CancelScope, interrupted: Interrupted) -> int:
         with scope:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(freeze_survivors)
                 address = await nursery.start(partial(Registry(client, topic).run, host, port))
                 click.echo(json.dumps({"event": "ready", "url": f"http://{address}"}))
         return 0

@@ -22,12 +22,16 @@ def types() -> str:
 
 
 def limits() -> str:
+    mib = f"{requests.MAX_MEMORY >> 20} MiB"
     return (
         f"A body has at most {LIMITS.body_bytes:,} bytes, a record {requests.MAX_VALUE:,}, a subject's name "
         f"{requests.MAX_SUBJECT:,} characters;\na schema refers to at most {requests.MAX_IMPORTS} others, also "
-        f"through others. There are at most {requests.MAX_VERSIONS:,} versions with {requests.MAX_BYTES >> 20} MiB of "
-        f"schemas,\n{requests.MAX_LISTED:,} of them in an answer, {LIMITS.connections} connections, and "
-        f"{LIMITS.requests_per_second:,} requests a second. A comparison takes at most {schemas.MOST_STEPS:,} steps."
+        f"through others. There are at most {requests.MAX_VERSIONS:,} versions that take {mib} of memory\n"
+        f"with the settings of subjects, {requests.MAX_LISTED:,} of them or {requests.MAX_LISTED_BYTES >> 20} MiB "
+        f"in an answer, {LIMITS.connections} connections, and {LIMITS.requests_per_second:,} requests a second. "
+        f"A question about schemas\nhas at most {requests.MAX_PARTS:,} of them and their references, with "
+        f"{requests.MAX_QUESTION:,} characters: longer histories need a level without _TRANSITIVE. "
+        f"A comparison takes at most {schemas.MOST_STEPS:,} steps."
     )
 
 
