@@ -327,12 +327,18 @@ would parse each of them again, which takes a hundred times as long.
 """
 PATTERN_CHARACTERS: Final = 4096
 """The characters of a regular expression of a client."""
-PATTERN_NODES: Final = 10_000
-"""The nodes of such an expression, with its repetitions written out."""
-PATTERN_MOVES: Final = 10_000
-"""The moves of a matcher that are remembered: one for each set of nodes and character that came."""
-PATTERN_STEPS: Final = 5000
-"""The nodes and characters that a step of a match looks at."""
+PATTERN_WEIGHT: Final = 100_000
+"""What makes such an expression long to compile: its characters, the counts of its repetitions, and 700 for each class
+of Unicode. RE2 writes repetitions out before it looks at its memory: so much takes 20 ms.
+"""
+PATTERN_PROGRAM_BYTES: Final = MIB
+"""The memory of a compiled expression, at most. None is kept from one turn to the next."""
+PATTERN_STEPS: Final = 3_000_000
+"""The states of an expression times the bytes of one text that it is matched with: a match cannot pause."""
+PATTERN_STEPS_PER_UNIT: Final = 2000
+"""The states and bytes that a match looks at in the time of a unit of `COORDINATOR_UNITS_PER_TURN`."""
+PATTERN_UNITS_PER_PORTION: Final = 250
+"""How many of these units a portion of matches has, of which a look for the topics of a group makes one in a turn."""
 TRANSACTION_PARTITIONS: Final = 10_000
 """The partitions of one transaction: each one that is added writes all of them again. Kafka bounds only the record."""
 TRANSACTION_STATE_BYTES: Final = 256 * MIB

@@ -103,6 +103,7 @@ LAYERS = (
         ("kraft.limits", "kraft.broker.log", "kraft.config", "metadata_log", "transport.protocol"),
     ),
     Layer(("kraft.broker.handling", "kraft.broker.metadata"), (*SHARED, *IN_CONTROLLER)),
+    Layer(("kraft.broker.handling.patterns",), ("kraft.limits",), ("re2",)),
     Layer(
         ("kraft.broker.request",),
         (

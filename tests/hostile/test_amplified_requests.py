@@ -66,7 +66,6 @@ DEARER: Final = {
     ApiKey.DESCRIBE_TRANSACTIONS: 210,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 210,
     ApiKey.DELETE_GROUPS: 200,
-    ApiKey.LIST_TRANSACTIONS: 400,  # Each character of a pattern becomes a node of its matcher.
     ApiKey.DESCRIBE_PRODUCERS: 140,
     ApiKey.ALTER_CONFIGS: 90,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 90,

@@ -9,14 +9,15 @@ from typing import Final
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
+from kraft.broker.coordinator.partition import CoordinatorPartition
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.coordinator.settings import Status as Load
 from kraft.broker.coordinator.shard import Context
 from kraft.broker.handling.coordinators import GROUP, TOPICS, partition_of
-from kraft.broker.handling.patterns import InvalidPattern, Pattern
+from kraft.broker.handling.patterns import InvalidPattern, Matching
 from kraft.broker.handling.reply_keys import MarkersSent
 from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.steps import Handling
+from kraft.broker.handling.steps import Handling, long_step
 from kraft.broker.partitions.key import INTERNAL_TOPICS
 from kraft.broker.request.lookup import is_known
 from kraft.broker.request.producers import ProducerIds
@@ -41,6 +42,7 @@ from kraft.limits import (
     ADDITIONS_PER_STEP,
     NAME_CHARACTERS_PER_STEP,
     PARTITIONS_PER_STEP,
+    REQUEST_STEPS_PER_TURN,
     TRANSACTION_STATE_BYTES,
     TRANSACTIONS_PER_STEP,
 )
@@ -56,6 +58,7 @@ from transport.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnReques
 from transport.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+_States = list[listing.TransactionState]
 FENCED_SINCE: Final[Mapping[type[Message], int]] = {
     InitProducerIdRequest: 4,
     adding.AddPartitionsToTxnRequest: 2,
@@ -417,13 +420,25 @@ class TransactionsHandler:
             error = Error.COORDINATOR_LOAD_IN_PROGRESS
             return Answer(request.request_id, listing.ListTransactionsResponse(error_code=error))
         try:
-            pattern = Pattern(message.transactional_id_pattern) if message.transactional_id_pattern else None
+            states = yield from self._listed(request, message, partitions, now_ms)
         except InvalidPattern:
             error = Error.INVALID_REGULAR_EXPRESSION
             return Answer(request.request_id, listing.ListTransactionsResponse(error_code=error))
+        unknown = list(dict.fromkeys(name for name in message.state_filters if name not in STATUS_OF))
+        answer = listing.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states)
+        return Answer(request.request_id, answer)
+
+    def _listed(
+        self,
+        request: WireRequest,
+        message: listing.ListTransactionsRequest,
+        partitions: Sequence[CoordinatorPartition[Transactions]],
+        now_ms: int,
+    ) -> Handling[_States]:
+        matching = Matching(message.transactional_id_pattern) if message.transactional_id_pattern else None
         wanted = {STATUS_OF[name] for name in message.state_filters if name in STATUS_OF}
         ids, since_ms = frozenset(message.producer_id_filters), now_ms - message.duration_filter
-        states: list[listing.TransactionState] = []
+        states: _States = []
         seen = 0
         for name, one in chain.from_iterable(each.committed.by_id.items() for each in partitions):
             seen += 1
@@ -433,13 +448,18 @@ class TransactionsHandler:
                 continue
             if message.duration_filter >= 0 and one.start_ms >= since_ms:
                 continue
-            if pattern is not None and not (yield from pattern.matching(name)):
+            if not self._rights(request, AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, name, is_asked=False):
                 continue
-            if self._rights(request, AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, name, is_asked=False):
-                states.append(listing.TransactionState(name, one.producer_id, one.status.title))
-        unknown = list(dict.fromkeys(name for name in message.state_filters if name not in STATUS_OF))
-        answer = listing.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=states)
-        return Answer(request.request_id, answer)
+            if matching is not None:
+                is_match = matching.matches(name)
+                if matching.is_due:
+                    # Also the compilation of the next portion is long.
+                    matching.pause()
+                    yield from long_step(REQUEST_STEPS_PER_TURN)
+                if not is_match:
+                    continue
+            states.append(listing.TransactionState(name, one.producer_id, one.status.title))
+        return states
 
     # ------------------------------------------------------------------------------------------------------------- time
 

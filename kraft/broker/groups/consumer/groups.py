@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
+from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.shard import NOTHING, Context, Operation, Record
 from kraft.broker.groups.assignors import PartitionsByTopic
 from kraft.broker.groups.consumer.draft import Draft
@@ -22,9 +23,9 @@ from kraft.broker.groups.consumer.reconciling import Target, reconciled
 from kraft.broker.groups.consumer.resolving import Resolving, resolving
 from kraft.broker.groups.consumer.targets import assigning, ids_of
 from kraft.broker.handling.coordinators import Counted
-from kraft.broker.handling.patterns import InvalidPattern, Pattern
+from kraft.broker.handling.patterns import WEIGHT_PER_UNIT, InvalidPattern, Pattern, weight_of
 from kraft.config.group_settings import ConsumerGroupConfig
-from kraft.limits import GROUP_MEMBERS, NAMED_TOPICS
+from kraft.limits import GROUP_MEMBERS, NAMED_TOPICS, PATTERN_UNITS_PER_PORTION
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage, ResourceType, TopicsImage
 from metadata_log.serde.codec import finished
@@ -240,7 +241,7 @@ class ConsumerGroups:
         The portions have no effects besides the draft, but for the last one.
         """
         before = draft.group
-        wish = self._take_wish(draft, member, updated)
+        wish = self._take_wish(draft, member, updated, context)
         yield None
         looks = yield from self._refreshing(draft, context, bump=wish.names or wish.resolved)
         yield None
@@ -264,7 +265,7 @@ class ConsumerGroups:
             The member, and whether the target is not that of the present epoch.
         """
         before = draft.group
-        wish = self._take_wish(draft, member, updated)
+        wish = self._take_wish(draft, member, updated, context)
         self._maybe_resolve(before, draft.group, wish, lambda _: False, context)
         bump = wish.names or wish.regex
         if finished(self._refreshing(draft, context, bump=bump)):
@@ -276,12 +277,12 @@ class ConsumerGroups:
             self._watch_revocation(draft.group, reconciled, context)
         return reconciled, False
 
-    def _take_wish(self, draft: Draft, member: Member, updated: Member) -> _Wish:
+    def _take_wish(self, draft: Draft, member: Member, updated: Member, context: Context) -> _Wish:
         before = draft.group
         new_regex = bool(updated.regex) and updated.regex not in before.regexes
         if new_regex:
             assert updated.regex is not None
-            _check_regex(updated.regex)
+            _check_regex(updated.regex, context.budget)
         if updated != member:
             draft.subscription(updated)
         changed = updated.regex != member.regex
@@ -446,8 +447,12 @@ class ConsumerGroups:
         if resolution is None or group is None:
             self._resolving.pop(key.group_id, None)
             return NOTHING
+        budget, taken = context.budget, 0
         try:
-            next(resolution)
+            while taken < PATTERN_UNITS_PER_PORTION and not budget.is_spent:
+                units = next(resolution)
+                budget.take(units)
+                taken += units
         except StopIteration as end:
             del self._resolving[key.group_id]
             return self._resolved(group, end.value, context)
@@ -549,8 +554,9 @@ _TRIMMED: Final = "".join(map(chr, range(33)))
 """What `String.trim` of Java takes away."""
 
 
-def _check_regex(regex: str) -> None:
+def _check_regex(regex: str, budget: Budget) -> None:
     try:
+        budget.take(weight_of(regex) // WEIGHT_PER_UNIT)
         Pattern(regex)
     except InvalidPattern as bad:
         raise ApiError(Error.INVALID_REGULAR_EXPRESSION, f"The regular expression is not valid: {bad}") from None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from typing import Final
 
 from kraft.broker.groups.consumer.group import ResolvedRegex
 from kraft.broker.groups.consumer.hashing import TopicHashes
-from kraft.broker.handling.patterns import InvalidPattern, Pattern
+from kraft.broker.handling.patterns import InvalidPattern, Matching
+from kraft.limits import PATTERN_UNITS_PER_PORTION
 from metadata_log.image import MetadataImage
 
-NAMES_PER_STEP: Final = 200
-Resolving = Generator[None, None, dict[str, ResolvedRegex]]
+Resolving = Generator[int, None, dict[str, ResolvedRegex]]
 
 
 def resolving(
@@ -21,7 +20,8 @@ def resolving(
     hashes: TopicHashes,
     now_ms: int,
 ) -> Resolving:
-    """Find the topics of each expression, in steps of some milliseconds.
+    """Find the topics of each expression, in portions of some milliseconds. Each yields its cost, in units of the
+    coordinator's budget. Topics that the member may not see are not matched.
 
     Args:
         regexes: The expressions. One that is none, which a log of another release may have, stands for no topic.
@@ -31,23 +31,21 @@ def resolving(
         now_ms: The time that the result gets.
     """
     result: dict[str, ResolvedRegex] = {}
-    allowed: dict[str, bool] = {}
     for regex in regexes:
         topics: set[str] = set()
         try:
-            pattern = Pattern(regex)
+            matching = Matching(regex)
         except InvalidPattern:
-            pattern = None
-        yield None
-        for number, name in enumerate(image.topics.by_name if pattern is not None else ()):
-            assert pattern is not None
-            if (yield from pattern.matching(name)):
-                if name not in allowed:
-                    allowed[name] = may_describe(name)
-                if allowed[name]:
+            yield 1
+        else:
+            for name in image.topics.by_name:
+                matching.look()
+                if may_describe(name) and matching.matches(name):
                     topics.add(name)
-            if number % NAMES_PER_STEP == 0:
-                yield None
+                if matching.is_due:
+                    yield matching.pause()
+            yield matching.pause()
         result[regex] = ResolvedRegex(frozenset(topics), image.end.offset - 1, now_ms)
-        yield from hashes.preparing(image, topics)
+        for _ in hashes.preparing(image, topics):
+            yield PATTERN_UNITS_PER_PORTION
     return result

@@ -11,6 +11,7 @@ import pytest
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
+from kraft.broker.handling.patterns import Pattern
 from metadata_log.records.metadata import FeatureLevelRecord, RemoveAccessControlEntryRecord
 from metadata_log.serde import Message
 from metadata_log.serde.fields import schema_of
@@ -295,6 +296,26 @@ def test_the_list_of_transactions_has_what_the_client_may_describe() -> None:
         answer = ask(world, ListTransactionsRequest(), 1)
         assert ({one.transactional_id for one in answer.transaction_states}, answer.error_code) == (ids, 0)
         assert taken(world.brokers.rights[101].denials) == []
+
+
+def test_a_client_without_rights_causes_no_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    matched: list[str] = []
+    right = Pattern.matches
+
+    def matches(pattern: Pattern, text: str) -> bool:
+        matched.append(text)
+        return right(pattern, text)
+
+    monkeypatch.setattr(Pattern, "matches", matches)
+    world = used()
+    asked = ListTransactionsRequest(transactional_id_pattern=".*")
+    assert ask(world, asked, 2).transaction_states == []
+    assert matched == []
+    allow(world, transaction(DESCRIBE))
+    assert [one.transactional_id for one in ask(world, asked, 2).transaction_states] == ["t"]
+    assert matched == ["t"]
+    refused = ask(world, ListTransactionsRequest(transactional_id_pattern="(?:a{1000}){1000}"), 2)
+    assert (refused.error_code, refused.transaction_states) == (Error.INVALID_REGULAR_EXPRESSION, [])
 
 
 def test_a_described_transaction_has_the_topics_that_the_client_may_describe() -> None:
