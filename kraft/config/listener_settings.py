@@ -22,6 +22,7 @@ from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import SSL, ConfigTls, TlsSettings, read_tls
 
 _PLAINTEXT: Final = "PLAINTEXT"
+_ADVERTISED: Final = "advertised.listeners"
 _INTER_BROKER: Final = ("inter.broker.listener.name", "security.inter.broker.protocol")
 _SASL_SSL: Final = "SASL_SSL"
 TO_CONTROLLERS: Final = ""
@@ -104,11 +105,11 @@ def read_inter_broker_listener(
     """The listener at which brokers reach each other; empty for a node that is no broker.
 
     As in Kafka (`KafkaConfig.getInterBrokerListenerNameAndSecurityProtocol`) a setting names the listener, or the
-    listener is named after the security protocol between brokers. Without both settings and without a listener
-    PLAINTEXT, the listener is the first one, where Kafka refuses to start.
+    listener is named after the security protocol between brokers. It must be advertised. Without both settings and
+    without a listener PLAINTEXT, the listener is the first one, where Kafka refuses to start.
     """
     by_name, by_protocol = _INTER_BROKER
-    own = {one.name: one for one in listeners if one.name not in controllers}
+    own = [one.name for one in listeners if one.name not in controllers]
     key = by_name if by_name in reader.settings else by_protocol
     wanted = (reader.text(key) or _PLAINTEXT).upper()
     if by_name in reader.settings and by_protocol in reader.settings:
@@ -119,10 +120,16 @@ def read_inter_broker_listener(
         if key == by_name and wanted not in _protocols(reader, tuple(one.name for one in listeners), controllers):
             raise reader.bad(key, f"listener {wanted} has no security protocol")
         return ""
+    advertised = [one.name for one in reader.entries(_ADVERTISED, parse_listener)]
+    reached = [name for name in own if name in advertised] if advertised else own
+    if own and not reached:
+        raise reader.bad(_ADVERTISED, "no listener of brokers is there", hint=f"Add an address of {' or '.join(own)}.")
     if key not in reader.settings:
-        return wanted if wanted in own else next(iter(own), wanted)
+        return wanted if wanted in reached else next(iter(reached), wanted)
     if wanted not in own:
         raise reader.bad(key, f"there is no listener {wanted}", hint=f"The listeners are {', '.join(own)}.")
+    if wanted not in reached:
+        raise reader.bad(key, f"{wanted} is not in {_ADVERTISED}", hint=f"Advertised are {', '.join(reached)}.")
     return wanted
 
 
@@ -224,7 +231,7 @@ def read_advertised_listeners(
     such a listener has an empty host. Then the host is the name of the machine, which only a starting node determines
     (Kafka: `ListenerInfo.withWildcardHostnamesResolved`).
     """
-    key = "advertised.listeners"
+    key = _ADVERTISED
     names = [listener.name for listener in listeners]
     is_broker = any(name not in controllers for name in names)
     entries = tuple(dict.fromkeys(reader.entries(key, parse_listener)))
