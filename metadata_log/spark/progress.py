@@ -2,6 +2,9 @@
 
 Spark's checkpoint holds `{cluster: {"offset": next, "epochs": "epoch@start …"}}`. The epochs distinguish a log with a
 truncated and rewritten tail from a log that only grew, even if the rewritten log is longer.
+
+Spark asks for the first offset again when it plans a batch, also after a restart, when the logs have grown. So the end
+of a batch holds where the batch begins in logs of which the offset before says nothing that lasts.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from msgspec import Struct
 from metadata_log.spark.log_index import Epochs, LogIndex, common_end, epochs_until
 
 _PROBLEMS: Final = "(problems)"
+_BEGINS: Final = "(begins)"
 _REMEMBERED_EPOCHS: Final = 64
 """An uncommitted tail spans few epochs; with more, a stream begins again at the start of the log."""
 
@@ -31,28 +35,47 @@ class StreamOffset(Struct, frozen=True):
 
     clusters: dict[str, Progress] = {}
     problems: str = ""
+    begins: dict[str, Progress] = {}
+    """Where the batch that ends here begins, in clusters of which no batch before has read."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is where a query begins, so that nothing was read before."""
+        return self.begins == self.clusters
 
 
 def to_json(offset: StreamOffset) -> dict[str, Any]:
     """The form in Spark's checkpoint; equal offsets give equal text."""
-    clusters = {
+    stored = _to_json(offset.clusters)
+    if offset.problems:
+        stored[_PROBLEMS] = {"digest": offset.problems}
+    if offset.begins:
+        stored[_BEGINS] = _to_json(offset.begins)
+    return stored
+
+
+def _to_json(clusters: Mapping[str, Progress]) -> dict[str, Any]:
+    return {
         cluster: {
             "offset": progress.offset,
             "epochs": " ".join(f"{epoch}@{start}" for epoch, start in progress.epochs),
         }
-        for cluster, progress in sorted(offset.clusters.items())
+        for cluster, progress in sorted(clusters.items())
     }
-    return {**clusters, _PROBLEMS: {"digest": offset.problems}} if offset.problems else clusters
 
 
 def from_json(stored: Mapping[str, Any]) -> StreamOffset:
     """The inverse of `to_json`."""
-    clusters = {
+    problems = stored.get(_PROBLEMS, {"digest": ""})["digest"]
+    return StreamOffset(_from_json(stored), problems, _from_json(stored.get(_BEGINS, {})))
+
+
+def _from_json(stored: Mapping[str, Any]) -> dict[str, Progress]:
+    return {
         cluster: Progress(one["offset"], tuple(_epoch(text) for text in one["epochs"].split()))
         for cluster, one in stored.items()
-        if cluster != _PROBLEMS
+        if cluster not in (_PROBLEMS, _BEGINS)
     }
-    return StreamOffset(clusters, stored.get(_PROBLEMS, {"digest": ""})["digest"])
 
 
 def _epoch(text: str) -> tuple[int, int]:

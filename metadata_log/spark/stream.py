@@ -75,15 +75,24 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known: dict[str, LogIndex] = {}
         self._disks = Disks(options.storage)
         self._directories: dict[str, Directory] = {}
+        self._initial: dict[str, Progress] | None = None
         self._targets: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (as Spark calls it)
-        """The start of a new query, by `startingOffsets`; later clusters start at the beginning of their logs."""
+        """The start of a new query, by `startingOffsets`; later clusters start at the beginning of their logs.
+
+        Spark asks again when it plans the first batch, and gets the same answer.
+        """
+        if self._initial is None:
+            self._initial = self._start()
+        return to_json(StreamOffset(self._initial, begins=self._initial))
+
+    def _start(self) -> dict[str, Progress]:
         starting = self._options.starting_offsets
         if isinstance(starting, dict):
-            return to_json(StreamOffset({cluster: Progress(offset) for cluster, offset in starting.items()}))
+            return {cluster: Progress(offset) for cluster, offset in starting.items()}
         logs = self._look().logs if starting == "latest" else {}
-        return to_json(StreamOffset({name: progress_at(log.index, log.index.end_offset) for name, log in logs.items()}))
+        return {name: progress_at(log.index, log.index.end_offset) for name, log in logs.items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (as Spark calls it)
         """The limit of `maxOffsetsPerTrigger`."""
@@ -91,8 +100,9 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (as Spark calls it)
-        """Record the ends of all logs: this query reads no further."""
-        self._targets = {name: log.index.end_offset for name, log in self._look().logs.items()}
+        """Record the ends of all logs: this query reads no further, however often Spark says this."""
+        if self._targets is None:
+            self._targets = {name: log.index.end_offset for name, log in self._look().logs.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (as Spark calls it)
         """The end of the next trigger. Raises `DataLoss` and `TruncatedTail` unless rows report these."""
@@ -112,14 +122,23 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, one in resumes.items():
             if one.withdrawn or before.clusters.get(name, Progress(-1)).offset != ends[name]:
                 after[name] = progress_at(fleet.logs[name].index, ends[name])
-        problems = [*fleet.problems, *self._missing(before, fleet)]
-        return to_json(StreamOffset(after, self._digest(problems)))
+        problems = self._digest([*fleet.problems, *self._missing(before, fleet)])
+        if (after, problems) == (before.clusters, before.problems):
+            return start
+        begins = dict(before.clusters) if before.is_first else {}
+        for name in after.keys() - before.clusters.keys():
+            begins[name] = progress_at(fleet.logs[name].index, resumes[name].offset)
+        return to_json(StreamOffset(after, problems, begins))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks between two offsets; also for a trigger that an earlier run of the query planned."""
+        """The tasks between two offsets; also for a trigger that an earlier run of the query planned.
+
+        Such a trigger begins where that run has begun it: `start` may be an answer of `initialOffset` of this run.
+        """
         before, after = from_json(start), from_json(end)
         if before == after:
             return []
+        before = replace(before, clusters=before.clusters | after.begins)
         fleet = self._look()
         tell(fleet.problems, self._options)
         marks: list[tuple[Directory, Damage]] = []
