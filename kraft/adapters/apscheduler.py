@@ -262,7 +262,7 @@ class KraftDataStore(BaseExternalDataStore):
         return schedules
 
     async def acquire_schedules(self, scheduler_id: str, lease_duration: timedelta, limit: int) -> list[Schedule]:
-        """Acquire schedules that are due."""
+        """Acquire schedules that are due, and let this scheduler look for jobs that others hold no more."""
         now = datetime.now(UTC)
 
         async def acquire(store: Store, changes: _Changes) -> list[Document]:
@@ -282,7 +282,18 @@ class KraftDataStore(BaseExternalDataStore):
                 acquired.append(document)
             return acquired
 
-        return self._schedules(await self._change(acquire))
+        schedules = self._schedules(await self._change(acquire))
+        await self._offer_jobs(scheduler_id, now)
+        return schedules
+
+    async def _offer_jobs(self, scheduler_id: str, now: datetime) -> None:
+        """Wake who acquires jobs here for each one whose holder has let its lease end: nothing else would."""
+        for _, document in await _call(self.store, self._jobs):
+            if document.get("acquired_by") not in (None, scheduler_id) and document["acquired_until"] <= now:
+                event = JobAdded(
+                    job_id=document["id"], task_id=document["task_id"], schedule_id=document["schedule_id"]
+                )
+                await self._event_broker.publish_local(event)
 
     async def release_schedules(self, scheduler_id: str, results: Sequence[ScheduleResult]) -> None:
         """Release acquired schedules, with their next times."""
@@ -323,14 +334,22 @@ class KraftDataStore(BaseExternalDataStore):
         await self._publish(await self._change(release))
 
     async def get_next_schedule_run_time(self) -> datetime | None:
-        """The earliest time at which a schedule is due that is not paused, nor acquired."""
-        rows = await _call(self.store, lambda: self._all("schedules"))
+        """The earliest time at which `acquire_schedules` has something to do, as far as is known.
+
+        That is when a schedule is due that is not paused. One that a scheduler has acquired is due when its lease ends,
+        at the earliest: that scheduler may have died. The end of the lease of a job counts, too.
+        """
+        now = datetime.now(UTC)
+        schedules = await _call(self.store, lambda: self._all("schedules"))
         times = [
-            document["next_fire_time"]
-            for _, document in rows
-            if document["next_fire_time"] is not None and not document["paused"] and document.get("acquired_by") is None
+            max(document["next_fire_time"], document.get("acquired_until") or document["next_fire_time"])
+            for _, document in schedules
+            if document["next_fire_time"] is not None and not document["paused"]
         ]
-        return min(times, default=None)
+        jobs = await _call(self.store, lambda: self._all("jobs"))
+        leases = [until for _, document in jobs if (until := document.get("acquired_until")) is not None]
+        # What has ended before was offered then.
+        return min([*times, *(until for until in leases if until > now)], default=None)
 
     async def extend_acquired_schedule_leases(
         self, scheduler_id: str, schedule_ids: set[str], duration: timedelta
@@ -380,7 +399,10 @@ class KraftDataStore(BaseExternalDataStore):
         return jobs
 
     async def acquire_jobs(self, scheduler_id: str, lease_duration: timedelta, limit: int | None = None) -> list[Job]:
-        """Acquire jobs that nobody runs, as far as their tasks allow for more."""
+        """Acquire jobs that nobody runs, as far as their tasks allow for more.
+
+        What this scheduler holds already it runs, even if it was late to extend the lease.
+        """
         now = datetime.now(UTC)
         most = _ACQUIRED_AT_ONCE if limit is None else min(limit, _ACQUIRED_AT_ONCE)
 
@@ -390,8 +412,10 @@ class KraftDataStore(BaseExternalDataStore):
             discarded: list[tuple[Document, JobResult]] = []
             touched: set[str] = set()
             for entry, document in await self._jobs():
-                was_acquired = document.get("acquired_by") is not None
-                if len(acquired) == most or (was_acquired and document["acquired_until"] >= now):
+                holder = document.get("acquired_by")
+                was_acquired = holder is not None
+                is_held = was_acquired and (holder == scheduler_id or document["acquired_until"] >= now)
+                if len(acquired) == most or is_held:
                     continue
                 try:
                     job = Job.unmarshal(self.serializer, dict(document))

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from apscheduler import (
@@ -20,6 +21,8 @@ from apscheduler import (
     ConflictPolicy,
     Event,
     Job,
+    JobAcquired,
+    JobAdded,
     JobOutcome,
     JobReleased,
     JobResult,
@@ -248,3 +251,86 @@ def test_the_tests_of_apscheduler(files: list[Path], store: kraft.sync.Store, tm
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
     assert int(passed[1]) >= 47
+
+
+def test_what_a_dead_scheduler_holds_is_due_when_its_lease_ends(store: kraft.sync.Store) -> None:
+    async def main() -> None:
+        async with scheduler_parts(store, "dead") as (data, _):
+            now = datetime.now(UTC)
+            for name, late in (("held", timedelta(0)), ("later", timedelta(days=1))):
+                schedule = Schedule(id=name, task_id="task", trigger=DateTrigger(now), job_executor="async")
+                schedule.next_fire_time = now + late
+                await data.add_schedule(schedule, ConflictPolicy.exception)
+            assert [one.id for one in await data.acquire_schedules("dead", LEASE, 10)] == ["held"]
+            (held,) = await data.get_schedules({"held"})
+            assert await data.get_next_schedule_run_time() == held.acquired_until
+            assert not await data.acquire_schedules("next", LEASE, 10)
+            await data.extend_acquired_schedule_leases("dead", {"held"}, timedelta(seconds=-1))
+            assert [one.id for one in await data.acquire_schedules("next", LEASE, 10)] == ["held"]
+
+    asyncio.run(main())
+
+
+async def added_until_acquired(heard: asyncio.Queue[Event], scheduler_id: str) -> list[UUID]:
+    """The jobs that were offered before this scheduler has acquired one."""
+    jobs: list[UUID] = []
+    while not isinstance(event := await heard.get(), JobAcquired) or event.scheduler_id != scheduler_id:
+        jobs += [event.job_id] if isinstance(event, JobAdded) else []
+    return jobs
+
+
+def test_a_job_of_a_dead_scheduler_is_offered_once_when_its_lease_ends(store: kraft.sync.Store) -> None:
+    async def main() -> None:
+        async with scheduler_parts(store, "offer") as (data, heard):
+            await data.add_task(Task(id="task", func="builtins:print", job_executor="async", max_running_jobs=1))
+            await data.add_job(job_of())
+            (job,) = await data.acquire_jobs("dead", LEASE)
+            assert await added_until_acquired(heard, "dead") == [job.id]
+            assert await data.get_next_schedule_run_time() == job.acquired_until
+            await data.acquire_schedules("next", LEASE, 10)
+            await data.extend_acquired_job_leases("dead", {job.id}, timedelta(seconds=-1))
+            assert await data.get_next_schedule_run_time() is None
+            await data.acquire_schedules("dead", LEASE, 10)
+            assert heard.empty(), "held, or held by the one that asks"
+            await data.acquire_schedules("next", LEASE, 10)
+            assert not await data.acquire_jobs("dead", LEASE), "it runs there already"
+            assert [one.id for one in await data.acquire_jobs("next", LEASE)] == [job.id]
+            assert await added_until_acquired(heard, "next") == [job.id]
+            assert (await data.get_task("task")).running_jobs == 1
+
+    asyncio.run(main())
+
+
+RUNS: asyncio.Queue[datetime] = asyncio.Queue()
+"""The times at which jobs began."""
+
+
+async def note_run() -> None:
+    RUNS.put_nowait(datetime.now(UTC))
+
+
+def test_the_next_scheduler_runs_what_a_killed_one_held(store: kraft.sync.Store) -> None:
+    """A schedule and a job, at the end of their leases, although nothing else happens until tomorrow."""
+
+    async def main() -> None:
+        lease = timedelta(seconds=0.6)
+        async with scheduler_parts(store, "killed") as (data, _):
+            trigger = DateTrigger(datetime.now(UTC))
+            task = "test_apscheduler:note_run"
+            await data.add_task(Task(id=task, func=task, job_executor="async"))
+            schedule = Schedule(id="held", task_id=task, trigger=trigger, job_executor="async")
+            schedule.next_fire_time = trigger.next()
+            await data.add_schedule(schedule, ConflictPolicy.exception)
+            await data.add_job(job_of(task))
+            assert len(await data.acquire_schedules("killed", lease, 10)) == 1
+            assert len(await data.acquire_jobs("killed", lease)) == 1
+            (held,) = await data.get_schedules()
+            assert held.acquired_until is not None
+        parts = KraftDataStore(store, prefix="killed/"), KraftEventBroker(store, key="killed-events")
+        async with AsyncScheduler(*parts) as scheduler:
+            scheduler._task_callables[task] = note_run
+            await scheduler.start_in_background()
+            for _ in range(2):
+                assert await RUNS.get() > held.acquired_until
+
+    asyncio.run(asyncio.wait_for(main(), 20))
