@@ -304,6 +304,7 @@ PACKAGES = {
     "kraft.asyncio": "nodes, the store and what is made of it, for programs on asyncio",
     "kraft.sync": "the same for programs without an event loop",
     "kraft.adapters": "the store behind the interfaces of other programs, each an extra; stores by URL",
+    "kraft.adapters.patroni": "the store as a DCS of Patroni, and the program that runs Patroni on it",
     "kraft.client.state": "what producers and members of groups decide: batches, positions, leaders, transactions",
     "kraft.client": "a client of brokers: writes records to topics and reads them, in groups and in transactions",
     "kraft.registry": "the schema registry: its topic, its REST API, the types of schemas and their compatibility",

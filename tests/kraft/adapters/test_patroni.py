@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,27 @@ def test_patroni_finds_the_module_and_its_other_ones() -> None:
     modules = dcs_modules()
     assert modules.count(MODULE) == 1
     assert "patroni.dcs.raft" in modules
+
+
+_SPAWNING = """
+import multiprocessing, runpy, sys
+import patroni.__main__
+
+def main():
+    # As `patroni.postgresql.postmaster` starts PostgreSQL.
+    said = "import sys; print(sorted({one.partition('.')[0] for one in sys.modules} & {'kraft', 'patroni', 'trio'}))"
+    started = multiprocessing.get_context("spawn").Process(target=exec, args=(said,))
+    started.start()
+    started.join()
+
+patroni.__main__.main = main
+runpy.run_module("kraft.adapters.patroni", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_what_patroni_spawns_does_not_load_the_node_again() -> None:
+    done = subprocess.run([sys.executable, "-c", _SPAWNING], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_what_patroni_asks_of_its_raft_module(make: Make, store: kraft.sync.Store) -> None:

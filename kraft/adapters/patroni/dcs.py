@@ -14,7 +14,6 @@ loop renews, so that a Patroni that hangs loses them.
 from __future__ import annotations
 
 import atexit
-import importlib
 import json
 import logging
 import sys
@@ -389,8 +388,3 @@ def main() -> None:
         from patroni.__main__ import main as run
 
         run()
-
-
-if __name__ == "__main__":
-    # By its own name, so that its classes exist once.
-    importlib.import_module("kraft.adapters.patroni").main()
