@@ -1,7 +1,7 @@
 """Real nodes inside one test: in virtual time (`Cluster`, below), or for any client over TCP (`Kafka`).
 
 `Cluster` has a memory network and memory disks (Kafka: `RaftClientTestContext`). `Kafka` is what the pytest fixtures
-`kafka` and `kafka_cluster` give.
+`kafka` and `kafka_cluster` give, and `KafkaContainer` stands in the place of that of testcontainers.
 
 Run a test under Trio's `MockClock` with autojump: a minute of elections then takes a moment. With `brokers`, the
 cluster has broker agents. They register, lead, follow and shut down gracefully like Kafka's brokers, but hold no data.
@@ -34,6 +34,7 @@ from metadata_log.lazy_names import lazy_names
 if TYPE_CHECKING:
     from kraft.testing.broker import Broker
     from kraft.testing.cluster import Cluster
+    from kraft.testing.container import KafkaContainer
     from kraft.testing.kafka import Kafka
     from kraft.testing.virtual import in_virtual_time
 else:
@@ -42,8 +43,9 @@ else:
         "Broker": "kraft.testing.broker",
         "Cluster": "kraft.testing.cluster",
         "Kafka": "kraft.testing.kafka",
+        "KafkaContainer": "kraft.testing.container",
         "in_virtual_time": "kraft.testing.virtual",
     }
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
-__all__ = ["Broker", "Cluster", "Kafka", "in_virtual_time"]
+__all__ = ["Broker", "Cluster", "Kafka", "KafkaContainer", "in_virtual_time"]

@@ -19,8 +19,8 @@ import pytest
 from test_cli_serve import formatted, serving
 
 from kraft.cli.main import kraft
-from kraft.cli.run.environment import settings_of
 from kraft.cli.run.log_output import LESS, MORE, shift_level
+from kraft.config.environment import settings_of
 from kraft.node.loggers import LEVELS
 from support.eventually import eventually
 from support.kraft.command_line import CLUSTER_ID, run, settings_of_the_process, write_config
