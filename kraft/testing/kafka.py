@@ -371,7 +371,11 @@ class Kafka:
         self._call(create)
 
     def delete_topic(self, *names: str) -> None:
-        """Delete topics; returns once no broker that serves knows them."""
+        """Delete topics; returns once no broker that serves knows them.
+
+        A consumer of librdkafka that goes on keeps its offset in a topic that is made again under the name, and so
+        passes over as many records as it had read of the former one. `reset` lets it begin anew.
+        """
         from kraft.admin import delete_topics
 
         async def delete() -> None:

@@ -23,7 +23,7 @@ from confluent_kafka.admin._resource import ResourceType as AdminResource
 
 from kraft.admin import SomeRefused
 from kraft.config import ConfigError
-from kraft.testing import Kafka
+from kraft.testing import Kafka, KafkaContainer
 from kraft.testing.live import NodeDown
 from support.wire import known_brokers
 
@@ -128,6 +128,32 @@ def test_a_reset_leaves_nothing_and_keeps_the_address(kafka: Kafka) -> None:
     assert admin.list_consumer_groups().result(10).valid == []
     kafka.create_topic("orders")
     assert kafka.consume("orders") == []
+
+
+def test_a_consumer_of_a_session_begins_anew_after_a_reset_and_not_in_a_topic_made_again(kafka: Kafka) -> None:
+    """What the page says of librdkafka: it keeps its offset in a topic of the same name."""
+    kafka.produce("orders", ["one", "two"])
+    settings = {"group.id": "session", "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 200}
+    consumer = Consumer({**kafka.client_config("confluent-kafka"), **settings})
+    consumer.subscribe(["orders"])
+
+    def following() -> bytes | None:
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                return message.value()
+        raise TimeoutError("no record")
+
+    assert [following(), following()] == [b"one", b"two"]
+    kafka.delete_topic("orders")
+    kafka.create_topic("orders")
+    kafka.produce("orders", ["three", "four", "five"])
+    assert following() == b"five"
+    kafka.reset()
+    kafka.produce("orders", ["six"])
+    assert following() == b"six"
+    consumer.close()
 
 
 def test_an_unexpected_record_is_shown_as_a_difference(kafka: Kafka) -> None:
@@ -335,6 +361,26 @@ def test_the_log_of_a_test_has_no_lines_of_nodes(kafka: Kafka, caplog: pytest.Lo
     kafka.reset()
     assert len(kafka.log.since(began)) > 3
     assert caplog.records == []
+
+
+def test_a_container_of_testcontainers_is_a_node_here() -> None:
+    """Each call of it that the modules of ten public projects have, but for those that say how a container is made."""
+    container = KafkaContainer("confluentinc/cp-kafka:7.6.0").with_kraft().with_env("KAFKA_NUM_PARTITIONS", "3")
+    with pytest.raises(RuntimeError, match=r"not started: call start\(\)"):
+        container.get_bootstrap_server()
+    assert container.start(timeout=60) is container
+    servers = container.start().get_bootstrap_server()
+    assert servers == f"{container.get_container_host_ip()}:{container.get_exposed_port(9093)}"
+    with pytest.raises(ValueError, match="at port 9093, and not at 29092"):
+        container.get_exposed_port(29092)
+    container.kafka.produce("orders", ["three apples"])
+    assert len(container.kafka.image.topics["orders"].partitions) == 3
+    container.stop()
+    container.stop()
+    with container as again:
+        assert not list(again.kafka.image.topics)
+    with pytest.raises(ConfigError, match="listeners is set by the cluster"):
+        KafkaContainer(port=9092).with_env("KAFKA_LISTENERS", "PLAINTEXT://:9092").start()
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
