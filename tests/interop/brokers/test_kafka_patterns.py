@@ -21,5 +21,7 @@ RECORDED: Final = Path(__file__).parents[2] / "data" / "client_patterns.jsonl.gz
 
 def test_the_recorded_verdicts_are_those_of_the_jvm(kafka: KafkaInstallation) -> None:
     first, *rows = map(json.loads, gzip.decompress(RECORDED.read_bytes()).splitlines())
+    # What hangs takes a core until the end.
+    rows.sort(key=lambda row: row["kafka"] == "hangs")
     lines = ["\t".join(b64encode(one.encode()).decode() for one in (row["pattern"], *first["texts"])) for row in rows]
     assert oracle(kafka, ORACLE, lines).splitlines() == [row["kafka"] for row in rows]
