@@ -171,7 +171,14 @@ LAYERS = (
         ("trio", "prometheus_client"),
         pure=False,
     ),
-    Layer(("kraft.registry",), ("metadata_log.errors", "metadata_log.software"), ("avro", "jsonschema", "google")),
+    Layer(("kraft.registry",), ("metadata_log.errors", "metadata_log.software"), ("avro", "google")),
+    # They know parts of one document by their identity, on which no answer depends.
+    Layer(
+        ("kraft.registry.json_documents", "kraft.registry.json_schemas", "kraft.registry.json_values"),
+        ("kraft.registry",),
+        ("jsonschema", "re2"),
+        pure=False,
+    ),
     Layer(("kraft.registry.protoc",), (), ("grpc_tools",), pure=False),
     Layer(("kraft.registry.worker",), ("kraft.registry",), (), pure=False),
     Layer(("kraft.registry.checking",), ("kraft.registry",), ("trio",), pure=False),

@@ -12,10 +12,11 @@ from typing import Final
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kraft.registry import protoc
-from kraft.registry.schemas import Budget, Difference, InvalidSchema, Source
+from kraft.registry.protobuf_texts import ordered, printed
+from kraft.registry.schemas import Budget, Difference, Imported, InvalidSchema, Source
 
 SERIALIZED: Final = "serialized"
 _KINDS: Final = {
@@ -40,19 +41,29 @@ _TEXT: Final = "string or bytes"
 
 
 def canonical(source: Source, normalize: bool) -> str:
-    """As it was given: a text without spaces at its ends, a descriptor without positions in its source."""
-    descriptor = _descriptor(source.text)
-    if descriptor is None:
-        _compiled(source)
-        return source.text.strip()
-    return _base64(descriptor)
+    """The text of its descriptor, so that white space, comments and short names are all the same.
+
+    Normalized, imports are in order, and fields in the order of their numbers.
+    """
+    text = _printed(source, normalize)
+    if _descriptor(source.text) is not None and _printed(structs.replace(source, text=text), normalize) != text:
+        raise InvalidSchema("the descriptor is none of a file that can be written")
+    return text
+
+
+def _printed(source: Source, normalize: bool) -> str:
+    *imports, main = _compiled(source)
+    return printed(ordered(main) if normalize else main, imports)
+
+
+def comparable(source: Source, normalize: bool) -> str:
+    """What equal schemas have in common."""
+    return _printed(source, normalize)
 
 
 def rendered(source: Source, form: str) -> str:
-    """`serialized`: the descriptor in Base64."""
-    if form != SERIALIZED:
-        raise InvalidSchema(f"Protobuf schemas have no format {form}; there is {SERIALIZED}")
-    return _base64(_compiled(source))
+    """`serialized`: the descriptor in Base64. Any other form, which a later registry may know, is the text."""
+    return _base64(_compiled(source)[-1]) if form == SERIALIZED else source.text
 
 
 def differences(reader: Source, writer: Source, budget: Budget) -> Iterator[Difference]:
@@ -94,27 +105,24 @@ def _base64(descriptor: FileDescriptorProto) -> str:
     return b64encode(descriptor.SerializeToString(deterministic=True)).decode()
 
 
-def _compiled(source: Source) -> FileDescriptorProto:
-    descriptor = _descriptor(source.text)
-    if descriptor is not None:
-        return descriptor
+def _compiled(source: Source) -> list[FileDescriptorProto]:
+    """All that a file imports, what is imported first, and last the file."""
     texts, known = [], FileDescriptorSet()
     for one in source.imports:
         if not protoc.is_path(one.name) or one.name == protoc.MAIN:
             raise InvalidSchema(f"{one.name!r} is no path of an import")
-        parsed = _descriptor(one.text)
-        if parsed is None:
+    for one in (*source.imports, Imported(protoc.MAIN, source.text)):
+        descriptor = _descriptor(one.text)
+        if descriptor is None:
             texts.append((one.name, one.text))
         else:
-            parsed.name = one.name
-            known.file.append(parsed)
+            descriptor.name = one.name
+            known.file.append(descriptor)
     try:
-        out = protoc.compiled(source.text, tuple(texts), known.SerializeToString(deterministic=True))
+        out = protoc.compiled(tuple(texts), known.SerializeToString(deterministic=True))
     except (protoc.CompileError, OSError, ValueError) as bad:
         raise InvalidSchema(f"the schema is no Protobuf: {bad}") from bad
-    [compiled] = FileDescriptorSet.FromString(out).file
-    compiled.name = protoc.MAIN
-    return compiled
+    return list(FileDescriptorSet.FromString(out).file)
 
 
 class _Types(Struct, frozen=True):
@@ -123,19 +131,24 @@ class _Types(Struct, frozen=True):
     package: str
     own: dict[str, DescriptorProto]
     every: dict[str, DescriptorProto]
+    locals: dict[str, str]
+    """Of each message the name without the package of its file."""
 
     @classmethod
     def of(cls, source: Source) -> _Types:
-        main = _compiled(source)
-        own = dict(_messages(main))
-        every = dict(own)
-        for at, one in enumerate(source.imports):
-            every |= _messages(_compiled(Source(source.type, one.text, source.imports[:at])))
-        return cls(main.package, own, every)
+        files = _compiled(source)
+        every: dict[str, DescriptorProto] = {}
+        names: dict[str, str] = {}
+        for one in files:
+            own = dict(_messages(one))
+            every |= own
+            prefix = f".{one.package}." if one.package else "."
+            names |= {name: name.removeprefix(prefix) for name in own}
+        return cls(files[-1].package, own, every, names)
 
     def local(self, name: str) -> str:
-        """A name without the package of the file."""
-        return name.removeprefix(f".{self.package}." if self.package else ".")
+        """The name of a message without the package of its file."""
+        return self.locals.get(name, name)
 
 
 def _messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]]:
@@ -181,7 +194,7 @@ class _Comparison:
             self._seen.add(pair)
             writer, reader = self._writer.every.get(pair[0]), self._reader.every.get(pair[1])
             if writer is None or reader is None:
-                continue  # a message that every client knows, such as google.type.Date
+                continue
             where = f"#/{self._writer.local(pair[0])}"
             yield from self._oneofs(writer, reader, where)
             old, new = {one.number: one for one in writer.field}, {one.number: one for one in reader.field}

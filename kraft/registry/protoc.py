@@ -14,6 +14,35 @@ from typing import Final
 MAIN: Final = "default.proto"
 """The name of a schema that nobody has named, as in the common registry."""
 
+BUILT_IN: Final = {
+    "confluent/meta.proto": """
+syntax = "proto3";
+package confluent;
+import "google/protobuf/descriptor.proto";
+option go_package = "../confluent";
+message Meta {
+  string doc = 1;
+  map<string, string> params = 2;
+  repeated string tags = 3;
+}
+extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
+""",
+    "confluent/type/decimal.proto": """
+syntax = "proto3";
+package confluent.type;
+message Decimal {
+  bytes value = 1;
+  uint32 precision = 2;
+  int32 scale = 3;
+}
+""",
+}
+"""What the common registry's clients import as if it were registered, beside `google/protobuf` and `google/type`."""
+
 
 class CompileError(Exception):
     """A text is no Protobuf."""
@@ -26,13 +55,12 @@ def is_path(name: str) -> bool:
 
 
 @lru_cache(maxsize=16)
-def compiled(text: str, imports: tuple[tuple[str, str], ...], known: bytes) -> bytes:
-    """The `FileDescriptorSet` of one file, serialized.
+def compiled(files: tuple[tuple[str, str], ...], known: bytes) -> bytes:
+    """The `FileDescriptorSet` of the file `MAIN`, serialized, with all that it imports; what is imported comes first.
 
     Args:
-        text: The file.
-        imports: Files that it imports, by their paths, also through others.
-        known: Imports that are compiled already, as a serialized `FileDescriptorSet`.
+        files: It and the files that it imports, by their paths, also through others.
+        known: Those of them that are compiled already, as a serialized `FileDescriptorSet`.
 
     Raises:
         CompileError: The text is no Protobuf.
@@ -45,13 +73,18 @@ def compiled(text: str, imports: tuple[tuple[str, str], ...], known: bytes) -> b
     with TemporaryDirectory(prefix="trio-kraft-") as folder:
         root = Path(folder)
         (root / "files").mkdir()
-        for name, one in ((MAIN, text), *imports):
-            path = root / "files" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(one, "utf-8")
+        for folder_of, some in (("built-in", BUILT_IN.items()), ("files", files)):
+            for name, one in some:
+                path = root / folder_of / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(one, "utf-8")
+        google = _google_types()
+        if google is not None:
+            (root / "built-in" / "google").mkdir()
+            (root / "built-in" / "google" / "type").symlink_to(google, target_is_directory=True)
         (root / "known").write_bytes(known)
-        command = ["protoc", f"--descriptor_set_out={root / 'out'}"]
-        command += [f"-I{root / 'files'}", f"-I{Path(spec.origin).parent / '_proto'}"]
+        command = ["protoc", "--include_imports", f"--descriptor_set_out={root / 'out'}"]
+        command += [f"-I{root / 'files'}", f"-I{root / 'built-in'}", f"-I{Path(spec.origin).parent / '_proto'}"]
         command += [f"--descriptor_set_in={root / 'known'}"] if known else []
         with _stderr_in(root / "said"):
             failed = protoc.main([*command, MAIN])
@@ -60,6 +93,13 @@ def compiled(text: str, imports: tuple[tuple[str, str], ...], known: bytes) -> b
                 said = file.read(4000).replace(f"{root / 'files'}/", "")
             raise CompileError("; ".join(said.strip().splitlines()[:5])[:2000])
         return (root / "out").read_bytes()
+
+
+def _google_types() -> Path | None:
+    """The folder of `google/type/*.proto` in googleapis-common-protos."""
+    spec = find_spec("google.type")
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
+    return Path(places[0]) if places else None
 
 
 @contextmanager

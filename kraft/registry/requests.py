@@ -8,6 +8,7 @@ handler runs comes before what it writes: it is started anew when a result is th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
@@ -21,6 +22,7 @@ from kraft.registry import schemas
 from kraft.registry.records import (
     AVRO,
     PER_ENTRY,
+    PROTOBUF,
     ClearSubjectKey,
     ClearSubjectValue,
     ConfigKey,
@@ -67,6 +69,9 @@ MAX_PARTS: Final = 4000
 """So many schemas and references are looked at for one question."""
 MAX_TREES: Final = 1 << 16
 """So many bytes do the metadata and the rules of a schema have."""
+_BASE64: Final = re.compile(r"[\w+/=\s]+", re.ASCII)
+MAX_MATCHED: Final = 50
+"""So many versions, the latest of a subject, are looked at for a schema in other words."""
 MAX_VALUE: Final = 1_000_000
 """The most bytes of a record, so that a broker with Kafka's default takes it (`max.message.bytes`)."""
 MAX_VERSION: Final = (1 << 31) - 1
@@ -513,6 +518,7 @@ class _New(Struct, frozen=True, dict=True):
     given: NewSchema
     source: Source
     references: tuple[SchemaReference, ...]
+    normalize: bool
 
     @cached_property
     def identity(self) -> Identity:
@@ -537,7 +543,39 @@ def _new(state: State, asked: Asked, subject: str) -> Generator[Run | Write, Any
         raise Refused(422, 42201, f"Invalid schema: {large}") from large
     normalize = asked.flag("normalize") or state.normalizes(subject)
     text = yield from _run(schemas.canonical, source, normalize)
-    return _New(given, structs.replace(source, text=text), references)
+    return _New(given, structs.replace(source, text=text), references, normalize)
+
+
+def _echoed(new: _New, value: SchemaValue) -> str:
+    """The text of a registered schema for its sender.
+
+    A client that sent a descriptor keeps the answer as what it sent: that of confluent-kafka reads no text.
+    """
+    came_as_descriptor = value.schema_type == PROTOBUF and _BASE64.fullmatch(new.given.schema)
+    return new.given.schema if came_as_descriptor else value.schema
+
+
+def _in_other_words(
+    state: State, new: _New, versions: Sequence[SchemaValue]
+) -> Generator[Run | Write, Any, SchemaValue | None]:
+    """The latest version that is the same schema, though its text is another one; the oldest are not looked at."""
+    wanted = new.source.type, new.given.metadata, new.given.rule_set
+    candidates, sources, room = [], [], _Room()
+    try:
+        for one in versions[: -MAX_MATCHED - 1 : -1]:
+            is_same = set(one.references) == set(new.references) if new.normalize else one.references == new.references
+            if is_same and (one.schema_type, one.metadata, one.rule_set) == wanted:
+                sources.append(_source(state, one, room))
+                candidates.append(one)
+    except TooCostly:
+        pass  # the latest are enough
+    if not candidates:
+        return None
+    try:
+        at: int | None = yield Run(schemas.matching, (new.source, tuple(sources), new.normalize))
+    except (InvalidSchema, TooCostly):
+        return None
+    return None if at is None else candidates[at]
 
 
 def _numbered(state: State, references: Iterable[SchemaReference]) -> Iterator[SchemaReference]:
@@ -562,8 +600,12 @@ def look_up(state: State, asked: Asked) -> Program:
         raise _no_subject(subject)
     registered = next((one for one in reversed(known) if one.identity == new.identity), None)
     if registered is None:
+        registered = yield from _in_other_words(state, new, known)
+    if registered is None:
         raise _no_schema()
-    text = yield from _text(state, asked, registered)
+    text = _echoed(new, registered)
+    if asked.query.get("format"):
+        text = yield from _text(state, asked, registered)
     return Answer(200, _entity(registered, text))
 
 
@@ -591,7 +633,11 @@ def register(state: State, asked: Asked) -> Program:
         schema_id = state.last_id + 1 if known_id is None else known_id
     existing = next((one for one in every if not one.deleted and one.identity == new.identity), None)
     if existing is not None and existing.id == schema_id and not given.version:
-        return Answer(200, _registered(existing))
+        return Answer(200, _registered(new, existing))
+    if existing is None and not given.version and not is_import:
+        existing = yield from _in_other_words(state, new, [one for one in every if not one.deleted])
+        if existing is not None:
+            return Answer(200, _registered(new, existing))
     if not is_import:
         messages = yield from _messages(state, subject, new, [one for one in every if not one.deleted])
         if messages:
@@ -622,11 +668,11 @@ def register(state: State, asked: Asked) -> Program:
     )
     records = _registration(state, value, every)
     yield Write(records)
-    return Answer(200, _registered(value))
+    return Answer(200, _registered(new, value))
 
 
-def _registered(value: SchemaValue) -> dict[str, object]:
-    return {"id": value.id, "version": value.version, **_contents(value)}
+def _registered(new: _New, value: SchemaValue) -> dict[str, object]:
+    return {"id": value.id, "version": value.version, **_contents(value, _echoed(new, value))}
 
 
 def _registration(state: State, value: SchemaValue, every: Sequence[SchemaValue]) -> list[Record]:

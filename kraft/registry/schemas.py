@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -79,8 +78,8 @@ class SchemaType(NamedTuple):
     """A type of schemas.
 
     Attributes:
-        module: The module of `kraft.registry` with `canonical(source, normalize)`, `differences(reader, writer,
-            budget)` and `rendered(source, form)`.
+        module: The module of `kraft.registry` with `canonical(source, normalize)`, `comparable(source, normalize)`,
+            `differences(reader, writer, budget)` and `rendered(source, form)`.
         needs: The library that the module needs, by the name of its import.
         about: How it is read and compared.
     """
@@ -92,17 +91,19 @@ class SchemaType(NamedTuple):
 
 TYPES: Final = {
     AVRO: SchemaType(
-        "kraft.registry.avro_schemas", "avro", "by Apache Avro's library `avro`: its parser, its rules of resolution"
+        "kraft.registry.avro_schemas",
+        "avro",
+        "by Apache Avro's library `avro`: its parser, its rules of resolution; written as Java's writes it",
     ),
     JSON: SchemaType(
         "kraft.registry.json_schemas",
         "jsonschema",
-        "by `jsonschema`, and compared here: whether each document of the writer is one of the reader",
+        "by `jsonschema`, and compared here: whether it is sure that each document of the writer is one of the reader",
     ),
     PROTOBUF: SchemaType(
         "kraft.registry.protobuf_schemas",
         "grpc_tools",
-        "by protoc of `grpcio-tools`, or as a descriptor in Base64; descriptors are compared here",
+        "by protoc of `grpcio-tools`, from a text or a descriptor in Base64; written and compared from the descriptor",
     ),
 }
 
@@ -149,8 +150,27 @@ def canonical(source: Source, normalize: bool = False) -> str:
         raise InvalidSchema("the schema is nested too deep") from None
 
 
+def matching(new: Source, others: Sequence[Source], normalize: bool) -> int | None:
+    """The place of the first schema that is the same as another one, though in other words.
+
+    Args:
+        new: The schema, in canonical form.
+        others: Schemas of its type, perhaps not in canonical form: other programs write to the topic, too.
+        normalize: Whether all are normalized first.
+    """
+    comparable: Callable[[Source, bool], str] = _module(new.type).comparable
+    wanted = comparable(new, normalize)
+    for at, one in enumerate(others):
+        try:
+            if comparable(one, normalize) == wanted:
+                return at
+        except (InvalidSchema, RecursionError):
+            continue  # what another program has taken for a schema
+    return None
+
+
 def rendered(source: Source, form: str) -> str:
-    """A stored schema in another form (`format=…`); raises `InvalidSchema` for a form that its type has not."""
+    """A stored schema in another form (`format=…`); in its own if its type has no such form."""
     text: str = _module(source.type).rendered(source, form)
     return text
 
@@ -211,20 +231,3 @@ def _between(new: Source, old: Source, budget: Budget, *, backward: bool, forwar
 
 def _shortened(text: str, most: int = 1000) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
-
-
-def json_tree(text: str) -> Any:
-    """The JSON in a text; raises `InvalidSchema`. NaN and infinities are none."""
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as bad:
-        raise InvalidSchema(f"the schema is no JSON: {bad}") from bad
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def json_text(tree: Any, *, sort: bool = False) -> str:
-    """JSON without spaces."""
-    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False, sort_keys=sort)

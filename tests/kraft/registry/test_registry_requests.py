@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kraft.registry import requests, schemas
-from kraft.registry.records import NoopKey, Record, encoded
+from kraft.registry.records import NoopKey, Record, SchemaKey, SchemaValue, encoded
 from kraft.registry.state import State
 from support.kraft.registry_core import Core
 
@@ -22,6 +22,10 @@ WITHOUT_DEFAULT = '{"type":"record","name":"A","fields":[{"name":"a","type":"int
 @pytest.fixture
 def core() -> Core:
     return Core()
+
+
+def schema_record(value: SchemaValue) -> Record:
+    return encoded(SchemaKey(value.subject, value.version), value)
 
 
 def code(answer: tuple[int, Any]) -> tuple[int, int]:
@@ -233,11 +237,99 @@ def test_import_mode_takes_ids_and_versions(core: Core) -> None:
 def test_normalization_makes_equal_what_means_the_same(core: Core) -> None:
     one = '{"type":"record","name":"A","namespace":"n","fields":[{"type":"int","name":"a"},{"name":"b","type":"A"}]}'
     two = '{"name":"n.A","fields":[{"name":"a","type":{"type":"int"}},{"name":"b","type":"n.A"}],"type":"record"}'
-    assert core.id_of("s", one) != core.id_of("t", two)
+    assert core.id_of("s", one) == core.id_of("t", two)
     first = core.ask("POST", "/subjects/u/versions", {"schema": one}, normalize="true")[1]["id"]
     assert core.ask("POST", "/subjects/u/versions", {"schema": two}, normalize="True")[1]["id"] == first
     core.ask("PUT", "/config/v", {"normalize": True})
     assert core.id_of("v", two) == first
+
+
+F = [{"name": "dummy", "type": "string"}]
+ONE_EACH = {
+    "full name": [
+        {"type": "record", "name": "baz", "namespace": "foo.bar", "fields": F},
+        {"type": "record", "name": "foo.bar.baz", "fields": F},
+        {"fields": F, "name": "baz", "namespace": "foo.bar", "type": "record"},
+    ],
+    "property first": [
+        {
+            "type": "record",
+            "name": "r",
+            "fields": [{"default": "", "name": "a", "type": {"p": {"k": "T"}, "type": "string"}}],
+        },
+        {
+            "type": "record",
+            "name": "r",
+            "fields": [{"name": "a", "type": {"type": "string", "p": {"k": "T"}}, "default": ""}],
+        },
+    ],
+    "properties": [
+        {"type": "string", "p": {"a": 1, "b": 2}, "q": 1},
+        {"type": "string", "q": 1, "p": {"b": 2, "a": 1}},
+    ],
+    "doc": [
+        {"type": "record", "name": "r", "fields": [{"name": "a", "doc": "d", "type": "int", "default": 1}]},
+        {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int", "default": 1, "doc": "d"}]},
+    ],
+}
+
+
+@pytest.mark.parametrize("first_normalizes", ["true", "false"])
+@pytest.mark.parametrize("spellings", ONE_EACH.values(), ids=ONE_EACH)
+def test_a_schema_has_one_id_in_all_its_spellings(core: Core, spellings: list[Any], first_normalizes: str) -> None:
+    texts = [json.dumps(one) for one in spellings]
+    answer = core.ask("POST", "/subjects/s/versions", {"schema": texts[0]}, normalize=first_normalizes)
+    for one in [*texts, json.dumps(spellings[-1], indent=3), answer[1]["schema"]]:
+        for normalize in ("true", "false"):
+            found = core.ask("POST", "/subjects/s", {"schema": one}, normalize=normalize)
+            assert (found[0], found[1].get("id"), found[1].get("version")) == (200, 1, 1), one
+            again = core.ask("POST", "/subjects/s/versions", {"schema": one}, normalize=normalize)
+            assert (again[0], again[1]["id"], again[1]["version"]) == (200, 1, 1)
+
+
+def test_what_another_program_has_stored_is_found_in_its_words(core: Core) -> None:
+    text = '{"fields": [{"type": "int", "name": "a"}], "type": "record", "name": "n.A"}'
+    core.write(schema_record(SchemaValue(subject="s", version=1, id=7, schema=text, deleted=False)))
+    same = '{"type":"record","name":"A","namespace":"n","fields":[{"name":"a","type":"int"}]}'
+    assert core.id_of("s", same) == 7
+    assert core.ask("POST", "/subjects/s", {"schema": same})[1]["schema"] == text
+    assert core.id_of("s", same.replace('"int"', '"long"')) == 8
+
+
+def test_a_protobuf_schema_is_the_same_as_text_and_as_descriptor(core: Core) -> None:
+    text = 'syntax = "proto3"; message A { int32 x = 1; }'
+    first = core.register("s", text, schemaType="PROTOBUF")[1]
+    assert first["schema"] == 'syntax = "proto3";\n\nmessage A {\n  int32 x = 1;\n}\n'
+    serialized = core.ask("GET", "/schemas/ids/1", format="serialized")[1]["schema"]
+    for one in (text.replace(" ", "\n\t"), f"// why\n{text}", serialized, first["schema"]):
+        again = core.register("s", one, schemaType="PROTOBUF")[1]
+        assert (again["id"], again["version"]) == (1, 1)
+        assert core.ask("POST", "/subjects/s", {"schema": one, "schemaType": "PROTOBUF"})[1]["id"] == 1
+    assert core.register("t", serialized, schemaType="PROTOBUF")[1]["schema"] == serialized, "as its sender knows it"
+    assert core.ask("GET", "/schemas/ids/1")[1]["schema"] == first["schema"]
+    # A registry that stored it as it came.
+    old = SchemaValue(subject="u", version=1, id=9, schema_type="PROTOBUF", schema=serialized, deleted=False)
+    core.write(schema_record(old))
+    assert core.register("u", text, schemaType="PROTOBUF")[1]["version"] == 1
+
+
+def test_normalized_json_is_found_where_it_was_registered_without(core: Core) -> None:
+    one, other = '{"type":"object","title":"t"}', '{"title": "t", "type": "object"}'
+    assert core.register("s", one, schemaType="JSON")[1]["id"] == 1
+    assert code(core.ask("POST", "/subjects/s", {"schema": other, "schemaType": "JSON"})) == (404, 40403)
+    assert core.ask("POST", "/subjects/s", {"schema": other, "schemaType": "JSON"}, normalize="true")[1]["id"] == 1
+    assert (
+        core.ask("POST", "/subjects/s/versions", {"schema": one, "schemaType": "JSON"}, normalize="true")[1]["id"] == 1
+    )
+
+
+def test_a_json_schema_with_patterns_of_names_evolves(core: Core) -> None:
+    schema = {"type": "object", "patternProperties": {"^I_": {"type": "integer"}}, "additionalProperties": False}
+    assert core.register("s", json.dumps(schema), schemaType="JSON")[0] == 200
+    described = {**schema, "description": "d"}
+    assert core.register("s", json.dumps(described), schemaType="JSON")[1]["version"] == 2
+    narrower = {**schema, "patternProperties": {"^I_": {"type": "integer", "minimum": 0}}}
+    assert code(core.register("s", json.dumps(narrower), schemaType="JSON")) == (409, 40901)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +399,7 @@ def test_what_is_wrong_has_the_code_of_the_common_registry(
 def test_a_schema_that_is_too_large_for_a_record_or_a_full_registry_is_refused(
     core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert code(core.register("s", json.dumps({"type": "string", "doc": "x" * 1_000_000}))) == (422, 42209)
+    assert code(core.register("s", json.dumps({"type": "string", "x": "x" * 1_000_000}))) == (422, 42209)
     monkeypatch.setattr(requests, "MAX_VERSIONS", 1)
     core.register("s", A)
     assert code(core.register("s", A_AND_B)) == (422, 42209)
