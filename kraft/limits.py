@@ -143,7 +143,7 @@ STEPS_PER_COMMIT: Final = 16
 """How many of the steps of a request such an operation counts as."""
 OFFSETS_PER_TRANSACTION: Final = 10_000
 """The offsets of one transaction in a partition of `__consumer_offsets`: its marker commits all of them in one turn."""
-OFFSETS_ENDED_PER_STEP: Final = 1000
+OFFSETS_ENDED_PER_STEP: Final = 100
 """The offsets of a transaction that a step of a load commits."""
 SUBSCRIBED_TOPICS: Final = 10_000
 """The topics in the subscription of a classic consumer that the coordinator reads; one with more is not understood."""
@@ -151,6 +151,12 @@ NAMED_TOPICS: Final = 1500
 """The topics that a member of a consumer group names (KIP-848): its heartbeat looks at all of them in one turn."""
 GROUP_MEMBERS: Final = 5000
 """The members of a group, whatever `group.max.size` allows: all of them are answered in one turn."""
+LEAVING_AT_ONCE: Final = 200
+"""The members that leave a consumer group in one operation."""
+GROUP_PROTOCOLS: Final = 50_000
+"""The protocols that the members of a classic group name in all: a rebalance looks at each of them in one turn. Clients
+have one to three.
+"""
 PENDING_MEMBERS: Final = 1000
 """The member ids of a group that were given out and not used: they live for a session time-out that clients choose."""
 GROUPS_PER_PARTITION: Final = 100_000

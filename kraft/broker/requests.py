@@ -19,6 +19,7 @@ from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
 from kraft.broker.apis import COORDINATED, Api, Rooms, apis_of
+from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.coordinator.settings import CoordinatorSettings
 from kraft.broker.handling.coordinators import GROUP, TOPICS, TRANSACTION, Counted
@@ -109,12 +110,14 @@ class Requests:
         groups = settings.groups
         self.groups_counted = Counted()
         """What they have done."""
+        self._budget = budget = Budget()
         self.groups: CoordinatorRuntime[GroupsState] = CoordinatorRuntime(
             TOPICS[GROUP],
             manager,
             self._group_shard,
             CoordinatorSettings(write_timeout_ms=groups.commit_timeout_ms, codec=groups.compression_codec),
             Random(f"{seed}/groups"),
+            budget,
         )
         """The groups that this broker coordinates."""
         self.transactions: CoordinatorRuntime[Transactions] = CoordinatorRuntime(
@@ -123,6 +126,7 @@ class Requests:
             self._transaction_shard,
             CoordinatorSettings(write_timeout_ms=settings.request_timeout_ms, shares_batches=False),
             Random(f"{seed}/transactions"),
+            budget,
         )
         """The transactional ids that this broker coordinates."""
         self._runtimes: tuple[CoordinatorRuntime[Any], ...] = (self.groups, self.transactions)
@@ -385,17 +389,25 @@ class Requests:
         return self._awake(outcomes, now_ms)
 
     def _coordinate(self, changes: Mapping[PartitionKey, int], outcomes: list[Outcome], now_ms: int) -> None:
-        """Let the coordinators do what is due, and what waits for these changes."""
+        """Let the coordinators do what is due, and what waits for these changes. They share a budget; whoever has had
+        none of it comes first in the next turn.
+        """
+        is_due = False
         for runtime in self._runtimes:
             if changes:
                 runtime.on_changes(changes, now_ms)
             if now_ms >= runtime.next_ms:
+                is_due = True
                 outcomes += runtime.due(now_ms)
                 if woken := runtime.take_changes():
                     self._waiting.wake_in_turn(woken)
                 if runtime is self.transactions:
                     # There may be markers to send.
                     self._senders_ms = None
+        if is_due:
+            if self._budget.is_spent:
+                self._runtimes = self._runtimes[::-1]
+            self._budget.renew()
 
     def _awake(self, outcomes: list[Outcome], now_ms: int) -> list[Outcome]:
         """Add the outcomes of requests that a change has woken and completed, and of those out of time."""

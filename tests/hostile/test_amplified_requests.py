@@ -3,7 +3,8 @@
 Every API of both listeners is asked by the shapes of `amplified`, at a controller and at a broker with data, without an
 authorizer and with one that gives the client no right. A request may cost `PER_BYTE` instructions for each of its bytes
 and `PER_REQUEST` besides, and no turn of a node may be longer than `TURN`. Instructions are counted and not timed: a
-slow host and a busy one count the same. What a function in C does inside one instruction is not counted here.
+slow host and a busy one count the same. What a function in C does inside one instruction is not counted here;
+`test_amplified_coordinators.py` measures that of coordinators.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from random import Random, SystemRandom
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import trio
 
 from kraft.admin import open_admin
 from kraft.admin.topics import create_topic
+from kraft.broker.handling.coordinators import GROUP, TRANSACTION
 from kraft.config import Config
 from kraft.limits import TURN_MS
 from kraft.node.embed import tcp_transport
@@ -32,10 +34,13 @@ from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk, MemoryFile
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
-from metadata_log.types import random_uuid
+from metadata_log.serde import Message
+from metadata_log.types import Uuid, random_uuid
 from support.eventually import pause
-from support.hostile.amplified import Amplified, amplified
+from support.hostile.amplified import Amplified, Known, amplified
 from support.hostile.broker_attacks import request
+from support.hostile.coordinated import APIS as COORDINATOR_APIS
+from support.hostile.coordinated import SITUATIONS, fitting
 from support.hostile.frames import request_frame
 from support.hostile.instructions import SECONDS_PER_INSTRUCTION, InstructionClock, Work
 from support.loopback import free_ports
@@ -46,8 +51,17 @@ from transport.protocol.broker_listener import AT_BROKERS
 from transport.protocol.errors import Error
 from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_response
-from transport.protocol.messages import ApiVersionsRequest, FetchRequest, ProduceRequest, ProduceResponse
+from transport.protocol.messages import (
+    ApiVersionsRequest,
+    FetchRequest,
+    FindCoordinatorRequest,
+    ListGroupsRequest,
+    MetadataRequest,
+    ProduceRequest,
+    ProduceResponse,
+)
 from transport.protocol.messages.fetch import FetchPartition, FetchTopic
+from transport.protocol.messages.metadata import MetadataRequestTopic
 from transport.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
 PER_REQUEST: Final = 60_000
@@ -78,6 +92,8 @@ SLICE_BYTES: Final = 4_000
 SOAK_BYTES: Final = 60_000
 LONG_ANSWER_BYTES: Final = 200_000
 ANSWER_SECONDS: Final = 20
+ANSWERED: Final = {"acks": 1}
+"""So that nobody waits for the answer to a Produce that has none."""
 WAITING: Final = 40
 """The fetches that wait."""
 PER_WOKEN: Final = 600
@@ -102,6 +118,12 @@ controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 listeners={listener}://127.0.0.1:{port}
 log.dirs=d
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
 {more}"""
 
 
@@ -185,7 +207,7 @@ async def measure(clock: InstructionClock, port: int, request: Amplified) -> tup
 def offences(request: Amplified, outcome: str, work: Work) -> list[str]:
     """The figures of a request that are beyond its budget."""
     size, found = len(request.frame), []
-    allowed = PER_REQUEST + DEARER.get(request.key, PER_BYTE) * size
+    allowed = request.allowed(PER_REQUEST, DEARER.get(request.key, PER_BYTE))
     where = f"{request.shape}, {size} bytes, {outcome}"
     if work.instructions > allowed:
         found.append(f"{where}: {work.instructions:,} instructions, allowed {allowed:,}")
@@ -218,18 +240,66 @@ async def both(clock: InstructionClock, rights: str) -> AsyncIterator[tuple[dict
         nursery.cancel_scope.cancel()
 
 
+async def asked_well(port: int, message: Message) -> Any:
+    """The answer to a request that is meant well."""
+    (key,) = (key for key, api in ALL_APIS.items() if api.request is type(message))
+    version = AT_BROKERS[key].versions.highest
+    answer = await exchange(port, request(message, version))
+    assert isinstance(answer, bytes), answer
+    return decode_response(key, version, answer, apis=ALL_APIS)[1]
+
+
+async def find_coordinators(port: int) -> Uuid:
+    """Let the broker coordinate all groups and transactional ids; the id of the topic `orders`."""
+    for kind in (GROUP, TRANSACTION):
+        wanted = FindCoordinatorRequest(key_type=kind, coordinator_keys=["there"])
+        while (await asked_well(port, wanted)).coordinators[0].error_code != Error.NONE:
+            await pause()
+    while (await asked_well(port, ListGroupsRequest())).error_code != Error.NONE:
+        await pause()
+    metadata = await asked_well(port, MetadataRequest(topics=[MetadataRequestTopic(name="orders")]))
+    topic: Uuid = metadata.topics[0].topic_id
+    return topic
+
+
+async def situate(port: int, situation: str, name: str, topic: Uuid) -> Known:
+    """Make a situation of coordinators; the values of fields that name it."""
+    asking = SITUATIONS[situation](name, topic)
+    answer = None
+    try:
+        while True:
+            answer = await asked_well(port, asking.send(answer))
+    except StopIteration as done:
+        known: Known = done.value
+        return known
+
+
+async def drawn(port: int, rights: str, role: str, size: int, rng: Random) -> AsyncIterator[Amplified]:
+    """All requests to a listener. A coordinator refuses what names nothing that is there before any work: its APIs are
+    also asked for what is, before others delete the topic. `test_amplified_coordinators.py` has every situation.
+    """
+    apis = apis_of(role)
+    if (role, rights) == ("broker", "open"):
+        topic = await find_coordinators(port)
+        for api in COORDINATOR_APIS:
+            known = await situate(port, rng.choice(sorted(SITUATIONS)), f"for {api.name}", topic)
+            for one in amplified(api, api.versions.highest, size, rng, fitting(api, known)):
+                yield one
+    for api in apis:
+        for one in amplified(api, api.versions.highest, size, rng, ANSWERED):
+            yield one
+
+
 async def attack(clock: InstructionClock, role: str, rights: str, size: int, seed: int) -> list[str]:
     """Ask everything of one listener; what was beyond its budget."""
     found: list[str] = []
-    rng = Random(seed)
     asked = 0
     async with both(clock, rights) as (ports, _):
-        for api in apis_of(role):
-            for request in amplified(api, api.versions.highest, size, rng):
-                outcome, work = await measure(clock, ports[role], request)
-                assert work.instructions > 0, f"{request.shape}: nothing was counted"
-                found += offences(request, outcome, work)
-                asked += 1
+        async for request in drawn(ports[role], rights, role, size, Random(seed)):
+            outcome, work = await measure(clock, ports[role], request)
+            assert work.instructions > 0, f"{request.shape}: nothing was counted"
+            found += offences(request, outcome, work)
+            asked += 1
     assert asked > 2 * len(apis_of(role)), "most APIs have an array or a string"
     return found
 

@@ -1,4 +1,4 @@
-"""A limit on the long work that is done in one turn. The rest of the work is carried to the next turn."""
+"""A limit on the long work that all coordinators of a broker do in one turn. The rest is carried to the next turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from kraft.limits import COORDINATOR_UNITS_PER_TURN
 
 
 class Budget:
-    """The units that are left of a turn: records to write, answers, or as much other work as one of these.
+    """The units that are left of a turn: records to write, answers, or as much other work as one of these. Each takes
+    some 20 microseconds.
 
     Whoever does work in portions looks at `is_spent` before each, and takes what the portion has cost.
     """

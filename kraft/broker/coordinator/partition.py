@@ -61,6 +61,8 @@ RETRY_TIMER_MS: Final = 500
 """When a timer ends again whose records were not written (`EventBasedCoordinatorTimer`)."""
 _FREED_PER_UNIT: Final = 10
 """The groups, with all that they have, that are freed in the time of a unit."""
+_UNITS_PER_END: Final = 10
+"""What the end of a transaction takes of a turn for each group with offsets in it, and for each hundred of them."""
 _RECORD_OVERHEAD: Final = 32
 """What a record takes at most besides its key and its value."""
 
@@ -421,12 +423,23 @@ class CoordinatorPartition(Generic[S]):
         done = self._manager.leaders.append_marker(self.part, marker, now_ms)
         if isinstance(done, Appended):
             ending = self.shard.end_transaction(self.state, marker.producer_id, is_commit=marker.is_commit)
-            self.state = finished(ending)
+            self.state = finished(self._spending(ending))
             self.is_stale |= done.first_offset != self._end_offset
             self._end_offset = done.last_offset + 1
             self._snapshots.append((self._end_offset, self.state))
         self.advance(now_ms)
         return done
+
+    def _spending(self, work: Generator[None, None, S]) -> Generator[None, None, S]:
+        """Make the steps of some work, and take them from what the turn may do."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                state: S = done.value
+                return state
+            self._budget.take(_UNITS_PER_END)
+            yield None
 
     def advance(self, now_ms: int) -> None:
         """The high watermark may have moved: what waited for it ends, as far as the turn allows."""

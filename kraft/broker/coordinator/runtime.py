@@ -21,6 +21,7 @@ from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.limits import (
+    COORDINATOR_RECORDS_PER_STEP,
     COORDINATOR_UNITS_PER_TURN,
     REMEMBERED_CHARACTERS,
     REMEMBERED_NAMES,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 LOADS: Final = 1000
 """The loads that are remembered for the metrics."""
+_UNITS_PER_LOAD: Final = 2 * COORDINATOR_RECORDS_PER_STEP
+"""The units of a turn that a step of a load takes."""
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -50,6 +53,8 @@ class CoordinatorRuntime(Generic[S]):
         new_shard: Makes the coordinator of a partition, which this broker leads.
         settings: The settings.
         rng: The randomness.
+        budget: What the coordinators of the broker, of all topics, may still do in this turn. The owner renews it when
+            `due` has been called.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class CoordinatorRuntime(Generic[S]):
         new_shard: Callable[[HostedPartition], Shard[S]],
         settings: CoordinatorSettings,
         rng: Random,
+        budget: Budget,
     ) -> None:
         self.topic = topic
         self.partitions: dict[int, CoordinatorPartition[S]] = {}
@@ -72,7 +78,7 @@ class CoordinatorRuntime(Generic[S]):
         self._image = MetadataImage()
         self._count = 0
         """How many partitions the topic has."""
-        self._budget = Budget()
+        self._budget = budget
         self._closing: deque[CoordinatorPartition[S]] = deque()
         """The partitions that this broker coordinates no longer, of which some requests are still to be answered."""
         self._answers: deque[Answer] = deque()
@@ -227,6 +233,11 @@ class CoordinatorRuntime(Generic[S]):
         self._note(known)
         return answer
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether the coordinators have no room left in this turn."""
+        return self._budget.is_spent
+
     def append_marker(self, part: HostedPartition, marker: TransactionMarker, now_ms: int) -> Appended | Refused | None:
         """Append the end of a transaction to a partition, and replay it; None if nobody has the partition in memory."""
         known = self.partitions.get(part.number) if part.topic == self.topic else None
@@ -261,7 +272,7 @@ class CoordinatorRuntime(Generic[S]):
             self._timed_ms = deadline_ms
             self.next_ms = min(self.next_ms, deadline_ms)
         if self._answers or self._budget.is_low:
-            # The turn ends with `due`, which returns the answers, and renews the budget.
+            # The turn ends with `due`, which returns the answers; then the budget is renewed.
             self.next_ms = 0
         if known.is_uncommitted:
             self.watched[known.part.key] = known
@@ -273,7 +284,6 @@ class CoordinatorRuntime(Generic[S]):
     def due(self, now_ms: int) -> list[Answer]:
         """Do what is due, and return the answers to requests that waited. Then `take_changes` has what it has woken."""
         work_ms = self._work(now_ms)
-        self._budget.renew()
         answers = self._answers
         if len(answers) <= COORDINATOR_UNITS_PER_TURN:
             taken = list(answers)
@@ -341,6 +351,7 @@ class CoordinatorRuntime(Generic[S]):
                     first.append(one)
                     continue
                 loaded.append(one)
+                self._budget.take(_UNITS_PER_LOAD)
                 if one.load_more(self._image, now_ms):
                     self.loads.append((now_ms, now_ms - one.began_ms))
                     # The high watermark may have moved meanwhile, and may still move.

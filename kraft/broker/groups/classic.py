@@ -16,7 +16,7 @@ from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.partition import TRANSLATED
 from kraft.broker.coordinator.shard import HELD, NOTHING, Context, Operation, Record
-from kraft.broker.groups.classic_group import ClassicGroup, GroupState, Member, Protocols, member_bytes
+from kraft.broker.groups.classic_group import ClassicGroup, GroupState, Member, Protocols, protocol_bytes
 from kraft.broker.groups.state import GroupsState
 from kraft.broker.handling.coordinators import Counted
 from kraft.config.group_settings import GroupConfig
@@ -24,6 +24,7 @@ from kraft.limits import (
     ASSIGNMENT_BYTES_PER_MEMBER,
     GLANCES_PER_UNIT,
     GROUP_MEMBERS,
+    GROUP_PROTOCOLS,
     GROUPS_PER_PARTITION,
     PENDING_MEMBERS,
 )
@@ -135,8 +136,8 @@ class ClassicGroups:
         if group is None:
             self.bytes -= self._weighed.pop(group_id, 0)
         else:
-            self.bytes += group.weight - self._weighed.get(group_id, 0)
-            self._weighed[group_id] = group.weight
+            self.bytes += group.bytes - self._weighed.get(group_id, 0)
+            self._weighed[group_id] = group.bytes
 
     def find(self, group_id: str, state: GroupsState) -> ClassicGroup | None:
         """The classic group of this name, read from its record if it is not live; None if there is none."""
@@ -231,6 +232,13 @@ class ClassicGroups:
             if len(context.state.groups) >= GROUPS_PER_PARTITION or self.is_full():
                 raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
             group = ClassicGroup(message.group_id, context.now_ms)
+        known = group.members.get(message.member_id or group.static.get(message.group_instance_id or "", ""))
+        request = structs.replace(
+            request,
+            # While it waits, nothing is kept twice of what it says.
+            message=JoinGroupRequest(group.group_id),
+            client_id=request.client_id if known is None else known.client_id,
+        )
         operation = self._joining(group, request, message, context)
         if group.members or group.pending:
             self.live[group.group_id] = group
@@ -267,7 +275,9 @@ class ClassicGroups:
         if not group.supports(message.protocol_type, protocols):
             return refused(Error.INCONSISTENT_GROUP_PROTOCOL)
         before = group.members.get(message.member_id)
-        if (before is None or member_bytes(protocols) > member_bytes(before.protocols)) and self.is_full():
+        if (before is None or protocol_bytes(protocols) > protocol_bytes(before.protocols)) and self.is_full():
+            return refused(Error.GROUP_MAX_SIZE_REACHED)
+        if group.listed + len(protocols) - (0 if before is None else len(before.protocols)) > GROUP_PROTOCOLS:
             return refused(Error.GROUP_MAX_SIZE_REACHED)
         instance_id = message.group_instance_id
         if message.member_id == NO_MEMBER:
@@ -520,15 +530,16 @@ class ClassicGroups:
         size = sum(len(one.assignment) for one in message.assignments)
         if leads and size > ASSIGNMENT_BYTES_PER_MEMBER * len(group.members) and self.is_full():
             raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
-        if message.assignments and not leads:
-            # Only the leader's count: those of others are not kept while they wait.
-            request = structs.replace(request, message=structs.replace(message, assignments=[]))
         if member.sync is not None:
             context.answer(member.sync, synced(member.sync, Error.REBALANCE_IN_PROGRESS))
-        member.sync = request
+        # Nothing of what it says is kept while it waits.
+        held = SyncGroupRequest(group.group_id)
+        member.sync = structs.replace(request, message=held, client_id=member.client_id)
         if not leads:
             return Operation(result=HELD)
-        assignments = {one.member_id: bytes(one.assignment) for one in message.assignments}
+        assignments = {
+            one.member_id: bytes(one.assignment) for one in message.assignments if one.member_id in group.members
+        }
         record = Record(GroupMetadataKey(group=group.group_id), group.recorded(assignments))
         return Operation((record,), HELD, partial(self._assigned, group, assignments, group.generation))
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.broker.coordinator.weights import text_bytes
 from kraft.limits import SUBSCRIBED_TOPICS
 from kraft.wire import WireRequest
 from metadata_log.records.consumer_offsets import GroupMetadataValue, MemberMetadata
@@ -23,8 +24,12 @@ _VERSION_BYTES: Final = 2
 _COUNT: Final = struct.Struct(">i")
 _SIZE: Final = struct.Struct(">h")
 _MEMBER_BYTES: Final = 2000
-_PENDING_BYTES: Final = 500
-"""How much memory a member, or an id that was given out, takes besides what the client has sent."""
+_PENDING_BYTES: Final = 800
+_PROTOCOL_BYTES: Final = 250
+_LIVE_BYTES: Final = 1500
+"""How much memory a member, an id that was given out, a protocol of a member and a group take besides what the client
+has sent.
+"""
 Protocols = tuple[tuple[str, bytes], ...]
 """The names and the metadata of what a member can do, best first."""
 
@@ -88,6 +93,8 @@ class ClassicGroup(Struct, eq=False, gc=False):
     """How many members wait for the others."""
     weight: int = 0
     """How much memory the members take: clients decide how long everything is."""
+    listed: int = 0
+    """How many protocols the members name in all."""
     is_extended: bool = False
     """Whether another member has joined since the first rebalance began to wait (`newMemberAdded`)."""
     delay_ms: int = 0
@@ -152,18 +159,23 @@ class ClassicGroup(Struct, eq=False, gc=False):
         """Change the state."""
         self.previous, self.state, self.state_ms = self.state, state, now_ms
 
+    @property
+    def bytes(self) -> int:
+        """How much memory the group takes."""
+        return _LIVE_BYTES + text_bytes(self.group_id) + text_bytes(self.protocol_type) + self.weight
+
     # ---------------------------------------------------------------------------------------------------------- members
 
     def expect(self, member_id: str) -> None:
         """Note a member id that was given out."""
         self.pending[member_id] = None
-        self.weight += _PENDING_BYTES + len(member_id)
+        self.weight += _PENDING_BYTES + text_bytes(member_id)
 
     def forget(self, member_id: str) -> None:
         """A member id that was given out, which may be unknown, is used or not wanted any more."""
         if member_id in self.pending:
             del self.pending[member_id]
-            self.weight -= _PENDING_BYTES + len(member_id)
+            self.weight -= _PENDING_BYTES + text_bytes(member_id)
 
     def add(self, member: Member, protocol_type: str) -> None:
         """Add a member. The first one decides the type of the group, and leads it."""
@@ -176,7 +188,7 @@ class ClassicGroup(Struct, eq=False, gc=False):
             self.static[member.instance_id] = member.member_id
         self._count(member.protocols, 1)
         self.waiting += member.join is not None
-        self.weight += member_bytes(member.protocols)
+        self.weight += _weight(member)
         self.forget(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
@@ -189,7 +201,7 @@ class ClassicGroup(Struct, eq=False, gc=False):
         if member.instance_id is not None:
             self.static.pop(member.instance_id, None)
         self._count(member.protocols, -1)
-        self.weight -= member_bytes(member.protocols)
+        self.weight -= _weight(member)
         self.waiting -= member.join is not None
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
@@ -199,6 +211,7 @@ class ClassicGroup(Struct, eq=False, gc=False):
         """Let the member of an instance go on under another id (`replaceStaticMember`)."""
         old_id = self.static[instance_id]
         member = self.members[old_id]
+        self.weight += text_bytes(member_id) - text_bytes(old_id)
         member.member_id = member_id
         self.members = {one.member_id: one for one in self.members.values()}
         self.static[instance_id] = member_id
@@ -212,7 +225,7 @@ class ClassicGroup(Struct, eq=False, gc=False):
         """Take the protocols and time-outs of a member that has joined again."""
         self._count(member.protocols, -1)
         self._count(protocols, 1)
-        self.weight += member_bytes(protocols) - member_bytes(member.protocols)
+        self.weight += protocol_bytes(protocols) - protocol_bytes(member.protocols)
         member.protocols = protocols
         member.rebalance_timeout_ms, member.session_timeout_ms = rebalance_timeout_ms, session_timeout_ms
 
@@ -268,6 +281,7 @@ class ClassicGroup(Struct, eq=False, gc=False):
     # -------------------------------------------------------------------------------------------------------- protocols
 
     def _count(self, protocols: Protocols, by: int) -> None:
+        self.listed += by * len(protocols)
         for name in dict.fromkeys(name for name, _ in protocols):
             self._supported[name] = self._supported.get(name, 0) + by
             if not self._supported[name]:
@@ -311,9 +325,15 @@ class ClassicGroup(Struct, eq=False, gc=False):
         return frozenset(subscribed)
 
 
-def member_bytes(protocols: Protocols) -> int:
-    """The memory that a member with these protocols takes, in bytes."""
-    return _MEMBER_BYTES + sum([len(name) + len(data) for name, data in protocols])
+def _weight(member: Member) -> int:
+    """The memory that a member takes, in bytes."""
+    texts = text_bytes(member.member_id) + text_bytes(member.instance_id) + text_bytes(member.client_id)
+    return _MEMBER_BYTES + texts + protocol_bytes(member.protocols)
+
+
+def protocol_bytes(protocols: Protocols) -> int:
+    """The memory that the protocols of a member take, in bytes."""
+    return sum([_PROTOCOL_BYTES + text_bytes(name) + len(data) for name, data in protocols])
 
 
 def topics_of(subscription: bytes) -> list[str] | None:

@@ -5,6 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from msgspec import structs
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
@@ -12,16 +16,23 @@ from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.coordinator.shard import Context, Operation
 from kraft.broker.groups.classic import LEAVE_LISTS_SINCE, SYNC_PROTOCOL_SINCE, joined, left, synced
 from kraft.broker.groups.shard import GroupShard
-from kraft.broker.groups.state import GroupsState
+from kraft.broker.groups.state import GroupsState, consumer_group
 from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling, long_step
 from kraft.config.group_settings import GroupConfig
+from kraft.limits import LEAVING_AT_ONCE, REQUEST_STEPS_PER_TURN
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from transport.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from transport.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity, MemberResponse
+from transport.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
 from transport.protocol.messages.sync_group import SyncGroupRequest
 
 
@@ -72,12 +83,40 @@ class MembersHandler:
         error = self._refusal(request, message.group_id)
         return self._done(request, message.group_id, error, GroupShard.heartbeat, _refused_heartbeat, now_ms)
 
-    def leave(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
-        """LeaveGroup."""
+    def leave(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | Handling[Answer | None] | None:
+        """LeaveGroup. Very many members leave a consumer group in parts, each with an epoch of its own: their records
+        take long.
+        """
         message = request.message
         assert isinstance(message, LeaveGroupRequest), message
         error = self._refusal(request, message.group_id)
+        if error is Error.NONE and len(message.members) > LEAVING_AT_ONCE:
+            known = self._runtime.active(self._runtime.number_of(message.group_id))
+            if not isinstance(known, Error) and consumer_group(known.state, message.group_id) is not None:
+                return self._leaving(request, message, now_ms)
         return self._done(request, message.group_id, error, GroupShard.leave, _refused_leave, now_ms)
+
+    def _leaving(self, request: WireRequest, message: LeaveGroupRequest, now_ms: int) -> Handling[Answer | None]:
+        left_at: dict[int, LeaveGroupResponse] = {}
+        begins = range(0, len(message.members), LEAVING_AT_ONCE)
+
+        def ended(part: WireRequest, begin: int, result: Any) -> None:
+            answer = _refused_leave(part, result) if isinstance(result, Error) else result
+            left_at[begin] = answer
+            if len(left_at) == len(begins):
+                told = [left_at[one] for one in begins]
+                error = next((Error(one.error_code) for one in told if one.error_code), Error.NONE)
+                members = [] if error is not Error.NONE else [each for one in told for each in one.members]
+                self._runtime.answer(request, left(request, error, members))
+
+        number = self._runtime.number_of(message.group_id)
+        for begin in begins:
+            some = message.members[begin : begin + LEAVING_AT_ONCE]
+            part = structs.replace(request, message=structs.replace(message, members=some))
+            self._runtime.run(number, partial(_leave, part), partial(ended, part, begin), now_ms)
+            if begin != begins[-1]:
+                yield from long_step(REQUEST_STEPS_PER_TURN)
+        return None
 
     def _done(
         self,
@@ -110,7 +149,11 @@ def _refused_heartbeat(request: WireRequest, error: Error) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=Error.NONE if error is Error.COORDINATOR_LOAD_IN_PROGRESS else error)
 
 
-def _refused_leave(request: WireRequest, error: Error) -> Message:
+def _leave(request: WireRequest, shard: GroupShard, context: Context) -> Operation:
+    return shard.leave(request, context)
+
+
+def _refused_leave(request: WireRequest, error: Error) -> LeaveGroupResponse:
     """A group that does not exist has none of the members."""
     message = request.message
     assert isinstance(message, LeaveGroupRequest), message

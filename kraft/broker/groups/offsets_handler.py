@@ -31,6 +31,7 @@ from kraft.config.group_settings import GroupConfig
 from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP, STEPS_PER_COMMIT
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
+from metadata_log.image.persistent_map import keys_in_order_by_runs
 from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -191,9 +192,11 @@ class OffsetsHandler:
         message = request.message
         assert isinstance(message, fetches.OffsetFetchRequest), message
         wanted: dict[str, _Wanted] = {}
-        for group in _groups_of(request, message):
+        for number, group in enumerate(_groups_of(request, message), 1):
             if group.group_id not in wanted:
                 wanted[group.group_id] = yield from self._wanted(request, image, group)
+            if number % PARTITIONS_PER_STEP == 0:
+                yield None
         waiting = WaitingFetch(request, list(wanted.values()), self._settings.commit_timeout_ms)
         for one in waiting.wanted:
             yield None
@@ -273,7 +276,14 @@ class OffsetsHandler:
         by_id = request.version >= FETCH_IDS_SINCE
         if wanted.has_all:
             known = state.offsets.get(wanted.group_id, NO_OFFSETS)
-            for count, (name, number) in enumerate(sorted(known), 1):
+            count = 0
+            for place in keys_in_order_by_runs(known):
+                count += 1
+                if place is None or count % PARTITIONS_PER_STEP == 0:
+                    yield None
+                if place is None:
+                    continue
+                name, number = place
                 topic_id = image.topics.by_name.get(name, Uuid.ZERO)
                 named = _Named(name, topic_id)
                 if named not in wanted.topics:
@@ -282,8 +292,6 @@ class OffsetsHandler:
                     if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False):
                         continue
                 wanted.topics.setdefault(named, {})[number] = (name, number), topic_id if by_id else None
-                if count % PARTITIONS_PER_STEP == 0:
-                    yield None
         for answers in wanted.topics.values():
             for count, (number, one) in enumerate(list(answers.items()), 1):
                 if isinstance(one, tuple):
@@ -302,18 +310,25 @@ class OffsetsHandler:
             return refuse_delete(request, ApiError(Error.GROUP_AUTHORIZATION_FAILED))
         errors: dict[Place, Error] = {}
         valid: list[Place] = []
+        looked_at = 0
         for topic in message.topics:
             named = _Named(topic.name, Uuid.ZERO)
             error, _, topic_id = self._topic(request, image, named, by_id=False)
             count = len(image.topics.by_id[topic_id].partitions) if error is Error.NONE else 0
-            for number, one in enumerate(topic.partitions, 1):
+            looked_at += 1
+            for one in topic.partitions:
                 place = topic.name, one.partition_index
                 if error is Error.NONE and 0 <= one.partition_index < count:
                     valid.append(place)
                 else:
                     errors[place] = error or Error.UNKNOWN_TOPIC_OR_PARTITION
-                if number % PARTITIONS_PER_STEP == 0:
+                looked_at += 1
+                if looked_at >= PARTITIONS_PER_STEP:
+                    looked_at = 0
                     yield None
+            if looked_at >= PARTITIONS_PER_STEP:
+                looked_at = 0
+                yield None
         if len(valid) > COMMITS_PER_STEP:
             return refuse_delete(request, ApiError(Error.INVALID_REQUEST))
 

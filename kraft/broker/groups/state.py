@@ -12,7 +12,9 @@ from typing import Final
 from msgspec import Struct, structs
 
 from kraft.broker.coordinator.shard import Record
+from kraft.broker.coordinator.weights import text_bytes
 from kraft.broker.groups.consumer.group import ConsumerGroup
+from kraft.broker.groups.consumer.member import Member
 from kraft.broker.groups.consumer.replaying import GroupKey, replay
 from kraft.limits import OFFSETS_ENDED_PER_STEP
 from metadata_log.errors import ReplayError
@@ -113,62 +115,83 @@ def consumer_group(state: GroupsState, group_id: str) -> ConsumerGroup | None:
 
 _OFFSET_BYTES: Final = 400
 _GROUP_BYTES: Final = 1200
-_MEMBER_BYTES: Final = 800
+_MEMBER_BYTES: Final = 1000
+_PROTOCOL_BYTES: Final = 250
+_TARGET_TOPIC_BYTES: Final = 300
+_TOPIC_BYTES: Final = 1000
 _PARTITION_BYTES: Final = 100
-_NAME_BYTES: Final = 60
+_NAME_BYTES: Final = 100
 """How much memory each of these takes besides the texts and bytes that clients choose."""
+_PLACES: Final = 3
+"""Where a name of a group or a member is kept, at most, each time as a text of its own: they come from several records
+after a load.
+"""
 
 
 def _offset_bytes(offsets: Offsets, place: Place) -> int:
     known = offsets.get(place)
-    return 0 if known is None else _OFFSET_BYTES + len(known.metadata)
+    if known is None:
+        return 0
+    return _OFFSET_BYTES + text_bytes(known.metadata) if known.metadata else _OFFSET_BYTES
 
 
-def group_bytes(group: Group | None) -> int:
+def group_bytes(group_id: str, group: Group | None) -> int:
     """The memory that a group takes, in bytes; for a consumer group without its members."""
     if group is None:
         return 0
-    if isinstance(group, ConsumerGroup):
-        return _GROUP_BYTES + len(group.group_id)
-    return _GROUP_BYTES + sum(
+    own = _GROUP_BYTES + _PLACES * text_bytes(group_id)
+    if isinstance(group, ConsumerGroup) or not group.members:
+        return own
+    return own + sum(
         [
-            _MEMBER_BYTES + len(one.member_id) + len(one.client_id) + len(one.subscription) + len(one.assignment)
+            _MEMBER_BYTES
+            + text_bytes(one.member_id)
+            + text_bytes(one.group_instance_id)
+            + text_bytes(one.client_id)
+            + len(one.subscription)
+            + len(one.assignment)
             for one in group.members
         ]
     )
 
 
-def _consumer_bytes(group: Group | None, key: GroupKey) -> int:
+def _consumer_bytes(group_id: str, group: Group | None, key: GroupKey) -> int:
     """The memory of a consumer group itself and of the one part that a record with this key sets, in bytes."""
-    own = group_bytes(group)
+    own = group_bytes(group_id, group)
     if not isinstance(group, ConsumerGroup):
         return own
     match key:
         case ConsumerGroupRegularExpressionKey():
             resolved = group.resolved.get(key.regular_expression)
-            return own + (0 if resolved is None else _NAME_BYTES * len(resolved.topics) + len(key.regular_expression))
+            if resolved is None:
+                return own
+            return own + _NAME_BYTES * (1 + len(resolved.topics)) + text_bytes(key.regular_expression)
         case ConsumerGroupTargetAssignmentMemberKey():
             target = group.targets.get(key.member_id, {})
-            return own + _PARTITION_BYTES * sum(map(len, target.values()))
+            return own + _TARGET_TOPIC_BYTES * len(target) + _PARTITION_BYTES * sum(map(len, target.values()))
         case ConsumerGroupCurrentMemberAssignmentKey():
             member = group.members.get(key.member_id)
             held = () if member is None else (*member.assigned.values(), *member.revoking.values())
-            return own + _PARTITION_BYTES * sum(map(len, held))
+            return own + _TOPIC_BYTES * len(held) + _PARTITION_BYTES * sum(map(len, held))
         case ConsumerGroupMemberMetadataKey():
             member = group.members.get(key.member_id)
-            if member is None:
-                return own
-            protocols = () if member.classic is None else member.classic.supported_protocols
-            return own + (
-                _MEMBER_BYTES
-                + len(member.member_id)
-                + len(member.client_id)
-                + len(member.regex or "")
-                + _NAME_BYTES * len(member.names)
-                + sum(map(len, member.names))
-                + sum([len(one.metadata) for one in protocols])
-            )
+            return own if member is None else own + _member_bytes(member)
     return own
+
+
+def _member_bytes(member: Member) -> int:
+    """The memory of a member of a consumer group, without its partitions."""
+    protocols = () if member.classic is None else member.classic.supported_protocols
+    return (
+        _MEMBER_BYTES
+        + _PLACES * text_bytes(member.member_id)
+        + 2 * text_bytes(member.instance_id)
+        + text_bytes(member.rack_id)
+        + text_bytes(member.client_id)
+        + text_bytes(member.regex)
+        + sum([_NAME_BYTES + text_bytes(one) for one in member.names])
+        + sum([_PROTOCOL_BYTES + text_bytes(one.name) + len(one.metadata) for one in protocols])
+    )
 
 
 def _with_offsets(offsets: Offsets, changes: Mapping[Place, Offset]) -> Offsets:
@@ -205,7 +228,7 @@ def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: 
             if record.value is None:
                 return without_group(state, group)
             assert isinstance(record.value, GroupMetadataValue), record
-            size = state.bytes + group_bytes(record.value) - group_bytes(state.groups.get(group))
+            size = state.bytes + group_bytes(group, record.value) - group_bytes(group, state.groups.get(group))
             return structs.replace(state, groups=with_entry(state.groups, group, record.value), bytes=size)
         case key if isinstance(key, GroupKey):
             return _with_consumer_record(state, key, record)
@@ -218,14 +241,14 @@ def _with_consumer_record(state: GroupsState, key: GroupKey, record: Record) -> 
         if known.members or known.protocol_type:
             raise ReplayError(f"group {key.group_id} is a classic group, and has a {type(key).__name__}")
         known = None
-    before = _consumer_bytes(known or state.groups.get(key.group_id), key)
+    before = _consumer_bytes(key.group_id, known or state.groups.get(key.group_id), key)
     if record.found is not None and _is_from(known, record.found[0]):
         group = record.found[1]
     else:
         group = replay(known, key, record.value)
     if group is None:
         return without_group(state, key.group_id)
-    size = state.bytes + _consumer_bytes(group, key) - before
+    size = state.bytes + _consumer_bytes(key.group_id, group, key) - before
     return structs.replace(state, groups=with_entry(state.groups, key.group_id, group), bytes=size)
 
 
@@ -239,7 +262,8 @@ def without_group(state: GroupsState, group: str) -> GroupsState:
     known = state.groups.get(group)
     if known is None:
         return state
-    return structs.replace(state, groups=without_key(state.groups, group), bytes=state.bytes - group_bytes(known))
+    size = state.bytes - group_bytes(group, known)
+    return structs.replace(state, groups=without_key(state.groups, group), bytes=size)
 
 
 def _offset_of(value: object, record_offset: int) -> Offset:
@@ -262,10 +286,12 @@ def _offset_of(value: object, record_offset: int) -> Offset:
 
 
 def _with_offset(state: GroupsState, group: str, place: Place, value: Offset, producer_id: int) -> GroupsState:
-    groups, size = state.groups, state.bytes + _OFFSET_BYTES + len(value.metadata)
+    groups, size = state.groups, state.bytes + _OFFSET_BYTES
+    if value.metadata:
+        size += text_bytes(value.metadata)
     if group not in groups:
         groups = with_entry(groups, group, SIMPLE)
-        size += group_bytes(SIMPLE)
+        size += group_bytes(group, SIMPLE)
     if producer_id == NO_PRODUCER:
         offsets = state.offsets.get(group, NO_OFFSETS)
         size -= _offset_bytes(offsets, place)

@@ -4,13 +4,14 @@ Kafka: `KafkaApis.handleWriteTxnMarkersRequest`).
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Protocol
 
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.steps import Handling
+from kraft.broker.handling.steps import Handling, long_step
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
 from kraft.broker.partitions.hosted_partition import HostedPartition
@@ -18,7 +19,7 @@ from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.transaction_guards import TransactionGuards
-from kraft.limits import MARKERS_PER_STEP
+from kraft.limits import ITEMS_PER_STEP, MARKERS_PER_STEP, REQUEST_STEPS_PER_TURN
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
@@ -44,11 +45,13 @@ class WaitingMarkers(Struct):
     entries: list[MarkerEntry]
     timeout_ms: int
     """For how long the request waits at most."""
+    left: deque[MarkerEntry]
+    """The entries that are still awaited, or of which nobody has looked whether they are: there may be very many."""
 
     @property
     def keys(self) -> set[PartitionKey]:
         """The partitions that the request waits for."""
-        return {each.key for each in self.entries if each.awaited is not None}
+        return {each.key for each in self.left}
 
 
 class Coordinated(Protocol):
@@ -58,6 +61,10 @@ class Coordinated(Protocol):
         self, partition: HostedPartition, marker: TransactionMarker, now_ms: int
     ) -> Appended | Refused | None:
         """Append a marker, and replay it; None if no coordinator follows the log."""
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the coordinators have no room left in this turn."""
 
 
 class MarkersHandler:
@@ -102,12 +109,17 @@ class MarkersHandler:
                     entries.append(entry)
                     if len(entries) % MARKERS_PER_STEP == 0:
                         yield None
-                    if is_allowed:
-                        self._append(entry, marker, now_ms)
-                    else:
+                    if not is_allowed:
                         entry.error = Error.CLUSTER_AUTHORIZATION_FAILED
-        waiting = WaitingMarkers(request, entries, self._timeout_ms)
-        return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting, image, now_ms)
+                        continue
+                    self._append(entry, marker, now_ms)
+                    if self._groups.is_spent:
+                        # The transaction had very many offsets.
+                        yield from long_step(REQUEST_STEPS_PER_TURN)
+        left = deque([one for one in entries if one.awaited is not None])
+        waiting = WaitingMarkers(request, entries, self._timeout_ms, left)
+        yield None
+        return (yield from self.end(waiting, image, now_ms)) if self.is_complete(waiting, image) else waiting
 
     def _append(self, entry: MarkerEntry, marker: messages.WritableTxnMarker, now_ms: int) -> None:
         partition = self._manager.partitions.get(entry.key)
@@ -135,28 +147,35 @@ class MarkersHandler:
             entry.awaited = awaited(partition, done.last_offset)
 
     def is_complete(self, waiting: WaitingMarkers, image: MetadataImage) -> bool:
-        """Whether no marker is awaited any more."""
-        for entry in waiting.entries:
-            if entry.awaited is not None:
-                error = acknowledgement(self._manager, image, entry.key, entry.awaited)
-                if error is not None:
-                    entry.error, entry.awaited = error, None
-        return not waiting.keys
+        """Whether no marker is awaited any more. Those behind one that is are looked at later."""
+        left = waiting.left
+        while left:
+            if not self._is_told(left[0], image):
+                return False
+            left.popleft()
+        return True
 
-    def end(self, waiting: WaitingMarkers, image: MetadataImage, now_ms: int) -> Answer:
-        """The answer; a marker that is still awaited has timed out, and the coordinator sends it again."""
+    def _is_told(self, entry: MarkerEntry, image: MetadataImage) -> bool:
+        if entry.awaited is not None:
+            error = acknowledgement(self._manager, image, entry.key, entry.awaited)
+            if error is None:
+                return False
+            entry.error, entry.awaited = error, None
+        return True
+
+    def end(self, waiting: WaitingMarkers, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """The answer, in steps; a marker that is still awaited has timed out, and the coordinator sends it again."""
         message = waiting.request.message
         assert isinstance(message, messages.WriteTxnMarkersRequest), message
-        results: list[dict[str, list[messages.WritableTxnMarkerPartitionResult]]] = [{} for _ in message.markers]
-        for entry in waiting.entries:
-            error = Error.REQUEST_TIMED_OUT if entry.awaited is not None else entry.error
-            parts = results[entry.at].setdefault(entry.topic, [])
+        markers = [messages.WritableTxnMarkerResult(one.producer_id, []) for one in message.markers]
+        results: dict[tuple[int, str], list[messages.WritableTxnMarkerPartitionResult]] = {}
+        for number, entry in enumerate(waiting.entries):
+            if number % ITEMS_PER_STEP == 0:
+                yield None
+            error = entry.error if self._is_told(entry, image) else Error.REQUEST_TIMED_OUT
+            parts = results.get((entry.at, entry.topic))
+            if parts is None:
+                parts = results[entry.at, entry.topic] = []
+                markers[entry.at].topics.append(messages.WritableTxnMarkerTopicResult(entry.topic, parts))
             parts.append(messages.WritableTxnMarkerPartitionResult(entry.key[1], error))
-        markers = [
-            messages.WritableTxnMarkerResult(
-                marker.producer_id,
-                [messages.WritableTxnMarkerTopicResult(name, parts) for name, parts in topics.items()],
-            )
-            for marker, topics in zip(message.markers, results, strict=True)
-        ]
         return Answer(waiting.request.request_id, messages.WriteTxnMarkersResponse(markers=markers))

@@ -43,6 +43,7 @@ from kraft.limits import (
     NAME_CHARACTERS_PER_STEP,
     PARTITIONS_PER_STEP,
     REQUEST_STEPS_PER_TURN,
+    TRANSACTION_PARTITIONS,
     TRANSACTION_STATE_BYTES,
     TRANSACTIONS_PER_STEP,
 )
@@ -70,6 +71,8 @@ BROKERS_SINCE: Final = 4
 """The first version of AddPartitionsToTxn that only brokers send."""
 NEXT_IDS_SINCE: Final = 1
 """The first level of `transaction.version` whose records have room for the next producer id."""
+FEW_PARTITIONS: Final = 8
+"""The partitions that a transaction may have even if the ids take as much memory as they may."""
 BUMPING_SINCE: Final = 5
 """The first version of EndTxn after which the producer has a new epoch."""
 
@@ -266,6 +269,8 @@ class TransactionsHandler:
                 note(at, partitions, self._verify(name, producer, partitions))
             else:
                 self._add(name, producer, partitions, BUMPING, partial(note, at, partitions), now_ms)
+                if self._runtime.is_spent:
+                    yield from long_step(REQUEST_STEPS_PER_TURN)
         return None
 
     def _verify(
@@ -298,9 +303,13 @@ class TransactionsHandler:
             return
 
         def decide(known: Transaction | None, context: Context, *, is_pending: bool) -> Decision:
-            return add(
+            decision = add(
                 known, producer, partitions, context.now_ms, is_pending=is_pending, client_version=client_version
             )
+            written = decision.written
+            if written is not None and len(written.partitions) > FEW_PARTITIONS and self._is_full:
+                return Decision(Error.POLICY_VIOLATION)
+            return decision
 
         number, shard = place
         self._runtime.run(number, shard.deciding(name, decide, lambda decision: decision.error), done, now_ms)
@@ -371,7 +380,19 @@ class TransactionsHandler:
         assert isinstance(message, describing.DescribeTransactionsRequest), message
         states: list[describing.TransactionState] = []
         characters = 0
+        told: dict[str, describing.TransactionState] = {}
+        repeated = 0
         for name in message.transactional_ids:
+            again = told.get(name)
+            if again is not None:
+                # The partitions may be many, and a client may name an id with two bytes.
+                repeated += sum([len(topic.partitions) for topic in again.topics])
+                if repeated > TRANSACTION_PARTITIONS:
+                    again = describing.TransactionState(error_code=Error.INVALID_REQUEST, transactional_id=name)
+                states.append(again)
+                if len(states) % PARTITIONS_PER_STEP == 0:
+                    yield None
+                continue
             characters += len(name)
             if characters >= NAME_CHARACTERS_PER_STEP or len(states) % PARTITIONS_PER_STEP == 0:
                 characters = 0
@@ -385,7 +406,8 @@ class TransactionsHandler:
                 place if isinstance(place, Error) else self._runtime.partitions[place[0]].committed.by_id.get(name)
             )
             if isinstance(transaction, Transaction):
-                states.append((yield from self._described(request, name, transaction)))
+                told[name] = yield from self._described(request, name, transaction)
+                states.append(told[name])
             else:
                 error = Error.TRANSACTIONAL_ID_NOT_FOUND if transaction is None else transaction
                 states.append(describing.TransactionState(error_code=error, transactional_id=name))

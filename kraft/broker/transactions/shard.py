@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from msgspec import Struct, structs
 
 from kraft.broker.coordinator.shard import NOTHING, Context, Operate, Operation, Record
+from kraft.broker.coordinator.weights import text_bytes
 from kraft.broker.transactions.marker_sender import MarkerSender
 from kraft.broker.transactions.transaction import (
     NO_EPOCH,
@@ -30,7 +31,12 @@ from kraft.broker.transactions.transaction import (
     needs_id,
 )
 from kraft.config.transaction_settings import TransactionConfig
-from kraft.limits import TRANSACTION_PARTITIONS, TRANSACTIONS_EXPIRED_AT_ONCE, TRANSACTIONS_PER_STEP
+from kraft.limits import (
+    GLANCES_PER_UNIT,
+    TRANSACTION_PARTITIONS,
+    TRANSACTIONS_EXPIRED_AT_ONCE,
+    TRANSACTIONS_PER_STEP,
+)
 from metadata_log.errors import ReplayError
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import Map, with_entry, without_key
@@ -45,8 +51,11 @@ NO_ENDINGS: Final[Map[str, None]] = Map()
 EXPIRY: Final = "expiry"
 """The timer that ends when the ids that nobody uses are looked for."""
 RETRY_MS: Final = 500
-_FIXED_BYTES: Final = 400
-_PARTITION_BYTES: Final = 120
+_FIXED_BYTES: Final = 1500
+_PARTITION_BYTES: Final = 300
+"""How much memory an id and a partition of its transaction take, also while the markers of its end are on their way."""
+_PLACES: Final = 3
+"""Where an id is kept as a text of its own."""
 
 
 class Timeout(Struct, frozen=True, gc=False):
@@ -76,7 +85,7 @@ class Transactions(Struct, frozen=True):
 
 
 def _weight(name: str, one: Transaction | None) -> int:
-    return 0 if one is None else _FIXED_BYTES + 2 * len(name) + _PARTITION_BYTES * len(one.partitions)
+    return 0 if one is None else _FIXED_BYTES + _PLACES * text_bytes(name) + _PARTITION_BYTES * len(one.partitions)
 
 
 def version_of(image: MetadataImage) -> int:
@@ -235,6 +244,8 @@ class TransactionShard:
         return operate
 
     def _writing(self, name: str, written: Transaction, context: Context, result: object) -> Operation:
+        # The record has all of them.
+        context.budget.take(len(written.partitions) // GLANCES_PER_UNIT)
         self._pending[name] = written
         self._last_epochs[name] = written.producer_id, written.epoch, written.last_epoch
         if written.last_epoch == NO_EPOCH:

@@ -1,15 +1,16 @@
 """Requests that are small on the wire and large inside: many elements, many long names, one name of 32 KB.
 
 `amplified` draws them for any API from the declaration of its request, so that an API which is added has them too.
+A request that names nothing that is there is refused before any work: `known` has the values that lead to the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from metadata_log.serde import Message
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, fields_at
@@ -24,8 +25,17 @@ LONGEST: Final = 32_767
 NAMES: Final = ("orders", "nope", "", "a")
 """Names for the strings that a shape leaves small: a topic that is there, and others."""
 NUMBERS: Final = (0, 0, 1, 2, -1)
+EMPTY: Final = "no"
+"""The elements of this shape have nothing in them."""
+PER_EMPTY_BYTE: Final = 4
+"""How much more a byte of such an element costs, which has one to three: less than the name of another one."""
+PATTERNS: Final = {"transactional_id_pattern": 400, "subscribed_topic_regex": 800}
+"""The instructions for each character of a regular expression, which is compiled."""
 
 Path = tuple[str, ...]
+Known = Mapping[str, Any]
+"""The values of fields by their names, in the first element of an array that varies and in every other one."""
+NOTHING: Final[Known] = {}
 
 
 class Amplified(Struct, frozen=True):
@@ -35,8 +45,22 @@ class Amplified(Struct, frozen=True):
     shape: str
     frame: bytes
 
+    def allowed(self, per_request: int, per_byte: int) -> int:
+        """The instructions that the request may cost."""
+        cost = next((cost for name, cost in PATTERNS.items() if name in self.shape), per_byte)
+        if f"{EMPTY} names" in self.shape:
+            cost *= PER_EMPTY_BYTE
+        return per_request + cost * len(self.frame)
 
-def amplified(api: Api, version: int, size: int, rng: Random) -> Iterator[Amplified]:
+
+def amplified(
+    api: Api,
+    version: int,
+    size: int,
+    rng: Random,
+    known: Known = NOTHING,
+    is_taken: Callable[[Amplified], bool] = lambda _: True,
+) -> Iterator[Amplified]:
     """Requests of about so many bytes: each array full of the smallest elements, each string as long as it may be.
 
     Args:
@@ -44,15 +68,19 @@ def amplified(api: Api, version: int, size: int, rng: Random) -> Iterator[Amplif
         version: A version of its request.
         size: The bytes of a frame.
         rng: Draws the values beside those that a shape makes large.
+        known: The values of fields by which a request gets to its work.
+        is_taken: Whether the listener decodes a request, which has fewer elements otherwise.
     """
     for path, field in leaves(api.request, version):
+        where = ".".join(path)
         if isinstance(field.type, ArrayOf):
-            for names in ("the same", "other", "paired"):
-                yield _fitted(api, version, size, rng, path, names, f"{'.'.join(path)} full, {names} names")
+            for names in ("the same", "other", "paired", EMPTY):
+                shape, words = _Shape(path, names=names, known=known), f"{where} full, {names} names"
+                yield _fitted(api, version, size, rng, shape, words, is_taken)
         elif field.type is Kind.STRING:
-            yield _frame(api, version, rng, _Shape(path, longest=min(size, LONGEST)), f"{'.'.join(path)} long")
+            yield _frame(api, version, rng, _Shape(path, longest=min(size, LONGEST), known=known), f"{where} long")
         elif field.type in (Kind.BYTES, Kind.RECORDS):
-            yield _frame(api, version, rng, _Shape(path, longest=size), f"{'.'.join(path)} large")
+            yield _frame(api, version, rng, _Shape(path, longest=size, known=known), f"{where} large")
 
 
 def leaves(cls: type[Message], version: int, above: Path = ()) -> Iterator[tuple[Path, Field]]:
@@ -74,28 +102,44 @@ class _Shape(Struct, frozen=True):
     elements: int = 1
     longest: int = 0
     names: str = "the same"
-    """Whether the elements have one name, each its own, or each that of one other."""
+    """Whether the elements have one name, each its own, or each that of one other; or none, and nothing in them."""
+    known: Known = NOTHING
 
     @property
     def is_varied(self) -> bool:
         """Whether names and numbers differ from element to element."""
-        return self.names != "the same"
+        return self.names in ("other", "paired")
+
+    def is_inside(self, path: Path) -> bool:
+        """Whether a field is in the elements of the array."""
+        return path[: len(self.path)] == self.path
 
     def name(self, at: int) -> int:
         """The name of the element at a position."""
         return at // 2 if self.names == "paired" else at
 
 
-def _fitted(api: Api, version: int, size: int, rng: Random, path: Path, names: str, words: str) -> Amplified:
+def _fitted(
+    api: Api,
+    version: int,
+    size: int,
+    rng: Random,
+    shape: _Shape,
+    words: str,
+    is_taken: Callable[[Amplified], bool],
+) -> Amplified:
     """As many elements as fit, found from the sizes of two frames."""
     seed = rng.getrandbits(32)
 
     def made(elements: int) -> Amplified:
-        return _frame(api, version, Random(seed), _Shape(path, elements, names=names), words)
+        return _frame(api, version, Random(seed), structs.replace(shape, elements=elements), words)
 
     few, more = len(made(10).frame), len(made(110).frame)
     each = max((more - few) / 100, 1)
-    return made(max(int((size - few) / each) + 10, 1))
+    elements = max(int((size - few) / each) + 10, 1)
+    while not is_taken(one := made(elements)):
+        elements //= 2
+    return one
 
 
 def _frame(api: Api, version: int, rng: Random, shape: _Shape, words: str) -> Amplified:
@@ -114,9 +158,14 @@ def _message(cls: type[Message], version: int, rng: Random, shape: _Shape, above
 
 
 def _value(kind: FieldType, version: int, rng: Random, shape: _Shape, path: Path, at: int) -> Any:
+    is_large, is_inside = path == shape.path, shape.is_inside(path)
+    is_empty = is_inside and shape.names == EMPTY
+    is_named = isinstance(kind, Kind) and not (is_large and shape.longest) and path[-1] in shape.known
+    if is_named and not is_empty and (at == 0 or not shape.is_varied):
+        return shape.known[path[-1]]
     match kind:
         case ArrayOf():
-            count = shape.elements if path == shape.path else 1
+            count = shape.elements if is_large else 0 if is_empty else 1
             return [_value(kind.element, version, rng, shape, path, at + one) for one in range(count)]
         case Kind.BOOL:
             return False
@@ -124,12 +173,14 @@ def _value(kind: FieldType, version: int, rng: Random, shape: _Shape, path: Path
             return 9092
         case Kind.FLOAT64:
             return 1.0
-        case Kind.STRING if path == shape.path and shape.longest:
+        case Kind.STRING if is_large and shape.longest:
             return "x" * shape.longest
+        case Kind.STRING if is_empty:
+            return ""
         case Kind.STRING:
             return f"n{shape.name(at):x}" if shape.is_varied else NAMES[0] if at else rng.choice(NAMES)
         case Kind.BYTES | Kind.RECORDS:
-            return bytes(shape.longest) if path == shape.path else b""
+            return bytes(shape.longest) if is_large else b""
         case Kind.UUID:
             return Uuid(shape.name(at).to_bytes(16, "big")) if shape.is_varied else Uuid.ZERO
         case Kind.INT32 if shape.is_varied:

@@ -12,6 +12,7 @@ from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.shard import NOTHING, Context, Operation, Record
+from kraft.broker.coordinator.weights import text_bytes
 from kraft.broker.groups.assignors import PartitionsByTopic
 from kraft.broker.groups.consumer.draft import Draft
 from kraft.broker.groups.consumer.fencing import ConsumerTimer, Watch, fence
@@ -25,7 +26,7 @@ from kraft.broker.groups.consumer.targets import assigning, ids_of
 from kraft.broker.handling.coordinators import Counted
 from kraft.broker.handling.patterns import WEIGHT_PER_UNIT, InvalidPattern, Pattern, weight_of
 from kraft.config.group_settings import ConsumerGroupConfig
-from kraft.limits import GROUP_MEMBERS, NAMED_TOPICS, PATTERN_UNITS_PER_PORTION
+from kraft.limits import GLANCES_PER_UNIT, GROUP_MEMBERS, NAMED_TOPICS, PATTERN_UNITS_PER_PORTION
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage, ResourceType, TopicsImage
 from metadata_log.serde.codec import finished
@@ -44,7 +45,10 @@ PORTION_MS: Final = 1
 """When the next portion of such a look follows."""
 NEVER: Final = -(2**63)
 MOST_SEEN: Final = 20_000
-"""Of how many groups it is known when their topics were looked at last: groups end without a word."""
+MOST_SEEN_BYTES: Final = 8 << 20
+"""Of how many groups, with names of how many bytes, it is known when their topics were looked at last: groups end
+without a word, and clients choose the names.
+"""
 MANY_PARTITIONS: Final = 10_000
 """The partitions of the topics of a group from which on a heartbeat is handled in portions."""
 MayDescribe = Callable[[str], bool]
@@ -92,6 +96,7 @@ class ConsumerGroups:
         self._downgrade = downgrade
         self.hashes = TopicHashes()
         self._seen: dict[str, _Seen] = {}
+        self._seen_bytes = 0
         self._resolving: dict[str, Resolving] = {}
         self._names: object = None
         """The names of the topics of the last image."""
@@ -117,6 +122,9 @@ class ConsumerGroups:
         """Whether a heartbeat has to do with very many topics or partitions, and may change something."""
         if message.member_epoch < 0:
             return False
+        owned = message.topic_partitions
+        if owned and sum([1 + len(one.partitions) for one in owned]) >= MANY_PARTITIONS:
+            return True
         names: Iterable[str] = message.subscribed_topic_names or ()
         if group is not None:
             if not names and self._is_settled(group, message, image):
@@ -172,6 +180,7 @@ class ConsumerGroups:
         self.check_room(group, message.member_id)
         draft = Draft(group, before)
         owned = _owned(message)
+        yield None
         member = self._known(draft, message, message.member_id or str(random_uuid(context.rng)), owned)
         updated = _merged(member, request, message)
         if len(updated.names) > len(member.names) and self._is_full():
@@ -321,8 +330,11 @@ class ConsumerGroups:
 
     def _note_seen(self, group: ConsumerGroup, context: Context) -> None:
         """Note that the topics of a group were looked at. A group forgotten here is only looked at again."""
-        if len(self._seen) >= MOST_SEEN:
-            self._seen.clear()
+        if group.group_id not in self._seen:
+            self._seen_bytes += text_bytes(group.group_id)
+            if len(self._seen) >= MOST_SEEN or self._seen_bytes >= MOST_SEEN_BYTES:
+                self._seen.clear()
+                self._seen_bytes = text_bytes(group.group_id)
         self._seen[group.group_id] = _Seen(group.epoch, context.image.topics)
 
     def _is_fresh(self, group: ConsumerGroup, topics: TopicsImage) -> bool:
@@ -410,6 +422,8 @@ class ConsumerGroups:
             self.drop(group, context)
             return following
         draft = Draft(group)
+        # Each time the topics of the group are hashed, and it may have many silent members.
+        context.budget.take(len(group.names) // GLANCES_PER_UNIT)
         fence(draft, members, context.image, self.hashes, context.timers)
         return Operation(draft.records)
 
@@ -613,12 +627,13 @@ def _merged(member: Member, request: WireRequest, message: ConsumerGroupHeartbea
 
 
 def _owned(message: ConsumerGroupHeartbeatRequest) -> dict[Uuid, tuple[int, ...]] | None:
+    """What a member says that it has; a topic may be named very often."""
     if message.topic_partitions is None:
         return None
-    owned: dict[Uuid, tuple[int, ...]] = {}
+    owned: dict[Uuid, list[int]] = {}
     for one in message.topic_partitions:
-        owned[one.topic_id] = (*owned.get(one.topic_id, ()), *one.partitions)
-    return owned
+        owned.setdefault(one.topic_id, []).extend(one.partitions)
+    return {topic_id: tuple(numbers) for topic_id, numbers in owned.items()}
 
 
 def _told(assigned: Assigned) -> Assignment:

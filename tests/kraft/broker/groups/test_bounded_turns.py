@@ -10,6 +10,7 @@ import pytest
 from kraft import limits
 from kraft.broker.coordinator.budget import Budget
 from kraft.broker.coordinator.shard import Context, Operation
+from kraft.broker.coordinator.weights import text_bytes
 from kraft.broker.groups import state
 from kraft.broker.groups.consumer import hashing
 from kraft.broker.groups.consumer.group import ConsumerGroup
@@ -258,10 +259,10 @@ def test_offsets_of_a_transaction_are_counted_once(*, is_commit: bool) -> None:
     some = [Commit("orders", ORDERS.id, 0, 9, -1, "x" * 50), Commit("orders", ORDERS.id, 1, 9, -1, "x")]
     runtime.run(0, partial(committing_in, committer, some), lambda _: None, 0)
     turns.settle()
-    assert held(turns) == before + 2 * 400 + 51
+    assert held(turns) == before + 2 * 400 + text_bytes("x" * 50) + text_bytes("x")
     marker = TransactionMarker(producer_id=77, producer_epoch=0, is_commit=is_commit, coordinator_epoch=0)
     runtime.append_marker(turns.brokers.part(101, GROUPS_KEY), marker, 0)
-    assert held(turns) == before + (400 + 1 + 47 if is_commit else 0)
+    assert held(turns) == before + (400 + text_bytes("x") + 47 if is_commit else 0)
 
 
 def test_without_room_there_are_no_new_groups_and_members_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
