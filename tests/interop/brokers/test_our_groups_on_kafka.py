@@ -138,7 +138,10 @@ def test_an_open_transaction_is_shown_and_aborted_in_its_partition(address: str)
     found = transactions(address, "describe-producers", *place)["producers"]
     [one] = [each for each in found if each["openSinceOffset"] is not None]
     assert (one["producerId"], one["openSinceOffset"]) == (listed["producerId"], RECORDS // 3)
-    assert transactions(address, "find-hanging", "--max-transaction-timeout=0") == {"hanging": []}
+    search = ("find-hanging", "--max-transaction-timeout=0")
+    everywhere = transactions(address, *search)
+    assert (everywhere["hanging"], everywhere["unchecked"]) == ([], [])
+    assert transactions(address, *search, "--topic=orders") == {"hanging": [], "checked": 3, "unchecked": []}
     failed = kraft("transactions", "abort", *place, "--start-offset=7", f"--bootstrap-server={address}")
     assert "no open transaction of orders-1 begins at offset 7" in failed.stderr
     done = transactions(address, "abort", *place, f"--start-offset={RECORDS // 3}")["aborted"]

@@ -42,6 +42,14 @@ def test_help_and_version_load_few_modules(words: list[str], most: int) -> None:
     assert len(modules_loaded(*words)) <= most
 
 
+def test_who_imports_the_program_again_loads_nothing_of_it() -> None:
+    """As a process that multiprocessing spawns does, by the name of the module or by the console script."""
+    code = "import sys, kraft.__main__; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    of_ours = [one for one in done.stdout.split() if one.startswith(("kraft", "click", "trio"))]
+    assert of_ours == ["kraft", "kraft.__main__"]
+
+
 def test_a_dump_loads_few_modules(tmp_path: Path) -> None:
     path, content, _ = min(real_data.real_files(), key=lambda one: len(one[1]))
     file = tmp_path / Path(path).name
