@@ -8,6 +8,12 @@ from msgspec import Struct
 
 from kraft.config.settings_reader import SettingsReader
 
+REPLICATION_FACTORS: Final = {
+    "__consumer_offsets": "offsets.topic.replication.factor",
+    "__transaction_state": "transaction.state.log.replication.factor",
+}
+"""The setting of the replicas of each internal topic; Kafka's default is 3, and fewer brokers never make the topic."""
+_MOST_REPLICAS: Final = 3
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _SELECTOR: Final = "replica.selector.class"
 _KEYS: Final = {
@@ -56,3 +62,16 @@ def read_data(reader: SettingsReader) -> DataConfig:
     if selector not in ("", RACK_AWARE):
         raise reader.bad(_SELECTOR, f"{selector} is not known", hint=f"Allowed: {RACK_AWARE}, or none.")
     return DataConfig(prefers_rack_of_client=selector == RACK_AWARE, **values)
+
+
+def replicas_of_internal_topics(brokers: int) -> dict[str, str]:
+    """The settings with which so many brokers can make every internal topic, and lose one of them if they are three.
+
+    Args:
+        brokers: The number of brokers.
+    """
+    replicas = str(min(_MOST_REPLICAS, brokers))
+    return {
+        **dict.fromkeys(REPLICATION_FACTORS.values(), replicas),
+        "transaction.state.log.min.isr": str(min(2, brokers)),
+    }

@@ -17,8 +17,8 @@ from typing import Final
 import trio
 
 from kraft.config import UsageError
+from kraft.config.data_settings import replicas_of_internal_topics
 from kraft.config.errors import CommandFailed
-from kraft.config.internal_topics import replicas_of_internal_topics
 from kraft.config.node_settings import BROKER, CONTROLLER
 from metadata_log.disk import OsDisk
 from metadata_log.java_properties import setting

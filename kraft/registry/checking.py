@@ -1,8 +1,8 @@
 """Questions about schemas of strangers, answered by processes that can be ended.
 
-There are two processes: one for small questions, one for large ones, so that no small question waits for a large one.
-In each the smallest question that waits comes next. A process starts with the first question, stays, and ends when a
-question takes more time or memory than it may.
+There is a process for small questions, one for larger ones, one for the largest, so that no question waits for a
+larger kind. In each the smallest question that waits comes next. A process starts with the first question, stays, and
+ends when a question takes more time or memory than it may.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Final, NoReturn
+from math import inf
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 import trio
@@ -25,23 +26,29 @@ from kraft.registry import worker
 from kraft.registry.requests import Run
 from kraft.registry.schemas import CannotCheck, InvalidSchema, TooCostly
 
-SMALL_BYTES: Final = 1 << 16
-"""Up to here a question is small: the schema, what it imports, and the versions that it is compared with."""
-SMALL_SECONDS: Final = 1.0
-LARGE_SECONDS: Final = 5.0
-"""The CPU time that a question may take."""
+
+class Kind(NamedTuple):
+    """Questions of one process: up to so many bytes, and the CPU time that each may take."""
+
+    most_bytes: float
+    seconds: float
+
+
+KINDS: Final = (Kind(1 << 12, 0.25), Kind(1 << 16, 1.0), Kind(inf, 5.0))
+"""The bytes are those of the schema, of what it imports, and of the versions that it is compared with."""
+NICE: Final = 5
+"""How much the process of each kind steps back behind the one before, and behind the registry."""
 WALL_FACTOR: Final = 6
 """How many times its CPU time a question may last, on a machine that is busy."""
 _READ_BYTES: Final = 1 << 16
-_SPAWN: Final = "import sys; sys.path[:] = sys.argv[1:]; from kraft.registry.worker import main; main()"
+_SPAWN: Final = "import sys; sys.path[:] = sys.argv[2:]; from kraft.registry.worker import main; main()"
 
 
 class Checkers:
     """The processes of one registry."""
 
     def __init__(self) -> None:
-        self._small = _Process(SMALL_SECONDS)
-        self._large = _Process(LARGE_SECONDS)
+        self._processes = [(kind.most_bytes, _Process(kind.seconds, NICE * at)) for at, kind in enumerate(KINDS)]
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Wait until cancelled, and end the processes."""
@@ -49,8 +56,8 @@ class Checkers:
             task_status.started()
             await trio.sleep_forever()
         finally:
-            await self._small.end()
-            await self._large.end()
+            for _, process in self._processes:
+                await process.end()
 
     async def result(self, run: Run) -> Any:
         """The result of a call.
@@ -61,14 +68,16 @@ class Checkers:
             TooCostly: The call took more time or memory than it may.
         """
         question = pickle.dumps((run.function, run.arguments), protocol=pickle.HIGHEST_PROTOCOL)
-        return await (self._small if len(question) <= SMALL_BYTES else self._large).result(question)
+        process = next(one for most_bytes, one in self._processes if len(question) <= most_bytes)
+        return await process.result(question)
 
 
 class _Process:
     """A process, which starts when it is needed."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, nice: int) -> None:
         self._seconds = seconds
+        self._nice = nice
         self._turns = _Turns()
         self._process: trio.Process | None = None
 
@@ -102,7 +111,7 @@ class _Process:
         if self._process is None:
             # A session of its own: Ctrl-C at a terminal is for the registry, which ends this process.
             self._process = await trio.lowlevel.open_process(
-                [sys.executable, "-c", _SPAWN, *sys.path],
+                [sys.executable, "-c", _SPAWN, str(self._nice), *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

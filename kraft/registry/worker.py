@@ -31,7 +31,8 @@ FAILED: Final = "failed"
 
 
 def main() -> None:
-    """Answer what is asked at stdin until its end."""
+    """Answer what is asked at stdin until its end; the first argument is how much the process steps back (nice)."""
+    os.nice(int(sys.argv[1]))
     _limit_memory()
     questions = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")

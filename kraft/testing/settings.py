@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kraft.config import ConfigError
-from kraft.config.internal_topics import replicas_of_internal_topics
+from kraft.config.data_settings import replicas_of_internal_topics
 
 _OF_THE_CLUSTER: Final = frozenset(
     (

@@ -9,7 +9,7 @@ from kraft.broker.handling.coordinators import GROUP, TOPICS, TRANSACTION
 from kraft.broker.handling.reply_keys import Creation, to_broker
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.metadata.forwarding import envelope_of
-from kraft.config.internal_topics import REPLICATION_FACTORS
+from kraft.config.data_settings import REPLICATION_FACTORS
 from kraft.limits import TOPICS_IN_CREATION
 from kraft.wire import Send, WireRequest
 from metadata_log.image import MetadataImage

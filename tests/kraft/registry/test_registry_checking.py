@@ -12,13 +12,12 @@ import trio
 import trio.testing
 
 from kraft.registry import checking, schemas
-from kraft.registry.checking import Checkers
+from kraft.registry.checking import KINDS, Checkers, Kind
 from kraft.registry.requests import Run
 from kraft.registry.schemas import CannotCheck, Earlier, InvalidSchema, Source, TooCostly
 
 FOR_EVER = Run(eval, ("all(zero == 0 for zero in iter(int, 1))",))
 PROCESS = Run(eval, ("__import__('os').getpid()",))
-LARGE = " " * checking.SMALL_BYTES
 
 
 def with_checkers(body: Callable[[Checkers, trio.Nursery], Any]) -> None:
@@ -61,7 +60,7 @@ def test_results_and_errors_come_back_from_one_process() -> None:
 def test_what_takes_too_much_is_refused_and_the_next_question_answered(
     run: Run, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "SMALL_SECONDS", 0.2)
+    monkeypatch.setattr(checking, "KINDS", (Kind(1 << 16, 0.2),))
 
     async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
         before = await checkers.result(PROCESS)
@@ -75,7 +74,7 @@ def test_what_takes_too_much_is_refused_and_the_next_question_answered(
 
 
 def test_what_sleeps_is_ended_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "SMALL_SECONDS", 0.05)
+    monkeypatch.setattr(checking, "KINDS", (Kind(1 << 16, 0.05),))
 
     async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
         with pytest.raises(TooCostly, match=r"more than 0\.3 s"):
@@ -84,10 +83,12 @@ def test_what_sleeps_is_ended_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> N
     with_checkers(body)
 
 
-def test_a_small_question_waits_for_no_large_one() -> None:
+def test_a_small_question_waits_for_no_larger_one() -> None:
     async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
-        nursery.start_soon(checkers.result, Run(eval, (f"{FOR_EVER.arguments[0]}{LARGE}",)))
-        await trio.testing.wait_all_tasks_blocked()
+        for kind in KINDS[:-1]:
+            spaces = " " * int(kind.most_bytes)
+            nursery.start_soon(checkers.result, Run(eval, (f"{FOR_EVER.arguments[0]}{spaces}",)))
+            await trio.testing.wait_all_tasks_blocked()
         assert await checkers.result(Run(len, ("abc",))) == 3
 
     with_checkers(body)
@@ -101,7 +102,7 @@ def test_the_smallest_that_waits_is_next() -> None:
             answered.append(await checkers.result(Run(len, (" " * size,))))
 
         async with trio.open_nursery() as inner:
-            for size in (40, 3000, 2, 1000, 700, 20000):
+            for size in (40, 3000, 2, 1000, 700, 2000):
                 inner.start_soon(ask, size)
                 await trio.testing.wait_all_tasks_blocked()
         assert answered[1:] == sorted(answered[1:])

@@ -36,9 +36,11 @@ def limits() -> str:
 
 
 def processes() -> str:
+    small, larger, largest = checking.KINDS
     return (
-        f"a question of at most {checking.SMALL_BYTES:,} bytes {checking.SMALL_SECONDS:g} s of\nCPU time, a larger one "
-        f"{checking.LARGE_SECONDS:g} s, each {worker.MEMORY_BYTES >> 20} MiB of memory"
+        f"a question of at most {small.most_bytes:,} bytes {small.seconds:g} s of\nCPU time, one of "
+        f"{larger.most_bytes:,} {larger.seconds:g} s, a larger one {largest.seconds:g} s, each "
+        f"{worker.MEMORY_BYTES >> 20} MiB of memory"
     )
 
 

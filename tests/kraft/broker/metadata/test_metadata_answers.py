@@ -15,7 +15,7 @@ from kraft.broker.handling.reply_keys import Creation
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.coordinators import COORDINATED
-from kraft.config.internal_topics import REPLICATION_FACTORS
+from kraft.config.data_settings import REPLICATION_FACTORS
 from kraft.wire import Answer, Send
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, decode, encode
