@@ -34,12 +34,12 @@ class Kind(NamedTuple):
     seconds: float
 
 
-KINDS: Final = (Kind(1 << 12, 0.25), Kind(1 << 16, 1.0), Kind(inf, 5.0))
+KINDS: Final = (Kind(1 << 12, 0.5), Kind(1 << 16, 1.0), Kind(inf, 5.0))
 """The bytes are those of the schema, of what it imports, and of the versions that it is compared with."""
 NICE: Final = 5
 """How much the process of each kind steps back behind the one before, and behind the registry."""
-WALL_FACTOR: Final = 6
-"""How many times its CPU time a question may last, on a machine that is busy."""
+WALL_SECONDS: Final = 30.0
+"""How long a question may last by the clock, with the start of its process, on a machine that is busy."""
 _READ_BYTES: Final = 1 << 16
 _SPAWN: Final = "import sys; sys.path[:] = sys.argv[2:]; from kraft.registry.worker import main; main()"
 
@@ -84,11 +84,11 @@ class _Process:
     async def result(self, question: bytes) -> Any:
         async with self._turns.taken(len(question)):
             try:
-                with trio.fail_after(self._seconds * WALL_FACTOR):
+                with trio.fail_after(WALL_SECONDS):
                     kind, value = await self._asked(question)
             except trio.TooSlowError:
                 await self.end()
-                raise TooCostly(f"it takes more than {self._seconds * WALL_FACTOR:g} s") from None
+                raise TooCostly(f"it takes more than {WALL_SECONDS:g} s") from None
             except trio.BrokenResourceError:
                 await self._ended()
             except BaseException:  # nobody waits for the answer, which must not be taken for that of the next question

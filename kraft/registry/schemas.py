@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -81,11 +83,13 @@ class SchemaType(NamedTuple):
         module: The module of `kraft.registry` with `canonical(source, normalize)`, `comparable(source, normalize)`,
             `differences(reader, writer, budget)` and `rendered(source, form)`.
         needs: The library that the module needs, by the name of its import.
+        smallest: A schema.
         about: How it is read and compared.
     """
 
     module: str
     needs: str
+    smallest: str
     about: str
 
 
@@ -93,16 +97,19 @@ TYPES: Final = {
     AVRO: SchemaType(
         "kraft.registry.avro_schemas",
         "avro",
+        '"int"',
         "by Apache Avro's library `avro`: its parser, its rules of resolution; written as Java's writes it",
     ),
     JSON: SchemaType(
         "kraft.registry.json_schemas",
         "jsonschema",
+        "{}",
         "by `jsonschema`, and compared here: whether it is sure that each document of the writer is one of the reader",
     ),
     PROTOBUF: SchemaType(
         "kraft.registry.protobuf_schemas",
         "grpc_tools",
+        'syntax = "proto3";',
         "by protoc of `grpcio-tools`, from a text or a descriptor in Base64; written and compared from the descriptor",
     ),
 }
@@ -127,6 +134,13 @@ def _module(schema_type: str) -> Any:
         return importlib.import_module(entry.module)
     except ImportError as missing:
         raise InvalidSchema(f"Schemas of type {schema_type} need the library {missing.name}: {CURE}") from missing
+
+
+@cache
+def warm(schema_type: str) -> None:
+    """Load what a type needs, if it is one and its libraries are installed: that takes longer than most schemas."""
+    with suppress(InvalidSchema, KeyError):
+        canonical(Source(schema_type, TYPES[schema_type].smallest))
 
 
 def canonical(source: Source, normalize: bool = False) -> str:

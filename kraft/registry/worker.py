@@ -12,11 +12,12 @@ import signal
 import struct
 import sys
 import traceback
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
-from kraft.registry.schemas import CannotCheck, InvalidSchema
+from kraft.registry.schemas import CannotCheck, InvalidSchema, Source, warm
 
 MEMORY_BYTES: Final = 512 << 20
 """The address space of a process, its libraries included."""
@@ -39,17 +40,21 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints is no answer
     while head := questions.read(QUESTION.size):
         seconds, size = QUESTION.unpack(head)
-        question = questions.read(size)
+        function, arguments = pickle.loads(questions.read(size))  # the registry wrote it
+        for one in arguments:
+            if isinstance(one, Source):
+                warm(one.type)
         signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF ends the process, also within a library's C code
-        answer = _answered(question)
+        answer = _answered(function, arguments)
         signal.setitimer(signal.ITIMER_PROF, 0)
         answers.write(ANSWER.pack(len(answer)) + answer)
         answers.flush()
 
 
-def _answered(question: bytes) -> bytes:
+def _answered(function: Callable[..., object], arguments: tuple[Any, ...]) -> bytes:
+    kind: str
+    value: object
     try:
-        function, arguments = pickle.loads(question)  # the registry wrote it
         kind, value = RESULT, function(*arguments)
     except InvalidSchema as bad:
         kind, value = INVALID, _printable(bad)

@@ -73,8 +73,20 @@ def test_what_takes_too_much_is_refused_and_the_next_question_answered(
     with_checkers(body)
 
 
+@pytest.mark.parametrize("kind", schemas.TYPES)
+def test_the_time_to_load_a_library_counts_for_nobody(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "KINDS", (Kind(1 << 16, 0.02),))
+    smallest = schemas.TYPES[kind].smallest
+
+    async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
+        for _ in range(2):
+            await checkers.result(Run(schemas.canonical, (Source(kind, smallest), False)))
+
+    with_checkers(body)
+
+
 def test_what_sleeps_is_ended_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "KINDS", (Kind(1 << 16, 0.05),))
+    monkeypatch.setattr(checking, "WALL_SECONDS", 0.3)
 
     async def body(checkers: Checkers, nursery: trio.Nursery) -> None:
         with pytest.raises(TooCostly, match=r"more than 0\.3 s"):
