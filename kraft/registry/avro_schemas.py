@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Any, Final
 
-from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityResult, SchemaCompatibilityType
+from avro.compatibility import (
+    ReaderWriterCompatibilityChecker,
+    SchemaCompatibilityResult,
+    SchemaCompatibilityType,
+    SchemaIncompatibilityType,
+    incompatible,
+)
 from avro.constants import PRIMITIVE_TYPES
 from avro.errors import AvroException, AvroWarning
 from avro.name import Names
-from avro.schema import Schema, make_avsc_object
+from avro.schema import RecordSchema, Schema, make_avsc_object
 
 from kraft.registry.json_texts import json_text, json_tree
 from kraft.registry.records import AVRO
@@ -83,6 +89,19 @@ class _Checker(ReaderWriterCompatibilityChecker):
     def get_compatibility(self, *args: Any, **kwargs: Any) -> SchemaCompatibilityResult:
         self._budget.spend()
         return super().get_compatibility(*args, **kwargs)
+
+    def check_reader_writer_record_fields(
+        self, reader: RecordSchema, writer: RecordSchema, location: list[str]
+    ) -> SchemaCompatibilityResult:
+        """As in Java, a field of the reader is not one that two of the writer's may be, by its name and its aliases."""
+        names = {one.name for one in writer.fields}
+        for at, field in enumerate(reader.fields):
+            aliases = field.props.get("aliases")
+            found = [one for one in (field.name, *(aliases if isinstance(aliases, list) else ())) if one in names]
+            if len(found) > 1:
+                what, where = f"{field.name} may be each of {', '.join(found)}", [*location, "fields", str(at)]
+                return incompatible(SchemaIncompatibilityType.name_mismatch, what, where)
+        return super().check_reader_writer_record_fields(reader, writer, location)
 
 
 class _Writer:

@@ -92,6 +92,10 @@ class _Comparison:
         """What was shown, in order; what was shown within an attempt that failed is forgotten."""
         self._failed: dict[object, list[Difference]] = {}
         self._leaves: dict[tuple[int, str], Any] = {}
+        self._flats: dict[tuple[int, ...], list[Any] | None] = {}
+        self._ruled_out: dict[int, dict[int, bool]] = {}
+        self._next: dict[int, int] = {}
+        """Of each list of the reader's branches the one to try first: those of the writer often have the same order."""
         self._values = Values(reader)
         self._other: _Comparison | None = None
         self._agreed: bool | None = None
@@ -114,7 +118,7 @@ class _Comparison:
     def _compare(self, reader: Any, facts: Facts, where: str, depth: int) -> list[Difference]:
         """What keeps documents for which all facts hold from being ones of the reader."""
         self._budget.spend()
-        if not self._reader.view(reader):
+        if not (view := self._reader.view(reader)):
             return []
         flat = self._flat(facts)
         if flat is None or any(self._is_same(reader, one) for one in flat):
@@ -128,8 +132,9 @@ class _Comparison:
             return [] if opened < depth else [Difference("REFERENCE_CIRCLE", "a reference leads to itself", where)]
         self._open[key] = depth
         mark = len(self._trail)
-        problems = self._parts(reader, flat, where, depth)
-        if problems:
+        split = self._split(reader, flat, where, depth) if "anyOf" in view or "oneOf" in view else None
+        problems = self._parts(reader, flat, where, depth) if split is None else split
+        if problems and split is None:
             self._forget(mark)
             split = self._split(reader, flat, where, depth)
             problems = problems if split is None else split
@@ -167,6 +172,12 @@ class _Comparison:
 
     def _flat(self, facts: Facts) -> list[Any] | None:
         """The facts, with what they refer to and are made of; None if no document is left."""
+        key = tuple(map(id, facts))
+        if key not in self._flats:
+            self._flats[key] = self._flat_anew(facts)
+        return self._flats[key]
+
+    def _flat_anew(self, facts: Facts) -> list[Any] | None:
         waiting, flat, seen = list(facts), [], set()
         while waiting:
             one = waiting.pop()
@@ -203,16 +214,31 @@ class _Comparison:
             others.append(self._leaf(one, word))
             problems: list[Difference] = []
             for number, branch in enumerate(view[word]):
-                beside = [self._not(other) for other in view[word] if other is not branch] if word == "oneOf" else []
+                beside = [self._not_others(view[word], number)] if word == "oneOf" else []
                 problems += self._compare(reader, (*others, branch, *beside), f"{where}/{word}/{number}", depth)
             return problems
         return None
 
-    def _not(self, schema: Any) -> Any:
-        key = id(schema), "not"
+    def _not_others(self, branches: list[Any], but: int) -> Any:
+        """A fact that a document is one of no branch but one."""
+        key = id(branches), f"not {but}"
         if key not in self._leaves:
-            self._leaves[key] = self._writer.kept({"not": schema})
+            others = [other for at, other in enumerate(branches) if at != but]
+            self._leaves[key] = self._writer.kept({"not": {"anyOf": others}})
         return self._leaves[key]
+
+    def _is_excluded(self, schemas: list[Any], flat: list[Any]) -> bool:
+        """Whether a fact excludes what one of the reader's schemas says, in the same words."""
+        numbers = [self._reader.meaning(one) for one in schemas]
+        for given in self._said(flat, "not"):
+            if id(given) not in self._ruled_out:
+                parts = [given, *self._writer.view(given).get("anyOf", ())] if isinstance(given, dict) else []
+                is_alone = parts and self._writer.view(given).keys() == {"anyOf"}
+                self._ruled_out[id(given)] = dict(map(self._writer.meaning, parts if is_alone else parts[:1]))
+            known = self._ruled_out[id(given)]
+            if any(number in known and (not (refers or known[number]) or self._agrees()) for number, refers in numbers):
+                return True
+        return False
 
     def _said(self, flat: list[Any], word: str) -> list[Any]:
         """What the facts say by a word."""
@@ -301,9 +327,11 @@ class _Comparison:
         ):
             return []
         facts = tuple(flat)
-        for at, one in enumerate(branches):
-            if self._compare(one, facts, f"{where}/{word}/{at}", depth):
+        start = self._next.get(id(branches), 0)
+        for at in (*range(start, len(branches)), *range(start)):
+            if self._compare(branches[at], facts, f"{where}/{word}/{at}", depth):
                 continue
+            self._next[id(branches)] = at + 1
             if word == "oneOf":
                 overlapping = [
                     number
@@ -367,8 +395,7 @@ class _Comparison:
             return True
         if not self._types(flat) & self._back._types(own):
             return True
-        excluded = self._said(flat, "not")
-        if any(self._is_same(one, other) for one in own for other in excluded):
+        if self._is_excluded(own, flat):
             return True
         values = self._few(flat)
         if values is not None and self._are_refused(own, values):

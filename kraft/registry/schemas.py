@@ -24,7 +24,7 @@ LEVELS: Final = (
     *("FULL", "FULL_TRANSITIVE"),
 )
 CURE: Final = install_extra("registry")
-MOST_STEPS: Final = 20_000
+MOST_STEPS: Final = 60_000
 """The most comparisons of one request."""
 
 

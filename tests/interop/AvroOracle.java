@@ -6,25 +6,40 @@ import java.util.Scanner;
 
 import org.apache.avro.AvroRuntimeException;
 import org.apache.avro.Schema;
+import org.apache.avro.SchemaCompatibility;
 
 /**
- * What Avro's own library says of schemas. A line of standard input has a schema and those that it imports, each in Base64,
- * between them tabs. Each is answered by the text of the schema in Base64, without what is imported, or by "refused".
+ * What Avro's own library says of schemas. A line of standard input has a word and schemas in Base64, between them tabs. After
+ * "text" a schema and those that it imports: the answer is its text in Base64, without what is imported, or "refused". After
+ * "verdict" a reader and a writer: the answer is "compatible" or "incompatible".
  */
 public class AvroOracle {
     private static String text(String word) {
         return new String(Base64.getDecoder().decode(word), StandardCharsets.UTF_8);
     }
 
+    private static String verdict(String reader, String writer) {
+        Schema mine = new Schema.Parser().parse(text(reader));
+        Schema theirs = new Schema.Parser().parse(text(writer));
+        try {
+            return SchemaCompatibility.checkReaderWriterCompatibility(mine, theirs).getType().toString().toLowerCase();
+        } catch (AvroRuntimeException ambiguous) {
+            return "incompatible";
+        }
+    }
+
     private static String answer(String[] words) {
+        if (words[0].equals("verdict")) {
+            return verdict(words[1], words[2]);
+        }
         try {
             Schema.Parser parser = new Schema.Parser();
             List<Schema> imports = new ArrayList<>();
-            for (int at = 1; at < words.length; at++) {
+            for (int at = 2; at < words.length; at++) {
                 imports.add(parser.parse(text(words[at])));
             }
             parser.setValidateDefaults(false);
-            String said = parser.parse(text(words[0])).toString(imports, false);
+            String said = parser.parse(text(words[1])).toString(imports, false);
             return Base64.getEncoder().encodeToString(said.getBytes(StandardCharsets.UTF_8));
         } catch (AvroRuntimeException invalid) {
             return "refused";

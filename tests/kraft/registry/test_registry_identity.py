@@ -16,11 +16,22 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from kraft.registry import protoc
 from kraft.registry.json_texts import java_double, json_text, json_tree
 from kraft.registry.protobuf_texts import ordered, printed
-from kraft.registry.schemas import Imported, InvalidSchema, Source, canonical, matching, rendered
+from kraft.registry.schemas import (
+    Earlier,
+    Imported,
+    InvalidSchema,
+    Source,
+    canonical,
+    incompatibilities,
+    matching,
+    rendered,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::avro.errors.AvroWarning")
 GOLDEN = Path(__file__).parents[2] / "data" / "avro_texts.jsonl.gz"
 """Schemas, and what `Schema.toString` of Java's Avro 1.12.1 says of them (`tests/interop/AvroOracle.java`)."""
+VERDICTS = GOLDEN.with_name("avro_verdicts.jsonl.gz")
+"""Readers and writers, and what Java's `SchemaCompatibility` says of them; a field that may be two is incompatible."""
 ROWS = [json.loads(line) for line in gzip.decompress(GOLDEN.read_bytes()).splitlines()]
 
 
@@ -33,6 +44,15 @@ def test_avro_schemas_are_written_as_java_writes_them() -> None:
     assert len(ROWS) > 300
     differing = [(row, got) for row in ROWS if (got := canonical(avro(row))) != row["java"]]
     assert not differing, f"{len(differing)} differ: {differing[:3]}"
+
+
+def test_avro_schemas_are_compatible_where_java_says_so() -> None:
+    verdicts = [json.loads(line) for line in gzip.decompress(VERDICTS.read_bytes()).splitlines()]
+    for row in verdicts:
+        found = incompatibilities(
+            Source("AVRO", row["reader"]), [Earlier(1, Source("AVRO", row["writer"]))], "BACKWARD"
+        )
+        assert ("incompatible" if found else "compatible") == row["java"], row
 
 
 def test_what_java_wrote_stays_the_same_normalized_or_not() -> None:

@@ -203,6 +203,29 @@ def test_json_schemas_that_refer_to_others_are_compared() -> None:
     assert kinds(inner(INT), inner(NUMBER)) == {"TYPE_NARROWED"}
 
 
+KINDS = [record({"kind": {"const": at}}, required=["kind"]) for at in range(100)]
+NAMES = {f"p{at}": INT for at in range(5000)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"oneOf": KINDS}, {"oneOf": [*KINDS, record({"kind": {"const": 100}}, required=["kind"])]}),
+        ({"oneOf": KINDS[:40]}, {"oneOf": [{**one, "minProperties": 1} for one in reversed(KINDS[:40])]}),
+        (
+            {"anyOf": [{"const": at} for at in range(200)]},
+            {"anyOf": [{"const": at, "minimum": 0} for at in range(200)]},
+        ),
+        ({"enum": [{"a": at} for at in range(10_000)]}, {"enum": [{"a": at} for at in range(10_001)]}),
+        (record(NAMES), record(dict.fromkeys(NAMES, NUMBER))),
+        (record(NAMES, patternProperties={"^q": INT}), record(NAMES, patternProperties={"^q": NUMBER})),
+    ],
+    ids=["branches", "branches otherwise", "constants", "values", "properties", "patterns"],
+)
+def test_large_json_schemas_are_decided(old: Any, new: Any) -> None:
+    assert kinds(as_json(new), as_json(old)) == set()
+
+
 def test_too_large_a_comparison_is_not_made() -> None:
     def deep(word: str, kind: Any, levels: int = 12) -> Any:
         return (
