@@ -22,7 +22,7 @@ from kraft.broker.partitions.key import INTERNAL_TOPICS
 from kraft.broker.request.lookup import is_known
 from kraft.broker.request.producers import ProducerIds
 from kraft.broker.transactions.marker_sender import MarkerSender
-from kraft.broker.transactions.shard import Transactions, TransactionShard, version_of
+from kraft.broker.transactions.shard import NEXT_IDS_SINCE, Transactions, TransactionShard, version_of
 from kraft.broker.transactions.transaction import (
     BUMPING,
     NO_EPOCH,
@@ -69,8 +69,6 @@ FENCED_SINCE: Final[Mapping[type[Message], int]] = {
 """The versions since which clients know PRODUCER_FENCED."""
 BROKERS_SINCE: Final = 4
 """The first version of AddPartitionsToTxn that only brokers send."""
-NEXT_IDS_SINCE: Final = 1
-"""The first level of `transaction.version` whose records have room for the next producer id."""
 FEW_PARTITIONS: Final = 8
 """The partitions that a transaction may have even if the ids take as much memory as they may."""
 BUMPING_SINCE: Final = 5

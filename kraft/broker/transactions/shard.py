@@ -46,6 +46,8 @@ from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 
 FEATURE: Final = "transaction.version"
+NEXT_IDS_SINCE: Final = 1
+"""The first level whose records have room for the next producer id."""
 NO_TRANSACTIONS: Final[Map[str, Transaction]] = Map()
 NO_ENDINGS: Final[Map[str, None]] = Map()
 EXPIRY: Final = "expiry"
@@ -102,24 +104,20 @@ def record_of(name: str, one: Transaction, version: int) -> Record:
     for topic, number in sorted(one.partitions):
         topics.setdefault(topic, []).append(number)
     partitions = tuple(PartitionsSchema(topic, tuple(numbers)) for topic, numbers in topics.items())
+    is_plain = version < NEXT_IDS_SINCE
     value = TransactionLogValue(
         producer_id=one.producer_id,
+        previous_producer_id=NO_PRODUCER if is_plain else one.previous_producer_id,
+        next_producer_id=NO_PRODUCER if is_plain else one.next_producer_id,
         producer_epoch=one.epoch,
         transaction_timeout_ms=one.timeout_ms,
         transaction_status=one.status,
         transaction_partitions=None if one.status is Status.EMPTY else partitions,
         transaction_last_update_timestamp_ms=one.updated_ms,
         transaction_start_timestamp_ms=one.start_ms,
+        client_transaction_version=0 if is_plain else one.client_version,
     )
-    if version < 1:
-        return Record(TransactionLogKey(name), value, TRANSACTION_VERSION_0)
-    value = structs.replace(
-        value,
-        previous_producer_id=one.previous_producer_id,
-        next_producer_id=one.next_producer_id,
-        client_transaction_version=one.client_version,
-    )
-    return Record(TransactionLogKey(name), value)
+    return Record(TransactionLogKey(name), value, TRANSACTION_VERSION_0 if is_plain else None)
 
 
 def transaction_of(value: TransactionLogValue) -> Transaction:

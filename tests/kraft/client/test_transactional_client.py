@@ -42,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
         yield cluster
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[0, 1, 2])
 def version(request: pytest.FixtureRequest, cluster: DataCluster) -> int:
     """The cluster at each version of transactions."""
     level: int = request.param

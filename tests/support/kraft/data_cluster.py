@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from kraft.admin import create_topic, open_admin
+from kraft.admin import AdminClient, create_topic, open_admin
 from kraft.config import Config
 from kraft.node.clock import NodeClock
 from kraft.node.embed import tcp_transport
@@ -20,9 +20,11 @@ from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.serving import node_with_data
 from kraft.observer import read_image
+from kraft.process.parts.combined import controller_of
 from metadata_log.disk import DirectoryDisk, OsDisk
 from metadata_log.image import MetadataImage
 from metadata_log.log.log_dir import format_directory
+from metadata_log.releases import LATEST_RELEASE, METADATA_VERSIONS, resolve_release
 from support.eventually import pause
 from support.loopback import free_ports
 from transport.interface import Endpoint
@@ -43,7 +45,9 @@ class DataCluster:
         combined: int,
         settings: dict[str, str],
         disk: DirectoryDisk | None = None,
+        release: str = LATEST_RELEASE,
     ) -> None:
+        self._release = release
         both = tuple(range(1, combined + 1))
         ids = both or (CONTROLLER, *range(FIRST_BROKER, FIRST_BROKER + brokers))
         ports = free_ports(len(ids) + len(both))
@@ -109,7 +113,13 @@ class DataCluster:
         }
         config = Config.parse("".join(f"{key}={value}\n" for key, value in settings.items()))
         format_directory(
-            OsDisk(), config.metadata_log_dir, node_id=node_id, cluster_id=CLUSTER_ID, rng=Random(node_id), now_ms=1
+            OsDisk(),
+            config.metadata_log_dir,
+            node_id=node_id,
+            cluster_id=CLUSTER_ID,
+            rng=Random(node_id),
+            now_ms=1,
+            release=self._release,
         )
         return config
 
@@ -150,11 +160,27 @@ class DataCluster:
                 task_status.started()
         ended.set()
 
+    @property
+    def _has_direct_controllers(self) -> bool:
+        """Whether controllers answer clients (KIP-919), by the level that the cluster began with."""
+        return METADATA_VERSIONS[resolve_release(self._release)] >= METADATA_VERSIONS["3.7-IV0"]
+
+    def _image(self) -> MetadataImage:
+        host = controller_of(self.nodes[min(self.controllers)].application)
+        assert host is not None
+        return host.committed_image()
+
+    def open_admin(self) -> AbstractAsyncContextManager[AdminClient]:
+        """A client of the controllers, through the brokers where controllers answer no clients."""
+        if not self._has_direct_controllers:
+            return open_admin(self.endpoints, forwarded=True)
+        return open_admin([Endpoint("127.0.0.1", port) for port in self.controllers.values()])
+
     async def _until(self, wanted: Callable[[MetadataImage], bool]) -> MetadataImage:
         brokers = len(self.endpoints)
-        async with open_admin([Endpoint("127.0.0.1", port) for port in self.controllers.values()]) as admin:
+        async with self.open_admin() as admin:
             while True:
-                image = await read_image(admin)
+                image = await read_image(admin) if self._has_direct_controllers else self._image()
                 if len(image.brokers.by_id) == brokers and wanted(image):
                     return image
                 await pause()
@@ -174,7 +200,7 @@ class DataCluster:
         settings = {key.replace("_", "."): value for key, value in configs.items()}
 
         async def create() -> None:
-            async with open_admin([Endpoint("127.0.0.1", port) for port in self.controllers.values()]) as admin:
+            async with self.open_admin() as admin:
                 await create_topic(admin, name, partitions=partitions, replication_factor=replicas, configs=settings)
 
         self.do(create)
@@ -207,11 +233,15 @@ class DataCluster:
 
 
 @contextmanager
-def data_cluster(directory: Path, brokers: int = 1, combined: int = 0, **settings: str) -> Iterator[DataCluster]:
-    """A running cluster, with so many nodes of both roles instead if `combined`; underscores stand for dots."""
-    cluster = DataCluster(
-        directory, brokers, combined, {key.replace("_", "."): value for key, value in settings.items()}
-    )
+def data_cluster(
+    directory: Path, brokers: int = 1, combined: int = 0, *, release: str = LATEST_RELEASE, **settings: str
+) -> Iterator[DataCluster]:
+    """A running cluster, with so many nodes of both roles instead if `combined`; underscores stand for dots.
+
+    `release` is what the directories are formatted for.
+    """
+    values = {key.replace("_", "."): value for key, value in settings.items()}
+    cluster = DataCluster(directory, brokers, combined, values, release=release)
     try:
         yield cluster
     finally:

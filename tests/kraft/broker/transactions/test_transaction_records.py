@@ -41,7 +41,7 @@ def ordered(value: TransactionLogValue, version: int, data: bytes) -> bytes:
 
 
 def test_records_of_kafka_are_written_again_as_they_were() -> None:
-    count, seen = 0, set[Status]()
+    count, seen, versions = 0, set[Status](), set[int]()
     for log in logs():
         for key, value in log:
             pair = decode_pair(TRANSACTION_STATE, key, value)
@@ -58,8 +58,10 @@ def test_records_of_kafka_are_written_again_as_they_were() -> None:
             assert encode_value(written.value, written.version) == ordered(pair.value, pair.version, value), one
             count += 1
             seen.add(one.status)
+            versions.add(pair.version)
     assert count > 250
     assert seen == set(Status) - {Status.DEAD, Status.PREPARE_EPOCH_FENCE}
+    assert versions == {0, 1}, "the last log is one of transaction.version 0"
 
 
 def test_the_log_of_kafka_is_replayed() -> None:
