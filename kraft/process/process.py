@@ -78,6 +78,7 @@ from kraft.wire import (
     WireRequest,
 )
 from metadata_log.disk import Disk
+from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS, NO_NODE
 from transport.protocol.apis import ApiKey
@@ -369,6 +370,12 @@ class Process:
         if broker.denials:
             self._report_denials(broker)
 
+    def _refuse_unserved(self, request: WireRequest) -> Message | None:
+        # Loaded here, because no client asks that looks at what is advertised.
+        from kraft.process.unserved import refuse_unserved
+
+        return refuse_unserved(request.message)
+
     def _answer_for(self, part: Served | None, request: WireRequest, where: str) -> None:
         """Answer a request that each listener knows, or close the connection."""
         replica = self.replica
@@ -391,7 +398,9 @@ class Process:
                 voters=replica.core.voters,
             )
             self._outbox.outputs.append(Answer(request.request_id, described))
-        elif (refusal := refuse_login(request.message)) is not None:
+        elif (refusal := refuse_login(request.message)) is not None or (
+            part is self._broker and (refusal := self._refuse_unserved(request)) is not None
+        ):
             self._outbox.outputs.append(Answer(request.request_id, refusal))
         else:
             self._outbox.outputs.append(Drop(request.request_id, f"this {where} does not serve API {request.api_key}"))

@@ -34,14 +34,19 @@ def node_lines(root: Path, controller: int, port: int) -> tuple[str, ...]:
 
 
 @contextmanager
-def one_node(kafka: KafkaInstallation, root: Path, make: str, *settings: str) -> Iterator[tuple[int, int]]:
-    """Start a node, Kafka's or ours, at the level of this release of Kafka; its ports for controllers and clients."""
+def one_node(
+    kafka: KafkaInstallation, root: Path, make: str, *settings: str, features: tuple[str, ...] = ()
+) -> Iterator[tuple[int, int]]:
+    """Start a node, Kafka's or ours, at the level of this release of Kafka; its ports for controllers and clients.
+    `features` are levels such as `share.version=0`.
+    """
     root.mkdir()
     path = root / "node.properties"
     controller, port = free_ports(2)
     lines = (*node_lines(root, controller, port), *settings)
     path.write_text("".join(f"{line}\n" for line in lines))
-    told("format", "-c", str(path), "--cluster-id", CLUSTER_ID, "--release-version", kafka.release)
+    levels = [word for one in features for word in ("--feature", one)]
+    told("format", "-c", str(path), "--cluster-id", CLUSTER_ID, "--release-version", kafka.release, *levels)
     command, started = kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP), STARTED
     if make == "ours":
         command, started = [sys.executable, "-m", "kraft", "serve", "-c", str(path)], "serving node="
