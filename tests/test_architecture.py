@@ -197,7 +197,7 @@ LAYERS = (
         ("kraft.operate.doctor",),
         (
             *("kraft.config", "kraft.quorum", "kraft.controller", "kraft.admin", "kraft.observer"),
-            *("kraft.operate.recover", "metadata_log", "transport"),
+            *("kraft.broker.coordinator", "kraft.broker.groups", "kraft.operate.recover", "metadata_log", "transport"),
         ),
         ("trio", "javaproperties"),
         pure=False,

@@ -20,7 +20,7 @@ from kraft.broker.groups.consumer.group import GroupState as ConsumerState
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import NO_OFFSETS, GroupsState
 from kraft.broker.requests import Requests
-from kraft.metrics import kafka
+from kraft.metrics import kafka, own_names
 from kraft.metrics.names import Mbean, Reading
 from kraft.metrics.windows import WINDOW_S, WINDOWS
 
@@ -100,6 +100,7 @@ def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -
     statuses = Counter(one.status for one in _partitions(requests.groups))
     for status in (Status.LOADING, Status.ACTIVE, Status.FAILED):
         yield Reading(kafka.GROUP_PARTITIONS, statuses[status], (("state", status.value),))
+    yield Reading(own_names.LACKING, sum(one.lacking.count for one in _partitions(requests.groups)))
     for runtime, average, longest in (
         (requests.groups, kafka.GROUP_LOAD_AVG, kafka.GROUP_LOAD_MAX),
         (requests.transactions, kafka.TRANSACTION_LOAD_AVG, kafka.TRANSACTION_LOAD_MAX),

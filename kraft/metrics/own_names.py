@@ -56,6 +56,10 @@ AUTHORITY_END: Final = Own(
 STORE_RELOADS: Final = Own(
     "kraft_tls_reload_total", "The changed stores that were put to use or refused since the start.", "counter"
 )
+LACKING: Final = Own(
+    "kraft_group_records_lacking",
+    "The records of loaded partitions of __consumer_offsets that follow on something that cleaning has removed.",
+)
 ACLS: Final = Own("kraft_acls", "The number of access rules.")
 
 OWN_METRICS: Final[tuple[Own, ...]] = tuple(one for one in globals().values() if isinstance(one, Own))

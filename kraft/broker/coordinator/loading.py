@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from kraft.broker.coordinator.shard import Record, Shard
 from kraft.broker.log.outcomes import Refused
@@ -22,17 +22,36 @@ S = TypeVar("S")
 NO_PRODUCER: Final = -1
 _BYTES_PER_RECORD: Final = 200
 """So much of a value takes as long as a small record: there may be thousands of members or partitions in it."""
+_MOST_TOLD: Final = 3
+"""Of so many records of a partition the log of the broker tells what they lack."""
 Snapshots = list[tuple[int, S]]
 """States with the offsets after them, oldest first."""
 
 
-def loading(hosting: Hosting, part: HostedPartition, shard: Shard[S]) -> Generator[None, None, Snapshots[S]]:
+class Lacking(Struct):
+    """The records on which others follow, and which cleaning has removed."""
+
+    count: int = 0
+    told: list[str] = field(default_factory=list)
+    """The first of them, in words."""
+
+    def note(self, what: str) -> None:
+        """Count a record that lacks something."""
+        self.count += 1
+        if len(self.told) < _MOST_TOLD:
+            self.told.append(what)
+
+
+def loading(
+    hosting: Hosting, part: HostedPartition, shard: Shard[S], lacking: Lacking
+) -> Generator[None, None, Snapshots[S]]:
     """Replay the log up to its end, which is beyond the high watermark at a new leader.
 
     Args:
         hosting: What reads the log.
         part: The partition, which this broker leads.
         shard: The coordinator.
+        lacking: Takes what cleaning has removed.
 
     Returns:
         The state at the high watermark, and the state after each later batch.
@@ -50,7 +69,7 @@ def loading(hosting: Hosting, part: HostedPartition, shard: Shard[S]) -> Generat
             break
         yield None
         for batch in scan(data, where=str(part)):
-            state = yield from _replaying(shard, state, batch, str(part))
+            state = yield from _replaying(shard, state, batch, str(part), lacking)
             offset = batch.next_offset
             if offset <= part.log.high_watermark:
                 snapshots = [(offset, state)]
@@ -59,7 +78,7 @@ def loading(hosting: Hosting, part: HostedPartition, shard: Shard[S]) -> Generat
     return snapshots
 
 
-def _replaying(shard: Shard[S], state: S, batch: RecordBatch, where: str) -> Generator[None, None, S]:
+def _replaying(shard: Shard[S], state: S, batch: RecordBatch, where: str, lacking: Lacking) -> Generator[None, None, S]:
     if batch.is_control:
         marker = marker_of(batch, where=where)
         if marker is None:
@@ -84,7 +103,10 @@ def _replaying(shard: Shard[S], state: S, batch: RecordBatch, where: str) -> Gen
         if is_large:
             yield None
         if pair is not None:
-            state = shard.replay(state, Record(pair.key, pair.value, pair.version), record.offset, producer_id)
+            found = Record(pair.key, pair.value, pair.version)
+            if what := shard.lacking(state, found):
+                lacking.note(f"offset {record.offset}: {what}")
+            state = shard.replay(state, found, record.offset, producer_id)
         if left <= 0:
             left = COORDINATOR_RECORDS_PER_STEP
             yield None

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.budget import Budget
-from kraft.broker.coordinator.loading import NO_PRODUCER, loading
+from kraft.broker.coordinator.loading import NO_PRODUCER, Lacking, loading
 from kraft.broker.coordinator.settings import CoordinatorSettings, Done, Status
 from kraft.broker.coordinator.shard import HELD, Context, Operate, Operation, Shard
 from kraft.broker.coordinator.timers import CLEARED_PER_STEP, Timers
@@ -124,6 +124,8 @@ class CoordinatorPartition(Generic[S]):
         """When the load began."""
         self.state: S = shard.empty()
         """The state with everything that was written."""
+        self.lacking = Lacking()
+        """What the load has found to be missing from the log."""
         self.timers = Timers()
         self.image = MetadataImage()
         self._committed: S = self.state
@@ -170,7 +172,13 @@ class CoordinatorPartition(Generic[S]):
         return self.status is Status.ACTIVE
 
     def _loading(self) -> Generator[None, None, None]:
-        snapshots = yield from loading(self._manager.hosting, self.part, self.shard)
+        hosting = self._manager.hosting
+        snapshots = yield from loading(hosting, self.part, self.shard, self.lacking)
+        if self.lacking.count:
+            hosting.report(
+                f"{self.part} lacks tombstones before {self.lacking.count} records, which cleaning has removed; the "
+                f"groups are as their last records say ({'; '.join(self.lacking.told)})"
+            )
         self._committed, self.state = snapshots[0][1], snapshots[-1][1]
         self._snapshots = deque(snapshots[1:])
         self._end_offset = self._loaded_offset = snapshots[-1][0]

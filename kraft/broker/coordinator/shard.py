@@ -101,8 +101,11 @@ class Shard(Protocol[S]):
 
     def replay(self, state: S, record: Record, offset: int, producer_id: int) -> S:
         """The state after a record at an offset; `producer_id` is -1 outside of transactions. Raises `MetadataLogError`
-        if the record cannot follow, which fails the load.
+        if the record makes no sense, which fails the load.
         """
+
+    def lacking(self, state: S, record: Record) -> str:
+        """What of the log was removed before a record on which it follows, in words; empty if nothing was."""
 
     def end_transaction(self, state: S, producer_id: int, *, is_commit: bool) -> Generator[None, None, S]:
         """Find the state after the end of a producer's transaction, in steps."""

@@ -22,7 +22,7 @@ from kraft.broker.groups.consumer.groups import ConsumerGroups, Downgrade, MayDe
 from kraft.broker.groups.consumer.member import Member
 from kraft.broker.groups.migration import downgraded, may_downgrade, upgraded, watch_upgraded
 from kraft.broker.groups.offsets import expired, of_deleted_topics
-from kraft.broker.groups.state import GroupsState, Place, consumer_group, end_transaction, replay_groups
+from kraft.broker.groups.state import GroupsState, Place, consumer_group, end_transaction, lacking_before, replay_groups
 from kraft.broker.handling.coordinators import Counted
 from kraft.config.group_settings import GroupConfig
 from kraft.limits import COMMITS_PER_STEP, GLANCES_PER_UNIT, GROUPS_PER_PARTITION, GROUPS_PER_STEP, MEMBERS_PER_UNIT
@@ -85,6 +85,10 @@ class GroupShard:
     def replay(self, state: GroupsState, record: Record, offset: int, producer_id: int) -> GroupsState:
         """The state after a record."""
         return replay_groups(state, record, offset, producer_id)
+
+    def lacking(self, state: GroupsState, record: Record) -> str:
+        """What cleaning has taken from before a record."""
+        return lacking_before(state, record)
 
     def end_transaction(
         self, state: GroupsState, producer_id: int, *, is_commit: bool

@@ -15,9 +15,8 @@ from kraft.broker.coordinator.shard import Record
 from kraft.broker.coordinator.weights import text_bytes
 from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.consumer.member import Member
-from kraft.broker.groups.consumer.replaying import GroupKey, replay
+from kraft.broker.groups.consumer.replaying import GroupKey, is_nothing, lacking, replay
 from kraft.limits import OFFSETS_ENDED_PER_STEP
-from metadata_log.errors import ReplayError
 from metadata_log.image.persistent_map import Map, keys_in_order_by_runs, with_changes, with_entry, without_key
 from metadata_log.records.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -175,7 +174,7 @@ def _consumer_bytes(group_id: str, group: Group | None, key: GroupKey) -> int:
             return own + _TOPIC_BYTES * len(held) + _PARTITION_BYTES * sum(map(len, held))
         case ConsumerGroupMemberMetadataKey():
             member = group.members.get(key.member_id)
-            return own if member is None else own + _member_bytes(member)
+            return own if member is None or not member.has_subscription else own + _member_bytes(member)
     return own
 
 
@@ -192,6 +191,40 @@ def _member_bytes(member: Member) -> int:
         + sum([_NAME_BYTES + text_bytes(one) for one in member.names])
         + sum([_PROTOCOL_BYTES + text_bytes(one.name) + len(one.metadata) for one in protocols])
     )
+
+
+def _whole_bytes(group_id: str, group: Group | None) -> int:
+    """The memory of a group with all members that are left, in bytes."""
+    own = group_bytes(group_id, group)
+    if not isinstance(group, ConsumerGroup):
+        return own
+    keys: list[GroupKey] = [ConsumerGroupRegularExpressionKey(group_id, one) for one in group.resolved]
+    keys += [ConsumerGroupTargetAssignmentMemberKey(group_id, one) for one in group.targets]
+    for part in (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupMemberMetadataKey):
+        keys += [part(group_id, one) for one in group.members]
+    return own + sum([_consumer_bytes(group_id, group, key) - own for key in keys])
+
+
+def lacking_before(state: GroupsState, record: Record) -> str:
+    """What of the log was removed before a record on which it follows, in words; empty if nothing was.
+
+    Such a log comes from an upgrade, a downgrade or a removal of a group of which some tombstones were cleaned away.
+    """
+    key, value = record.key, record.value
+    if isinstance(key, GroupMetadataKey):
+        known = state.groups.get(key.group)
+        if value is not None and isinstance(known, ConsumerGroup):
+            return f"group {key.group} is a consumer group, and has a GroupMetadataKey"
+        return ""
+    if not isinstance(key, GroupKey):
+        return ""
+    known = state.groups.get(key.group_id)
+    match known:
+        case ConsumerGroup():
+            return lacking(known, key, value)
+        case GroupMetadataValue() if known.members or known.protocol_type:
+            return f"group {key.group_id} is a classic group, and has a {type(key).__name__}"
+    return ""
 
 
 def _with_offsets(offsets: Offsets, changes: Mapping[Place, Offset]) -> Offsets:
@@ -228,7 +261,7 @@ def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: 
             if record.value is None:
                 return without_group(state, group)
             assert isinstance(record.value, GroupMetadataValue), record
-            size = state.bytes + group_bytes(group, record.value) - group_bytes(group, state.groups.get(group))
+            size = state.bytes + group_bytes(group, record.value) - _whole_bytes(group, state.groups.get(group))
             return structs.replace(state, groups=with_entry(state.groups, group, record.value), bytes=size)
         case key if isinstance(key, GroupKey):
             return _with_consumer_record(state, key, record)
@@ -238,15 +271,23 @@ def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: 
 def _with_consumer_record(state: GroupsState, key: GroupKey, record: Record) -> GroupsState:
     known = state.groups.get(key.group_id)
     if isinstance(known, GroupMetadataValue):
-        if known.members or known.protocol_type:
-            raise ReplayError(f"group {key.group_id} is a classic group, and has a {type(key).__name__}")
+        if record.value is None:
+            # Of a consumer group that was there before.
+            return state
         known = None
+    if record.value is None and isinstance(key, ConsumerGroupMemberMetadataKey) and known is not None:
+        for part in (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupTargetAssignmentMemberKey):
+            if lacking(known, key, None):
+                state = _with_consumer_record(state, part(key.group_id, key.member_id), Record(key))
+                known = consumer_group(state, key.group_id)
+                if known is None:
+                    return state
     before = _consumer_bytes(key.group_id, known or state.groups.get(key.group_id), key)
     if record.found is not None and _is_from(known, record.found[0]):
         group = record.found[1]
     else:
         group = replay(known, key, record.value)
-    if group is None:
+    if group is None or (record.value is None and is_nothing(group)):
         return without_group(state, key.group_id)
     size = state.bytes + _consumer_bytes(key.group_id, group, key) - before
     return structs.replace(state, groups=with_entry(state.groups, key.group_id, group), bytes=size)
@@ -262,7 +303,7 @@ def without_group(state: GroupsState, group: str) -> GroupsState:
     known = state.groups.get(group)
     if known is None:
         return state
-    size = state.bytes - group_bytes(group, known)
+    size = state.bytes - _whole_bytes(group, known)
     return structs.replace(state, groups=without_key(state.groups, group), bytes=size)
 
 

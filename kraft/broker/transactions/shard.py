@@ -202,6 +202,10 @@ class TransactionShard:
             ending = without_key(ending, name)
         return Transactions(by_id, ending, state.bytes + _weight(name, after) - _weight(name, before))
 
+    def lacking(self, state: Transactions, record: Record) -> str:
+        """Nothing: every record has all of its transactional id."""
+        return ""
+
     def end_transaction(
         self, state: Transactions, producer_id: int, *, is_commit: bool
     ) -> Generator[None, None, Transactions]:

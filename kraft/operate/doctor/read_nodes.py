@@ -28,6 +28,7 @@ from metadata_log.reading.missing import foreign_directories, has_log
 from metadata_log.types import PARTITION_DIRECTORY
 
 T = TypeVar("T")
+GROUPS: Final = "__consumer_offsets"
 BROKER_FILES: Final = (
     "recovery-point-offset-checkpoint",
     "replication-offset-checkpoint",
@@ -245,7 +246,15 @@ def _read_replica(disk: Disk, directory: str, name: str) -> Replica | None:
         max_producer_id=_max_producer(disk, path, names),
         lacks_metadata=PARTITION_METADATA not in names,
         damage=tuple(problem for problem in (topic_problem, epochs_problem) if problem),
+        lacking=_lacking(disk, path, names) if partition.topic == GROUPS and size else (),
     )
+
+
+def _lacking(disk: Disk, path: str, names: Sequence[str]) -> tuple[str, ...]:
+    # Loaded here, because few directories have groups.
+    from kraft.operate.doctor.read_groups import lacking_records
+
+    return lacking_records(disk, path, names)
 
 
 def _small_file(disk: Disk, path: str, parse: Callable[[bytes], T]) -> tuple[T | None, str]:

@@ -110,9 +110,11 @@ class Draft:
 def tombstones(group: ConsumerGroup) -> list[Record]:
     """The records that end a group with all its members."""
     group_id, member_ids = group.group_id, sorted(group.members)
+    # A log of which something was removed may have the target of a member that is not there.
+    targets = sorted({*group.targets, *member_ids})
     keys: list[Message] = [
         *(records.ConsumerGroupCurrentMemberAssignmentKey(group_id, one) for one in member_ids),
-        *(records.ConsumerGroupTargetAssignmentMemberKey(group_id, one) for one in member_ids),
+        *(records.ConsumerGroupTargetAssignmentMemberKey(group_id, one) for one in targets),
         records.ConsumerGroupTargetAssignmentMetadataKey(group_id),
         *(records.ConsumerGroupMemberMetadataKey(group_id, one) for one in member_ids),
         *(records.ConsumerGroupRegularExpressionKey(group_id, one) for one in sorted(group.resolved)),

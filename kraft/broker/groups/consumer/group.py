@@ -124,6 +124,8 @@ def with_member(group: ConsumerGroup, member: Member) -> ConsumerGroup:
     """The group with a new or changed member."""
     old = group.members.get(member.member_id)
     group = replace(_recounted(group, old, member), members=with_entry(group.members, member.member_id, member))
+    if old is not None and old.instance_id != member.instance_id:
+        group = _without_instance(group, old)
     if member.instance_id is not None:
         group = replace(group, instances=with_entry(group.instances, member.instance_id, member.member_id))
     return replace(group, owners=changed_owners(group.owners, old, member))
@@ -133,9 +135,15 @@ def without_member(group: ConsumerGroup, member_id: str) -> ConsumerGroup:
     """The group without a member."""
     old = group.members[member_id]
     group = replace(_recounted(group, old, None), members=without_key(group.members, member_id))
-    if old.instance_id is not None and old.instance_id in group.instances:
-        group = replace(group, instances=without_key(group.instances, old.instance_id))
+    group = _without_instance(group, old)
     return replace(group, owners=changed_owners(group.owners, old, None))
+
+
+def _without_instance(group: ConsumerGroup, old: Member) -> ConsumerGroup:
+    """The group without the static instance of a member, unless it is another one's meanwhile."""
+    if old.instance_id is None or group.instances.get(old.instance_id) != old.member_id:
+        return group
+    return replace(group, instances=without_key(group.instances, old.instance_id))
 
 
 def _recounted(group: ConsumerGroup, old: Member | None, new: Member | None) -> ConsumerGroup:

@@ -57,6 +57,11 @@ class Member(Struct, frozen=True, gc=False):
     classic: ClassicMemberMetadata | None = None
     """What a member of the classic protocol has sent with its JoinGroup; None for the consumer protocol."""
 
+    @property
+    def has_subscription(self) -> bool:
+        """Whether a record has told what the member wants; of one without, only an assignment is left in the log."""
+        return bool(self.client_host or self.client_id or self.names) or self.rebalance_timeout_ms != -1
+
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether the member has what the target of an epoch gives it."""
         return self.state is MemberState.STABLE and self.epoch == epoch

@@ -1,4 +1,9 @@
-"""The records of a consumer group, and the group after each (Kafka: `GroupMetadataManager.replay`)."""
+"""The records of a consumer group, and the group after each (Kafka: `GroupMetadataManager.replay`).
+
+Cleaning removes what later records replace, and old tombstones. What a record follows on may therefore be missing: the
+tombstones of a member before that of the group, or the value before a tombstone. Replay ends where the whole log would,
+and `lacking` tells what was missing. Kafka 4.4.0 refuses such a log.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,7 @@ def replay(group: ConsumerGroup | None, key: GroupKey, value: Message | None) ->
         The group; None if there is none, or no longer.
 
     Raises:
-        ReplayError: The record cannot follow on those before it.
+        ReplayError: Key and value are of different types.
     """
     if group is None:
         if value is None:
@@ -45,14 +50,13 @@ def replay(group: ConsumerGroup | None, key: GroupKey, value: Message | None) ->
         case records.ConsumerGroupMetadataKey(), records.ConsumerGroupMetadataValue():
             return replace(group, epoch=value.epoch, metadata_hash=value.metadata_hash)
         case records.ConsumerGroupMetadataKey(), None:
-            _check_removal(group)
             return None
         case records.ConsumerGroupPartitionMetadataKey(), _:
             return replace(group, has_partition_metadata=value is not None)
         case records.ConsumerGroupMemberMetadataKey(), records.ConsumerGroupMemberMetadataValue():
             return with_member(group, with_subscription(_member(group, key.member_id), value))
         case records.ConsumerGroupMemberMetadataKey(), None:
-            return _without_member(group, key.member_id)
+            return without_member(group, key.member_id) if key.member_id in group.members else group
         case records.ConsumerGroupTargetAssignmentMetadataKey(), None:
             return replace(group, assignment_epoch=NO_TARGET, assignment_ms=0)
         case records.ConsumerGroupTargetAssignmentMetadataKey(), records.ConsumerGroupTargetAssignmentMetadataValue():
@@ -80,25 +84,29 @@ def _member(group: ConsumerGroup, member_id: str) -> Member:
     return group.members.get(member_id) or Member(member_id)
 
 
-def _check_removal(group: ConsumerGroup) -> None:
-    if group.members or group.targets or group.assignment_epoch != NO_TARGET:
-        raise ReplayError(
-            f"group {group.group_id} ends with {len(group.members)} members and {len(group.targets)} targets, "
-            f"at assignment epoch {group.assignment_epoch}"
-        )
+def lacking(group: ConsumerGroup, key: GroupKey, value: Message | None) -> str:
+    """What of the log was removed before a record on which it follows; empty if nothing was."""
+    match key, value:
+        case records.ConsumerGroupMetadataKey(), None:
+            members, targets = len(group.members), len(group.targets)
+            if members or targets or group.assignment_epoch != NO_TARGET:
+                return f"group {group.group_id} ends with {members} members and {targets} targets"
+        case records.ConsumerGroupMemberMetadataKey(), None:
+            member = group.members.get(key.member_id)
+            if (member is not None and member.epoch != -1) or key.member_id in group.targets:
+                return f"member {key.member_id} of group {group.group_id} ends before its assignment"
+    return ""
 
 
-def _without_member(group: ConsumerGroup, member_id: str) -> ConsumerGroup:
-    member = group.members.get(member_id)
-    if member is None:
-        return group
-    if member.epoch != -1 or member_id in group.targets:
-        raise ReplayError(f"member {member_id} of group {group.group_id} ends before its assignment")
-    return without_member(group, member_id)
+def is_nothing(group: ConsumerGroup) -> bool:
+    """Whether no record of a group is left, after a tombstone."""
+    return not (group.members or group.targets or group.resolved) and group == ConsumerGroup(group.group_id)
 
 
 def _without_assignment(group: ConsumerGroup, member_id: str) -> ConsumerGroup:
     member = group.members.get(member_id)
     if member is None:
         return group
+    if not member.has_subscription:
+        return without_member(group, member_id)
     return with_member(group, replace(member, epoch=-1, previous_epoch=-1, assigned=NOTHING, revoking=NOTHING))

@@ -139,6 +139,24 @@ def partition_files_damaged(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def groups_lack_tombstones(facts: Facts) -> Iterator[Finding]:
+    """Logs of groups from which cleaning has removed what other records follow on."""
+    for node, _, replicas in _in_use(facts):
+        lacking = [replica for replica in replicas if replica.lacking]
+        if lacking:
+            yield Finding(
+                id="groups-lack-tombstones",
+                severity=Severity.WARN,
+                nodes=(node.name,),
+                subjects=tuple(replica.name for replica in lacking),
+                read=tuple(replica.path for replica in lacking[:3]),
+                evidence=listed(
+                    f"{one.name}: {one.lacking[0]}" + (f" and {more:,} more" if (more := len(one.lacking) - 1) else "")
+                    for one in lacking
+                ),
+            )
+
+
 def foreign_dirs(facts: Facts) -> Iterator[Finding]:
     """Directories of other programs among the partitions."""
     for node in facts.nodes:
@@ -239,6 +257,7 @@ CHECKS: Final = (
     Check("misplaced-dirs", misplaced_dirs, (Need.IMAGE, Need.DIRECTORY)),
     Check("partition-metadata-missing", partition_metadata_missing, (Need.DIRECTORY,)),
     Check("partition-files-damaged", partition_files_damaged, (Need.DIRECTORY,)),
+    Check("groups-lack-tombstones", groups_lack_tombstones, (Need.DIRECTORY,)),
     Check("foreign-dirs", foreign_dirs, (Need.DIRECTORY,)),
     Check("missing-dirs", missing_dirs, (Need.IMAGE, Need.DIRECTORY)),
     Check("partition-epoch-behind", partition_epoch_behind, (Need.IMAGE, Need.DIRECTORY)),

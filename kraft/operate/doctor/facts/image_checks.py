@@ -165,6 +165,16 @@ IMAGE_CHECKS: Final = (
         source="Kafka 4.3.1, tried: Error while reading partition metadata file; Error while reading checkpoint file",
     ),
     Described(
+        id="groups-lack-tombstones",
+        title="Cleaning has removed records of __consumer_offsets on which others follow, as after upgrades of groups.",
+        severity="warn",
+        consequence="A coordinator of Kafka 4.4.0 or earlier does not load the partition: none of its groups has a "
+        "coordinator while that broker leads. Ours loads it, and takes each group as its last records say.",
+        remedy="Let a broker of ours lead the partition: kraft reassign. The next cleaning of the log removes "
+        "what is superseded; start the broker of Kafka after that",
+        source="Kafka 4.4.0: IllegalStateException while loading; GroupMetadataManager.replay",
+    ),
+    Described(
         id="foreign-dirs",
         title="A log directory holds a directory that is no partition, such as lost+found.",
         severity="error",

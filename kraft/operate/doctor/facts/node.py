@@ -131,6 +131,7 @@ class Replica(Struct, frozen=True, kw_only=True):
         max_producer_id: The largest id in the producer snapshots; None without one.
         lacks_metadata: Whether partition.metadata is missing.
         damage: The small files that no broker can use, each with the reason.
+        lacking: Of a partition of groups, what its records follow on and the log lacks.
     """
 
     name: str
@@ -142,6 +143,7 @@ class Replica(Struct, frozen=True, kw_only=True):
     max_producer_id: int | None = None
     lacks_metadata: bool = False
     damage: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     @property
     def number(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from kraft.broker.coordinator.loading import loading
+from kraft.broker.coordinator.loading import Lacking, loading
 from kraft.broker.groups.classic import ClassicGroups
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import NO_OFFSETS, GroupsState
@@ -46,7 +46,7 @@ def state_of(number: int) -> GroupsState:
     hosting = Hosting(disk, DataSettings(broker_id=1, directories=(DataDirectory(DIRECTORY, ".", is_clean=True),)))
     part = HostedPartition((DIRECTORY, number), TOPIC, DIRECTORY, log, 1)
     hosting.partitions[part.key] = part
-    found = finished(loading(hosting, part, GroupShard(GroupConfig(), Counted())))
+    found = finished(loading(hosting, part, GroupShard(GroupConfig(), Counted()), Lacking()))
     assert [offset for offset, _ in found] == [log.end_offset]
     return found[0][1]
 
