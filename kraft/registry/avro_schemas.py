@@ -37,7 +37,7 @@ _ORDERS: Final = ("ascending", "descending", "ignore")
 
 def canonical(source: Source, normalize: bool) -> str:
     """What `Schema.toString` of Java says; normalized with full names, and with properties and aliases in order."""
-    _parsed(source)
+    _parsed(source, is_new=True)
     return written(source, normalize)
 
 
@@ -67,14 +67,19 @@ def differences(reader: Source, writer: Source, budget: Budget) -> Iterator[Diff
     )
 
 
-def _parsed(source: Source) -> Schema:
-    """The schema; what it imports is known by its names."""
-    names = Names()
+def _parsed(source: Source, *, is_new: bool = False) -> Schema:
+    """The schema; what it imports is known by its names.
+
+    What is registered already, perhaps by a registry of long ago, may have names that no new schema may have: as in the
+    common registry these are not looked at again.
+    """
+    names = Names(validate_names=False)
     try:
         for one in source.imports:
-            make_avsc_object(json_tree(one.text), names)
+            make_avsc_object(json_tree(one.text), names, validate_names=False)
         tree = _Writer(source).undefined() if source.imports else json_tree(source.text)
-        return make_avsc_object(tree, names)
+        names.validate_names = is_new
+        return make_avsc_object(tree, names, validate_names=is_new)
     except (AvroException, TypeError, ValueError, AttributeError, KeyError) as bad:
         raise InvalidSchema(f"the schema is no Avro schema: {str(bad)[:1000]}") from bad
 

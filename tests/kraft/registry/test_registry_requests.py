@@ -465,6 +465,15 @@ def test_what_another_program_wrote_is_replaced_and_deleted_under_its_own_key(co
     assert [value for _, value in compacted(core.log) if value is not None] == []
 
 
+def test_names_that_no_new_schema_may_have_do_not_hold_up_a_subject(core: Core) -> None:
+    older = A.replace('"name":"A"', '"name":"A","namespace":"of-long-ago"')
+    value = {"subject": "s", "version": 1, "id": 1, "schema": older, "deleted": False}
+    core.write((b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}', json.dumps(value).encode()))
+    assert code(core.register("t", older)) == (422, 42201)
+    assert core.register("s", A_AND_B)[0] == 200
+    assert code(core.register("s", WITHOUT_DEFAULT.replace('"a"', '"c"'))) == (409, 40901)
+
+
 SUBJECTS = st.sampled_from(["a", "b"])
 SCHEMAS = st.sampled_from(['"int"', '"string"', A, A_AND_B])
 ACTIONS = st.one_of(
