@@ -13,6 +13,8 @@ ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
 
 REFUSALS_OF_4_4: Final = 31
 """The metadata.version (4.4-IV0) from which a controller refuses what 4.4.0 refuses and 4.3.1 takes."""
+GROUPS_OF_4_4: Final = REFUSALS_OF_4_4
+"""The metadata.version from which a coordinator writes the records of groups as 4.4.0 does, and not as 4.3.1."""
 
 SUPPORTED_FEATURES: Final[tuple[tuple[str, int, int], ...]] = (
     *sorted(

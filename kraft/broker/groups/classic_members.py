@@ -75,7 +75,7 @@ def join(
         raise ApiError(Error.INCONSISTENT_GROUP_PROTOCOL)
     is_unknown = message.member_id == NO_MEMBER
     member_id = str(random_uuid(context.rng)) if is_unknown else message.member_id
-    groups.check_room(group, member_id)
+    groups.check_room(group, member_id, message.group_instance_id)
     protocols = tuple(ClassicProtocol(one.name, bytes(one.metadata)) for one in message.protocols)
     counts = group.classic_protocols
     if message.protocol_type != CONSUMER or not any(
@@ -88,7 +88,7 @@ def join(
     try:
         subscription = subscription_of(protocols[0].metadata)
     except EmbeddedError as bad:
-        raise ApiError(Error.UNKNOWN_SERVER_ERROR, f"The subscription cannot be read: {bad}") from bad
+        raise ApiError(Error.INCONSISTENT_GROUP_PROTOCOL, f"The subscription cannot be read: {bad}") from bad
     existing = group.static_member(instance_id)
     downgrades = existing is not None and replaces_last(group, existing)
     draft = Draft(group)

@@ -11,6 +11,7 @@ from kraft.broker.coordinator.timers import Timers
 from kraft.broker.groups.consumer.draft import Draft
 from kraft.broker.groups.consumer.hashing import TopicHashes
 from kraft.broker.groups.consumer.member import Member
+from kraft.supported_features import GROUPS_OF_4_4
 from metadata_log.image import MetadataImage
 
 
@@ -54,5 +55,8 @@ def fence(draft: Draft, members: Iterable[Member], image: MetadataImage, hashes:
     for regex in sorted({one.regex for one in gone if one.regex} - set(draft.group.regexes)):
         draft.end_regex(regex)
     draft.epoch(draft.group.epoch + 1, hashes.of_group(image, draft.group.topics))
+    if not draft.group.members and (image.features.metadata_version or 0) >= GROUPS_OF_4_4:
+        # An empty group has what it should have (KAFKA-19846); time 0 lets the next member be assigned at once.
+        draft.target_epoch(draft.group.epoch, 0)
     for member in gone:
         cancel_timers(timers, draft.group.group_id, member.member_id)

@@ -22,11 +22,12 @@ from kraft.broker.groups.consumer.member import AWAY, LEAVING, Assigned, Member,
 from kraft.broker.groups.consumer.member import NOTHING as NO_PARTITIONS
 from kraft.broker.groups.consumer.reconciling import Target, reconciled
 from kraft.broker.groups.consumer.resolving import Resolving, resolving
-from kraft.broker.groups.consumer.targets import assigning, ids_of
+from kraft.broker.groups.consumer.targets import assigning, ids_of, preferred_assignor
 from kraft.broker.handling.coordinators import Counted
 from kraft.broker.handling.patterns import WEIGHT_PER_UNIT, InvalidPattern, Pattern, weight_of
 from kraft.config.group_settings import ConsumerGroupConfig
 from kraft.limits import GLANCES_PER_UNIT, GROUP_MEMBERS, NAMED_TOPICS, PATTERN_UNITS_PER_PORTION
+from kraft.supported_features import GROUPS_OF_4_4
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage, ResourceType, TopicsImage
 from metadata_log.serde.codec import finished
@@ -71,6 +72,8 @@ class _Wish(Struct, frozen=True):
     """Whether the topics of the new regular expression are known, or there is none any more."""
     new_regex: bool
     """Whether nobody has used the regular expression before."""
+    assignor: bool
+    """Whether the members together ask for another assignor than before."""
 
 
 class ConsumerGroups:
@@ -142,6 +145,7 @@ class ConsumerGroups:
         return (
             member is not None
             and message.subscribed_topic_regex in (None, member.regex)
+            and message.server_assignor in (None, member.assignor)
             and group.epoch == group.assignment_epoch
             and member.is_reconciled_to(group.epoch)
             and self._is_fresh(group, image.topics)
@@ -177,7 +181,7 @@ class ConsumerGroups:
             group = ConsumerGroup(message.group_id)
         if message.member_epoch in (LEAVING, AWAY):
             return self._leave(group, message, context)
-        self.check_room(group, message.member_id)
+        self.check_room(group, message.member_id, message.instance_id)
         draft = Draft(group, before)
         owned = _owned(message)
         yield None
@@ -204,8 +208,10 @@ class ConsumerGroups:
             ),
         )
 
-    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """Raise `ApiError` for a new member of a full group."""
+    def check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+        """Raise `ApiError` for a new member of a full group; a static one that comes back is not new."""
+        if group.static_member(instance_id) is not None:
+            return
         most = min(self._settings.max_size, GROUP_MEMBERS)
         if len(group.members) >= most and member_id not in group.members:
             raise ApiError(Error.GROUP_MAX_SIZE_REACHED, f"The group has {most} members, and may have no more.")
@@ -252,7 +258,7 @@ class ConsumerGroups:
         before = draft.group
         wish = self._take_wish(draft, member, updated, context)
         yield None
-        looks = yield from self._refreshing(draft, context, bump=wish.names or wish.resolved)
+        looks = yield from self._refreshing(draft, context, bump=wish.names or wish.resolved or wish.assignor)
         yield None
         yield from self._maybe_assigning(draft, context)
         changes = wish.names or wish.regex
@@ -305,7 +311,12 @@ class ConsumerGroups:
             changed,
             changed and resolved and not new_regex,
             new_regex,
+            (context.image.features.metadata_version or 0) >= GROUPS_OF_4_4
+            and self._assignor_of(draft.group) != self._assignor_of(before),
         )
+
+    def _assignor_of(self, group: ConsumerGroup) -> str:
+        return preferred_assignor(group, self._settings.assignors)
 
     def _refreshing(self, draft: Draft, context: Context, *, bump: bool) -> Generator[None, None, bool]:
         """Raise the epoch of the group if it must be, or if its topics are not what they were.

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kraft.access.errors import ApiError
 from kraft.broker.groups.consumer.embedded import EmbeddedError, subscription_of
 from kraft.broker.groups.consumer.group import GroupState
 from kraft.broker.groups.consumer.member import MemberState
 from kraft.limits import NAMED_TOPICS
+from kraft.supported_features import GROUPS_OF_4_4
+from metadata_log.image.features import FeaturesImage
 from metadata_log.serde import encode
 from support.broker.consumer_world import World, count, image_of, places
 from transport.protocol.errors import Error
@@ -249,6 +252,53 @@ def test_a_static_member_comes_back() -> None:
     assert refused(world.send, "one", 3, instance_id="i1") is Error.FENCED_INSTANCE_ID
     world.send("new", -1, instance_id="i1")
     assert world.groups["g"].static_member("i1") is None
+
+
+def test_a_static_member_comes_back_to_a_full_group() -> None:
+    world = World({"a": 4}, max_size=2)
+    world.join("one", "a", instance_id="i1")
+    world.join("two", "a")
+    world.send("one", -2, instance_id="i1")
+    assert refused(world.join, "three", "a", instance_id="i3") is Error.GROUP_MAX_SIZE_REACHED
+    assert world.join("new", "a", instance_id="i1").member_epoch == 2
+    assert set(world.groups["g"].members) == {"new", "two"}
+
+
+def test_a_static_member_joins_under_another_instance() -> None:
+    world = World({"a": 4})
+    world.join("one", "a", instance_id="i1")
+    world.join("one", "a", instance_id="i2")
+    world.join("two", "a", instance_id="i1")
+    assert dict(world.groups["g"].instances) == {"i2": "one", "i1": "two"}
+
+
+@pytest.mark.parametrize(("level", "is_4_4"), [(None, False), (GROUPS_OF_4_4 - 1, False), (GROUPS_OF_4_4, True)])
+def test_an_empty_group_is_assigned_from_4_4_on(level: int | None, *, is_4_4: bool) -> None:
+    world = World({"a": 4})
+    world.image = replace(world.image, features=FeaturesImage(level))
+    world.join("one", "a")
+    world.join("two", "a")
+    world.send("two", -1)
+    assert world.batches[-1] == "8- 7- 5- 3"
+    world.send("one", -1)
+    group = world.groups["g"]
+    assert world.batches[-1] == ("8- 7- 5- 3 6" if is_4_4 else "8- 7- 5- 3")
+    assert (group.epoch == group.assignment_epoch, group.assignment_ms == 0) == (is_4_4, is_4_4)
+    # The next member does not wait for the interval of assignments.
+    assert count(world.join("three", "a")) == (4 if is_4_4 else 0)
+
+
+@pytest.mark.parametrize(("level", "is_4_4"), [(None, False), (GROUPS_OF_4_4, True)])
+def test_another_assignor_is_a_new_epoch_from_4_4_on(level: int | None, *, is_4_4: bool) -> None:
+    world = World({"a": 4})
+    world.image = replace(world.image, features=FeaturesImage(level))
+    world.join("one", "a")
+    world.wait(1000)
+    told = world.send("one", 2, server_assignor="range")
+    assert (told.member_epoch, world.groups["g"].epoch) == ((3, 3) if is_4_4 else (2, 2))
+    # As the default one: nothing changes for the group.
+    world.send("one", told.member_epoch, server_assignor="range")
+    assert world.groups["g"].epoch == told.member_epoch
 
 
 def test_a_static_member_that_stays_away_is_fenced_with_its_session() -> None:
