@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -28,7 +28,6 @@ from kraft.broker.groups.consumer.groups import ConsumerGroups, of_instance, rep
 from kraft.broker.groups.consumer.member import Member, MemberState
 from kraft.wire import WireRequest
 from metadata_log.records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
-from metadata_log.serde.codec import finished
 from metadata_log.types import random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -46,7 +45,7 @@ def _nothing(_: str) -> bool:
     return False
 
 
-def join(
+def joining(
     group: ConsumerGroup,
     groups: ConsumerGroups,
     request: WireRequest,
@@ -54,8 +53,9 @@ def join(
     replaces_last: Callable[[ConsumerGroup, Member], bool],
     convert: ConvertJoined,
     context: Context,
-) -> Operation:
-    """JoinGroup, which is answered at once: the member takes part as those of the consumer protocol do.
+) -> Generator[None, None, Operation]:
+    """JoinGroup, which is answered at once: the member takes part as those of the consumer protocol do. In portions, of
+    which only the last one has effects.
 
     Args:
         group: The group.
@@ -117,7 +117,7 @@ def join(
         updated, rebalances = groups.apply_without_target(draft, member, updated, owned, context)
         operation = convert(draft, context, rebalances)
         return replace(operation, result=_joined(request, updated))
-    updated = finished(groups.applying(draft, member, updated, owned, _nothing, context))
+    updated = yield from groups.applying(draft, member, updated, owned, _nothing, context)
     group_id = group.group_id
 
     def ended(error: Error, context: Context) -> None:

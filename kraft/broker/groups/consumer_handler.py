@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.coordinator.shard import Context, Operation
 from kraft.broker.groups.consumer.describe import described
-from kraft.broker.groups.consumer.groups import MayDescribe, check
+from kraft.broker.groups.consumer.groups import check
+from kraft.broker.groups.portions import in_portions
 from kraft.broker.groups.state import GroupsState, consumer_group
 from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.steps import Handling, long_step
+from kraft.broker.handling.steps import Handling
 from kraft.config.group_settings import ConsumerGroupConfig
-from kraft.limits import GROUPS_PER_STEP, REQUEST_STEPS_PER_TURN
+from kraft.limits import GROUPS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from transport.protocol.errors import Error
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from kraft.broker.groups.shard import GroupShard
 
 FEATURE: Final = "group.version"
-MOST_BEGINNINGS: Final = 4
-"""How often a long operation on a group begins, before it is done in one turn: its members may be many."""
 
 
 class ConsumerGroupHandler:
@@ -71,8 +71,10 @@ class ConsumerGroupHandler:
         def may_describe(name: str) -> bool:
             return self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False)
 
-        number = self._runtime.number_of(message.group_id)
-        prepared = yield from self._prepared(number, request, may_describe, now_ms)
+        def begin(shard: GroupShard, context: Context) -> Generator[None, None, Operation] | None:
+            return shard.consumer_heartbeating(request, may_describe, context)
+
+        prepared = yield from in_portions(self._runtime, message.group_id, begin, now_ms)
 
         def operate(shard: GroupShard, context: Context) -> Operation:
             if isinstance(prepared, ApiError):
@@ -80,47 +82,12 @@ class ConsumerGroupHandler:
             return prepared or shard.consumer_heartbeat(request, may_describe, context)
 
         return self._runtime.write(
-            number,
+            self._runtime.number_of(message.group_id),
             request,
             operate,
             lambda refused: _refused_heartbeat(refused.error, refused.text),
             now_ms,
         )
-
-    def _prepared(
-        self, number: int, request: WireRequest, may_describe: MayDescribe, now_ms: int
-    ) -> Handling[Operation | ApiError | None]:
-        """Find the operation of a heartbeat, or its refusal, in several turns; None if it can be found in one.
-
-        Nothing shows of it until it is whole. If others change the group or the topics in between, it begins anew. Its
-        last portion and what the caller does with it are in one turn.
-        """
-        message = request.message
-        assert isinstance(message, ConsumerGroupHeartbeatRequest), message
-        group_id = message.group_id
-        for _ in range(MOST_BEGINNINGS):
-            known = self._runtime.active(number)
-            if isinstance(known, Error):
-                return None
-            shard, context = cast("GroupShard", known.shard), known.context(now_ms)
-            present = shard.present(group_id, context.state)
-            try:
-                portions = shard.consumer_heartbeating(request, may_describe, context)
-                if portions is None:
-                    return None
-                while (
-                    self._runtime.active(number) is known
-                    and shard.present(group_id, known.state) is present
-                    and known.image.topics is context.image.topics
-                ):
-                    next(portions)
-                    yield from long_step(REQUEST_STEPS_PER_TURN)
-            except StopIteration as done:
-                operation: Operation = done.value
-                return operation
-            except ApiError as refused:
-                return refused
-        return None
 
     def _refusal(self, request: WireRequest, message: ConsumerGroupHeartbeatRequest, image: MetadataImage) -> Error:
         if not self._is_enabled(image):

@@ -15,6 +15,7 @@ from kraft.access.errors import ApiError
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.coordinator.shard import Context, Operation
 from kraft.broker.groups.classic import LEAVE_LISTS_SINCE, SYNC_PROTOCOL_SINCE, joined, left, synced
+from kraft.broker.groups.portions import in_portions
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import GroupsState, consumer_group
 from kraft.broker.handling.rights import Rights
@@ -55,15 +56,31 @@ class MembersHandler:
             return Error.GROUP_AUTHORIZATION_FAILED
         return Error.NONE if group_id else Error.INVALID_GROUP_ID
 
-    def join(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
-        """JoinGroup."""
+    def join(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | Handling[Answer | None] | None:
+        """JoinGroup: into a consumer group of very many topics in several turns."""
         message = request.message
         assert isinstance(message, JoinGroupRequest), message
         least_ms, most_ms = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
         error = self._refusal(request, message.group_id)
         if error is Error.NONE and not least_ms <= message.session_timeout_ms <= most_ms:
             error = Error.INVALID_SESSION_TIMEOUT
+        if error is Error.NONE:
+            known = self._runtime.active(self._runtime.number_of(message.group_id))
+            if not isinstance(known, Error) and consumer_group(known.state, message.group_id) is not None:
+                return self._joining(request, message.group_id, now_ms)
         return self._done(request, message.group_id, error, GroupShard.join, _refused_join, now_ms)
+
+    def _joining(self, request: WireRequest, group_id: str, now_ms: int) -> Handling[Answer | None]:
+        prepared = yield from in_portions(
+            self._runtime, group_id, lambda shard, context: shard.joining(request, context), now_ms
+        )
+
+        def join(shard: GroupShard, request: WireRequest, context: Context) -> Operation:
+            if isinstance(prepared, ApiError):
+                raise prepared
+            return prepared or shard.join(request, context)
+
+        return self._done(request, group_id, Error.NONE, join, _refused_join, now_ms)
 
     def sync(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
         """SyncGroup."""

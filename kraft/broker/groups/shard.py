@@ -30,6 +30,7 @@ from kraft.wire import WireRequest
 from metadata_log.image.persistent_map import RUN, keys_in_order_by_runs
 from metadata_log.records.consumer_offsets import GroupMetadataKey
 from metadata_log.records.coordinator import CONSUMER_OFFSETS
+from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -43,6 +44,8 @@ EXPIRY: Final = GroupTimer("expiry", "")
 DELETION: Final = GroupTimer("deletion", "")
 """When the offsets of deleted topics are forgotten."""
 START: Final = "start"
+_LONG_METADATA: Final = 4096
+"""The bytes of a subscription of the classic protocol from which on it may name very many topics or partitions."""
 _END: Any = object()
 
 
@@ -201,20 +204,41 @@ class GroupShard:
         if group is None:
             return self.classic.join(request, context)
         if group.members:
-            return classic_members.join(
-                group,
-                self.consumer,
-                request,
-                self._settings.consumer.migration_policy,
-                lambda group, old: old.classic is None and may_downgrade(group, (old,), self._settings, joining=1),
-                lambda draft, context, rebalances: downgraded(draft, (), self.classic, context, rebalances=rebalances),
-                context,
-            )
+            return finished(self._joining_consumers(group, request, context))
         operation = self.classic.join(request, context)
         if not operation.records:
             return operation
         self.consumer.drop(group, context)
         return structs.replace(operation, records=[*tombstones(group), *operation.records])
+
+    def joining(self, request: WireRequest, context: Context) -> Generator[None, None, Operation] | None:
+        """The same operation as `join` in portions, of which only the last one has effects.
+
+        Returns:
+            The portions; None if the operation is little work.
+        """
+        message = request.message
+        assert isinstance(message, JoinGroupRequest), message
+        group = consumer_group(context.state, message.group_id)
+        if group is None or not group.members:
+            return None
+        is_long = any(len(one.metadata) > _LONG_METADATA for one in message.protocols)
+        if not is_long and not self.consumer.is_large(group, context.image):
+            return None
+        return self._joining_consumers(group, request, context)
+
+    def _joining_consumers(
+        self, group: ConsumerGroup, request: WireRequest, context: Context
+    ) -> Generator[None, None, Operation]:
+        return classic_members.joining(
+            group,
+            self.consumer,
+            request,
+            self._settings.consumer.migration_policy,
+            lambda group, old: old.classic is None and may_downgrade(group, (old,), self._settings, joining=1),
+            lambda draft, context, rebalances: downgraded(draft, (), self.classic, context, rebalances=rebalances),
+            context,
+        )
 
     def sync(self, request: WireRequest, context: Context) -> Operation:
         """SyncGroup."""

@@ -140,6 +140,13 @@ class ConsumerGroups:
         topics = map(image.topics.get, names)
         return sum([len(topic.partitions) for topic in topics if topic is not None]) >= MANY_PARTITIONS
 
+    def is_large(self, group: ConsumerGroup, image: MetadataImage) -> bool:
+        """Whether a group has very many topics or partitions."""
+        if group.has_many_topics:
+            return True
+        topics = map(image.topics.get, group.topics)
+        return sum([len(topic.partitions) for topic in topics if topic is not None]) >= MANY_PARTITIONS
+
     def _is_settled(self, group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest, image: MetadataImage) -> bool:
         member = group.members.get(message.member_id)
         return (

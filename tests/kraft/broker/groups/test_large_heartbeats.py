@@ -10,12 +10,13 @@ from typing import Any, Final
 import pytest
 
 from kraft.broker.coordinator import loading
-from kraft.broker.groups import consumer_handler, state
+from kraft.broker.groups import portions, state
 from kraft.broker.groups.consumer import draft, group, groups, hashing, targets
 from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.shard import GroupShard
 from kraft.broker.groups.state import consumer_group
 from metadata_log.records.metadata import FeatureLevelRecord, PartitionChangeRecord
+from metadata_log.serde import Message, encode
 from metadata_log.types import Uuid
 from support.broker.group_clients import GROUPS, GROUPS_KEY, GroupBrokers, joining
 from support.broker.request_brokers import NewTopic, topic_id, wire_request
@@ -26,6 +27,7 @@ from transport.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
+from transport.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 
 HEARTBEAT: Final = 68
 MINUTE_MS: Final = 60_000
@@ -73,12 +75,12 @@ class Turns(GroupBrokers):
     def log_end(self) -> int:
         return self.brokers.part(101, GROUPS_KEY).log.end_offset
 
-    def turns(self, message: ConsumerGroupHeartbeatRequest) -> Iterator[Callable[[], None]]:
-        """The turns until the answer to a heartbeat, to be made by the caller."""
+    def turns(self, message: Message, key: int = HEARTBEAT, version: int = 1) -> Iterator[Callable[[], None]]:
+        """The turns until the answer to a heartbeat or another request, to be made by the caller."""
         brokers = self.brokers
         self._last_id += 1
         number = self._last_id
-        request = wire_request(number, HEARTBEAT, 1, message, client_id="c")
+        request = wire_request(number, key, version, message, client_id="c")
 
         def first() -> None:
             outcome = self.requests.on_request(request, brokers.image, brokers.now_ms)
@@ -221,8 +223,9 @@ def test_the_log_is_that_of_one_turn(monkeypatch: pytest.MonkeyPatch, few: None)
     assert log() == in_portions
 
 
-@pytest.mark.parametrize("changes", [1, consumer_handler.MOST_BEGINNINGS])
+@pytest.mark.parametrize("changes", [1, portions.MOST_BEGINNINGS - 1, portions.MOST_BEGINNINGS])
 def test_a_heartbeat_begins_anew_when_others_change_the_group(changes: int, few: None) -> None:
+    """When they have changed it several times, the member is told to ask again: no long turn makes up for it."""
     some = topics(FEW)
     names = [one.name for one in some]
     turns = Turns(*some)
@@ -237,12 +240,38 @@ def test_a_heartbeat_begins_anew_when_others_change_the_group(changes: int, few:
             assert turns.ask(beat(str(topic_id(20 + made)), -1), 1).error_code == Error.NONE
             made += 1
     assert made == changes
+    if changes == portions.MOST_BEGINNINGS:
+        assert turns.last.error_code == Error.COORDINATOR_LOAD_IN_PROGRESS
+        turns.told(beat(SECOND, names=names))
     assert turns.last.error_code == Error.NONE
     known = turns.group
     assert known is not None
     assert set(known.members) == {SECOND}
     assert len(owned_by(turns.last)) == FEW, "the targets are those without the members that have left"
     assert known.assignment_epoch == known.epoch
+
+
+def test_a_classic_member_joins_a_large_group_in_several_turns(few: None) -> None:
+    """It was one turn, however many topics the group has."""
+    some = topics(FEW)
+    names = [one.name for one in some]
+    turns = Turns(*some)
+    turns.told(beat(FIRST, names=names))
+    turns.wait(1000)
+    subscription = encode(ConsumerProtocolSubscription(names), 1, (1).to_bytes(2, "big"))
+    protocols = (("range", subscription),)
+    member_id = turns.ask(joining("g", protocols=protocols)).member_id
+    ends: list[int] = []
+    for turn in turns.turns(joining("g", member_id=member_id, protocols=protocols), 11, 9):
+        ends.append(turns.log_end)
+        turn()
+    assert len(ends) > 5
+    assert set(ends[:-1]) == {ends[0]}, "nothing shows before all does"
+    joined: Any = turns.last
+    known = turns.group
+    assert known is not None
+    assert (joined.error_code, joined.generation_id) == (Error.NONE, known.epoch)
+    assert set(known.members) == {FIRST, member_id}
 
 
 def test_a_classic_group_that_came_meanwhile_stays(few: None) -> None:
