@@ -42,6 +42,16 @@ class Lacking(Struct):
             self.told.append(what)
 
 
+class _Pace(Struct):
+    """How many records the present step may still take, in however many batches: a batch may have only one."""
+
+    left: int = COORDINATOR_RECORDS_PER_STEP
+
+    def renew(self) -> None:
+        """Another step begins."""
+        self.left = COORDINATOR_RECORDS_PER_STEP
+
+
 def loading(
     hosting: Hosting, part: HostedPartition, shard: Shard[S], lacking: Lacking
 ) -> Generator[None, None, Snapshots[S]]:
@@ -61,6 +71,7 @@ def loading(
     """
     offset, state = part.log.start_offset, shard.empty()
     snapshots: Snapshots[S] = [(offset, state)]
+    pace = _Pace()
     while not part.is_offline and offset < part.log.end_offset:
         data = hosting.read(part, offset, LOADED_BYTES_PER_STEP)
         if isinstance(data, Refused):
@@ -68,18 +79,26 @@ def loading(
         if not data:
             break
         yield None
-        for batch in scan(data, where=str(part)):
-            state = yield from _replaying(shard, state, batch, str(part), lacking)
+        pace.renew()
+        where = str(part)
+        for batch in scan(data, where=where):
+            state = yield from _replaying(shard, state, batch, where, lacking, pace)
             offset = batch.next_offset
             if offset <= part.log.high_watermark:
                 snapshots = [(offset, state)]
             else:
                 snapshots.append((offset, state))
+            if pace.left <= 0:
+                pace.renew()
+                yield None
     return snapshots
 
 
-def _replaying(shard: Shard[S], state: S, batch: RecordBatch, where: str, lacking: Lacking) -> Generator[None, None, S]:
+def _replaying(
+    shard: Shard[S], state: S, batch: RecordBatch, where: str, lacking: Lacking, pace: _Pace
+) -> Generator[None, None, S]:
     if batch.is_control:
+        pace.left -= 1
         marker = marker_of(batch, where=where)
         if marker is None:
             return state
@@ -89,13 +108,12 @@ def _replaying(shard: Shard[S], state: S, batch: RecordBatch, where: str, lackin
         plain = batch.data[:HEADER_BYTES] + bytes(data)
         batch = structs.replace(batch, attributes=batch.attributes & ~COMPRESSION_MASK, data=plain)
     producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER
-    left = COORDINATOR_RECORDS_PER_STEP
     for record in records(batch, where=where):
         at = f"{where}, offset {record.offset}"
         if record.key is None:
             raise DecodeError("a record of a coordinator has no key", where=at)
-        left -= 1 + len(record.value or b"") // _BYTES_PER_RECORD
-        is_large = left <= -COORDINATOR_RECORDS_PER_STEP
+        pace.left -= 1 + len(record.value or b"") // _BYTES_PER_RECORD
+        is_large = pace.left <= -COORDINATOR_RECORDS_PER_STEP
         if is_large:
             # One of the largest: what came before, its decoding and its replay have a step each.
             yield None
@@ -107,7 +125,7 @@ def _replaying(shard: Shard[S], state: S, batch: RecordBatch, where: str, lackin
             if what := shard.lacking(state, found):
                 lacking.note(f"offset {record.offset}: {what}")
             state = shard.replay(state, found, record.offset, producer_id)
-        if left <= 0:
-            left = COORDINATOR_RECORDS_PER_STEP
+        if pace.left <= 0:
+            pace.renew()
             yield None
     return state
