@@ -163,6 +163,10 @@ GROUPS_PER_PARTITION: Final = 100_000
 """The groups of one partition of `__consumer_offsets`: a group is kept until its offsets expire."""
 OFFSETS_PER_GROUP: Final = 200_000
 """The offsets of a group: so many partitions are the most that Kafka expects of a broker."""
+REPEATED_GROUPS: Final = 10
+"""How many names that stand in a request again are answered again, where the answer to a name may be long."""
+REPEATED_OFFSETS: Final = 1_000
+"""As `REPEATED_GROUPS`, for partitions of which a request wants the offsets: an offset may have 4 KB of metadata."""
 GROUPS_PER_STEP: Final = 200
 """The groups that a step of a list, of an expiry or of a start looks at."""
 PRODUCERS_PER_STEP: Final = 2000

@@ -8,15 +8,31 @@ from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error
 
 LONGEST_TEXT_BYTES: Final = 32_767
-"""The limit of a message in a response. A message that quotes a long value of a client is cut."""
+"""The longest string of the protocol. A message that quotes a long value of a client is cut."""
+
+
+def bounded(text: str) -> str:
+    """The text, cut where it is longer than an answer can carry: clients choose names of 32 KB."""
+    if len(data := text.encode()) > LONGEST_TEXT_BYTES:
+        return f"{data[: LONGEST_TEXT_BYTES - 3].decode(errors='ignore')}..."
+    return text
+
+
+def wrong_endpoint_type(endpoint_type: int, version: int) -> Error:
+    """The error of a DescribeCluster request for endpoints of another type (Kafka: `AuthHelper`).
+
+    Version 0 has no endpoint type, so that its clients would not understand the errors of later ones.
+    """
+    if version < 1:
+        return Error.INVALID_REQUEST
+    return Error.MISMATCHED_ENDPOINT_TYPE if endpoint_type in (1, 2) else Error.UNSUPPORTED_ENDPOINT_TYPE
 
 
 class ApiError(Exception):
     """An error of the protocol; the code that responds to the item or the request catches the exception."""
 
     def __init__(self, error: Error, text: str | None = None) -> None:
-        if text is not None and len(data := text.encode()) > LONGEST_TEXT_BYTES:
-            text = f"{data[: LONGEST_TEXT_BYTES - 3].decode(errors='ignore')}..."
+        text = None if text is None else bounded(text)
         super().__init__(text or error.message)
         self.error = error
         self.text = text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from kraft.access.errors import bounded
 from kraft.reads.reading import Reading
 from kraft.steps import Answering
 from metadata_log.image.persistent_map import Map, in_key_order, in_key_order_by_runs
@@ -52,4 +53,4 @@ def _users(by_user: Map[str, Map[int, ScramCredential]]) -> Iterator[str | None]
 
 
 def _undescribed(user: str, error: Error, text: str) -> DescribeUserScramCredentialsResult:
-    return DescribeUserScramCredentialsResult(user=user, error_code=error, error_message=text)
+    return DescribeUserScramCredentialsResult(user=user, error_code=error, error_message=bounded(text))

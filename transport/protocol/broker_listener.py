@@ -13,8 +13,8 @@ from transport.protocol.apis import Api, ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.limits import ADMIN, MAX_FRAME_BYTES, TINY, Limit, answer_limit, request_limit
 
-_STABLE: Final = {ApiKey.INIT_PRODUCER_ID: Versions(0, 5), ApiKey.DELETE_GROUPS: Versions(0, 2)}
-"""The served versions of APIs with a highest version that is unstable in 4.3.1."""
+_STABLE: Final = {ApiKey.INIT_PRODUCER_ID: Versions(0, 5)}
+"""The served versions of APIs with a highest version that is unstable in 4.4.0."""
 _ADVERTISED: Final = {ApiKey.PRODUCE: Versions(0, 13)}
 """Kafka names versions 0 to 2 of Produce, which no broker answers: librdkafka looks for them."""
 AT_BROKERS: Final[Mapping[int, Api]] = MappingProxyType(
@@ -35,6 +35,8 @@ MARKERS: Final = Limit(16 << 20, 1_000_000)
 """WriteTxnMarkers: a transaction coordinator puts the markers of all its transactions for one broker in a request."""
 JOINS: Final = Limit(2 << 20, 2_000)
 """JoinGroup: all that a group says of its members goes into one record of at most a mebibyte."""
+NAMES: Final = Limit(128 << 10, TINY.values)
+"""Requests with three names, each of which may be as long as the protocol has it."""
 LEAVES: Final = Limit(1 << 20, 20_000)
 FETCH_ANSWERS: Final = Limit(MAX_FRAME_BYTES, 4_000_000)
 """A leader answers the first Fetch of a follower with every partition that the follower asks for. A partition has up to
@@ -46,7 +48,8 @@ _REQUESTS: Final = {
     ApiKey.FETCH: Limit(ADMIN.size, 1_000_000),
     ApiKey.WRITE_TXN_MARKERS: MARKERS,
     ApiKey.JOIN_GROUP: JOINS,
-    ApiKey.HEARTBEAT: TINY,
+    ApiKey.HEARTBEAT: NAMES,
+    ApiKey.API_VERSIONS: NAMES,
     ApiKey.LEAVE_GROUP: LEAVES,
 }
 

@@ -18,9 +18,16 @@ from kraft.broker.groups.classic_group import CONSUMER, GroupState
 from kraft.broker.groups.consumer.group import ConsumerGroup
 from kraft.broker.groups.offsets import delete_group, delete_some
 from kraft.broker.groups.state import GroupsState, Place
+from kraft.broker.handling.orders import (
+    by_coordinator,
+    in_partition_order,
+    in_timeline_order,
+    timeline_order,
+    with_repeats,
+)
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling, long_step
-from kraft.limits import COMMITS_PER_STEP, GLANCES_PER_UNIT, GROUPS_PER_STEP, STEPS_PER_COMMIT
+from kraft.limits import COMMITS_PER_STEP, GLANCES_PER_UNIT, GROUPS_PER_STEP, REPEATED_GROUPS, STEPS_PER_COMMIT
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order_by_runs
@@ -47,11 +54,21 @@ class GroupAdminHandler:
         self._rights = rights
 
     def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
-        """DescribeGroups. A group that is named again is described once: its members may be many."""
+        """DescribeGroups: the groups that the client may not see, then the others by coordinator."""
         message = request.message
         assert isinstance(message, descriptions.DescribeGroupsRequest), message
-        groups = []
-        for group_id in dict.fromkeys(message.groups):
+        denied, asked = list[descriptions.DescribedGroup](), list[str]()
+        for number, group_id in enumerate(with_repeats(message.groups, REPEATED_GROUPS), 1):
+            if self._rights(request, AclOperation.DESCRIBE, AclResource.GROUP, group_id):
+                asked.append(group_id)
+            else:
+                denied.append(
+                    descriptions.DescribedGroup(error_code=Error.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
+                )
+            if number % GROUPS_PER_STEP == 0:
+                yield None
+        groups = denied
+        for group_id in by_coordinator(asked, self._runtime.number_of, self._runtime.topic):
             groups.append(self._described(request, message, group_id))
             for _ in range(1 + len(groups[-1].members) // GROUPS_PER_STEP):
                 yield None
@@ -60,8 +77,6 @@ class GroupAdminHandler:
     def _described(
         self, request: WireRequest, message: descriptions.DescribeGroupsRequest, group_id: str
     ) -> descriptions.DescribedGroup:
-        if not self._rights(request, AclOperation.DESCRIBE, AclResource.GROUP, group_id):
-            return descriptions.DescribedGroup(error_code=Error.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
         known = self._runtime.readable(self._runtime.number_of(group_id))
         if isinstance(known, Error):
             return descriptions.DescribedGroup(error_code=known, group_id=group_id)
@@ -102,7 +117,7 @@ class GroupAdminHandler:
         states = {one.lower() for one in message.states_filter}
         types = {one.lower() for one in message.types_filter}
         listed_groups: list[lists.ListedGroup] = []
-        for number in sorted(self._runtime.partitions):
+        for number in in_partition_order(self._runtime.partitions, self._runtime.topic):
             known = self._runtime.partitions.get(number)
             if known is None or known.status is Status.FAILED:
                 continue
@@ -110,6 +125,7 @@ class GroupAdminHandler:
                 return refuse_list(request, ApiError(Error.COORDINATOR_LOAD_IN_PROGRESS))
             state = known.committed
             looked_at = 0
+            of_partition: list[lists.ListedGroup] = []
             for entry in in_key_order_by_runs(state.groups):
                 if entry is None:
                     yield None
@@ -125,12 +141,13 @@ class GroupAdminHandler:
                         )
                     )
                 ):
-                    listed_groups.append(listed)
+                    of_partition.append(listed)
                 # The state of a consumer group is that of all its members.
                 looked_at += 1 + len(entry[1].members) // GLANCES_PER_UNIT
                 if looked_at >= GROUPS_PER_STEP:
                     looked_at = 0
                     yield None
+            listed_groups += yield from in_timeline_order(of_partition, _order)
             yield None
         return Answer(request.request_id, lists.ListGroupsResponse(groups=listed_groups))
 
@@ -138,21 +155,26 @@ class GroupAdminHandler:
         """Answer DeleteGroups once each group was deleted, or was refused."""
         message = request.message
         assert isinstance(message, deletions.DeleteGroupsRequest), message
-        names = list(dict.fromkeys(message.groups_names))
-        results: dict[str, Error] = {}
+        results, asked = dict[str, Error](), list[str]()
+        for number, group_id in enumerate(dict.fromkeys(message.groups_names), 1):
+            if self._rights(request, AclOperation.DELETE, AclResource.GROUP, group_id):
+                asked.append(group_id)
+            else:
+                results[group_id] = Error.GROUP_AUTHORIZATION_FAILED
+            if number % GROUPS_PER_STEP == 0:
+                yield None
+        asked = by_coordinator(asked, self._runtime.number_of, self._runtime.topic)
+        names = [*asked, *results]
 
         def ended(group_id: str, result: Any) -> None:
             results[group_id] = result
             if len(results) == len(names):
                 self._runtime.answer(request, _deleted(names, results))
 
-        if not names:
+        if not asked:
             return Answer(request.request_id, _deleted(names, results))
-        for group_id in names:
-            if self._rights(request, AclOperation.DELETE, AclResource.GROUP, group_id):
-                yield from self._delete(group_id, partial(ended, group_id), now_ms)
-            else:
-                ended(group_id, Error.GROUP_AUTHORIZATION_FAILED)
+        for group_id in asked:
+            yield from self._delete(group_id, partial(ended, group_id), now_ms)
             yield None
         return None
 
@@ -201,6 +223,10 @@ def _listed(known: CoordinatorPartition[GroupsState], state: GroupsState, group_
         return lists.ListedGroup(group_id, CONSUMER, recorded.state.value, CONSUMER)
     group_state = GroupState.STABLE if recorded.members else GroupState.EMPTY
     return lists.ListedGroup(group_id, recorded.protocol_type, group_state.value, CLASSIC)
+
+
+def _order(listed: lists.ListedGroup) -> int:
+    return timeline_order(listed.group_id)
 
 
 def _deleted(names: list[str], results: dict[str, Error]) -> deletions.DeleteGroupsResponse:

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from kraft.access.caller import host_of_peer
-from kraft.access.errors import ApiError
+from kraft.access.errors import LONGEST_TEXT_BYTES, ApiError
 from kraft.broker.coordinator.partition import TRANSLATED
 from kraft.broker.coordinator.shard import HELD, NOTHING, Context, Operation, Record
 from kraft.broker.groups.classic_group import ClassicGroup, GroupState, Member, Protocols, protocol_bytes
@@ -283,6 +283,9 @@ class ClassicGroups:
         if message.member_id == NO_MEMBER:
             number = random_uuid(context.rng)
             new_id = f"{request.client_id or ''}-{number}" if instance_id is None else f"{instance_id}-{number}"
+            if len(new_id.encode()) > LONGEST_TEXT_BYTES:
+                # No answer could carry the id; Kafka finds out when it writes the answer.
+                return refused(Error.UNKNOWN_SERVER_ERROR)
             if instance_id is not None and instance_id in group.static:
                 return self._return_static(group, request, message, new_id, protocols, context)
             if instance_id is None and request.version >= KNOWN_IDS_SINCE:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
@@ -13,10 +13,11 @@ from kraft.broker.groups.consumer.describe import described
 from kraft.broker.groups.consumer.groups import check
 from kraft.broker.groups.portions import in_portions
 from kraft.broker.groups.state import GroupsState, consumer_group
+from kraft.broker.handling.orders import by_coordinator, with_repeats
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling
 from kraft.config.group_settings import ConsumerGroupConfig
-from kraft.limits import GROUPS_PER_STEP
+from kraft.limits import GROUPS_PER_STEP, REPEATED_GROUPS
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from transport.protocol.errors import Error
@@ -101,15 +102,31 @@ class ConsumerGroupHandler:
         return self._settings.is_enabled and image.features.level(FEATURE) > 0
 
     def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
-        """ConsumerGroupDescribe. A group that is named again is described once: its members may be many."""
+        """ConsumerGroupDescribe: the groups that are refused here, then the others by coordinator."""
         message = request.message
         assert isinstance(message, ConsumerGroupDescribeRequest), message
-        groups = []
-        for group_id in dict.fromkeys(message.group_ids):
+        denied, unnamed, asked = list[DescribedGroup](), list[DescribedGroup](), list[str]()
+        for number, group_id in enumerate(with_repeats(message.group_ids, REPEATED_GROUPS), 1):
+            match self._refused(request, group_id, image):
+                case Error.NONE:
+                    asked.append(group_id)
+                case Error.INVALID_GROUP_ID:
+                    unnamed.append(DescribedGroup(Error.INVALID_GROUP_ID))
+                case error:
+                    denied.append(DescribedGroup(error, group_id=group_id))
+            if number % GROUPS_PER_STEP == 0:
+                yield None
+        groups = [*denied, *unnamed]
+        for group_id in by_coordinator(asked, self._runtime.number_of, self._runtime.topic):
             groups.append((yield from self._described(request, message, group_id, image)))
             for _ in range(1 + len(groups[-1].members) // GROUPS_PER_STEP):
                 yield None
         return Answer(request.request_id, ConsumerGroupDescribeResponse(groups=groups))
+
+    def _refused(self, request: WireRequest, group_id: str, image: MetadataImage) -> Error:
+        if not self._is_enabled(image):
+            return Error.UNSUPPORTED_VERSION
+        return self._rights.refused_group(request, AclOperation.DESCRIBE, group_id)
 
     def _described(
         self, request: WireRequest, message: ConsumerGroupDescribeRequest, group_id: str, image: MetadataImage
@@ -117,18 +134,14 @@ class ConsumerGroupHandler:
         def refused(error: Error, text: str | None = None) -> DescribedGroup:
             return DescribedGroup(error, text, group_id)
 
-        if not self._is_enabled(image):
-            return refused(Error.UNSUPPORTED_VERSION)
-        if not self._rights(request, AclOperation.DESCRIBE, AclResource.GROUP, group_id):
-            return refused(Error.GROUP_AUTHORIZATION_FAILED)
-        if not group_id:
-            return refused(Error.INVALID_GROUP_ID)
         known = self._runtime.readable(self._runtime.number_of(group_id))
         if isinstance(known, Error):
             return refused(known)
         group = consumer_group(known.committed, group_id)
         if group is None:
-            return refused(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+            other = cast("GroupShard", known.shard).present(group_id, known.committed)
+            what = "not found" if other is None else "is not a consumer group"
+            return refused(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
         asks = message.include_authorized_operations
         bits = self._rights.of(request).on_group(group_id) if asks else -(2**31)
         description = yield from described(group, self._settings.assignors, image, bits)

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.authorizer import AclOperation
 from kraft.access.errors import ApiError
 from kraft.broker.coordinator.runtime import CoordinatorRuntime
 from kraft.broker.coordinator.shard import Context, Operation
@@ -52,9 +52,7 @@ class MembersHandler:
         self._rights = rights
 
     def _refusal(self, request: WireRequest, group_id: str) -> Error:
-        if not self._rights(request, AclOperation.READ, AclResource.GROUP, group_id):
-            return Error.GROUP_AUTHORIZATION_FAILED
-        return Error.NONE if group_id else Error.INVALID_GROUP_ID
+        return self._rights.refused_group(request, AclOperation.READ, group_id)
 
     def join(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | Handling[Answer | None] | None:
         """JoinGroup: into a consumer group of very many topics in several turns."""

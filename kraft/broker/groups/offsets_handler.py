@@ -25,10 +25,11 @@ from kraft.broker.groups.offsets import (
     fetched,
 )
 from kraft.broker.groups.state import NO_OFFSETS, GroupsState, Offset, Place, consumer_group
+from kraft.broker.handling.orders import in_timeline_order, timeline_order, timeline_order_of_number
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling, long_step
 from kraft.config.group_settings import GroupConfig
-from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP, STEPS_PER_COMMIT
+from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP, REPEATED_GROUPS, REPEATED_OFFSETS, STEPS_PER_COMMIT
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import keys_in_order_by_runs
@@ -188,16 +189,20 @@ class OffsetsHandler:
     # ------------------------------------------------------------------------------------------------------------ fetch
 
     def fetch(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | WaitingFetch]:
-        """OffsetFetch. A group, or a partition, that is named again is answered once: an offset may have metadata."""
+        """OffsetFetch. Few groups, and partitions of a group, are answered again: an offset may have metadata."""
         message = request.message
         assert isinstance(message, fetches.OffsetFetchRequest), message
-        wanted: dict[str, _Wanted] = {}
+        wanted: list[_Wanted] = []
+        names: set[str] = set()
+        repeated = 0
         for number, group in enumerate(_groups_of(request, message), 1):
-            if group.group_id not in wanted:
-                wanted[group.group_id] = yield from self._wanted(request, image, group)
+            repeated += group.group_id in names
+            if group.group_id not in names or repeated <= REPEATED_GROUPS:
+                names.add(group.group_id)
+                wanted.append((yield from self._wanted(request, image, group)))
             if number % PARTITIONS_PER_STEP == 0:
                 yield None
-        waiting = WaitingFetch(request, list(wanted.values()), self._settings.commit_timeout_ms)
+        waiting = WaitingFetch(request, wanted, self._settings.commit_timeout_ms)
         for one in waiting.wanted:
             yield None
             if one.error is not Error.NONE:
@@ -249,17 +254,26 @@ class OffsetsHandler:
             wanted.has_all = False
             return wanted
         by_id = request.version >= FETCH_IDS_SINCE
+        refused: list[_WantedTopic] = []
+        seen: set[tuple[_Named, int]] = set()
+        repeated = 0
         for topic in group.topics or ():
             named = _Named(topic.name, topic.topic_id)
             error, name, topic_id = self._topic(request, image, named, by_id=by_id, operation=AclOperation.DESCRIBE)
             if error is Error.UNKNOWN_TOPIC_OR_PARTITION:
                 error = Error.NONE
-            answers = wanted.topics.setdefault(named, {})
+            one = _WantedTopic(named, name, topic_id if by_id else None, error)
+            (wanted.topics if error is Error.NONE else refused).append(one)
             yield None
             for count, number in enumerate(topic.partition_indexes, 1):
-                answers[number] = error if error is not Error.NONE else ((name, number), topic_id if by_id else None)
+                repeated += (named, number) in seen
+                if (named, number) not in seen or repeated <= REPEATED_OFFSETS:
+                    seen.add((named, number))
+                    one.numbers.append(number)
                 if count % PARTITIONS_PER_STEP == 0:
                     yield None
+        # Kafka asks the coordinator for the others, and adds these to its answer.
+        wanted.topics += refused
         return wanted
 
     def _look(
@@ -275,28 +289,27 @@ class OffsetsHandler:
                 return
         by_id = request.version >= FETCH_IDS_SINCE
         if wanted.has_all:
-            known = state.offsets.get(wanted.group_id, NO_OFFSETS)
-            count = 0
-            for place in keys_in_order_by_runs(known):
-                count += 1
+            of_topics: dict[str, list[int]] = {}
+            for count, place in enumerate(keys_in_order_by_runs(state.offsets.get(wanted.group_id, NO_OFFSETS)), 1):
                 if place is None or count % PARTITIONS_PER_STEP == 0:
                     yield None
-                if place is None:
-                    continue
-                name, number = place
+                if place is not None:
+                    of_topics.setdefault(place[0], []).append(place[1])
+            for name in (yield from in_timeline_order(list(of_topics), timeline_order)):
                 topic_id = image.topics.by_name.get(name, Uuid.ZERO)
-                named = _Named(name, topic_id)
-                if named not in wanted.topics:
-                    if by_id and topic_id is Uuid.ZERO:
-                        continue
-                    if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False):
-                        continue
-                wanted.topics.setdefault(named, {})[number] = (name, number), topic_id if by_id else None
-        for answers in wanted.topics.values():
-            for count, (number, one) in enumerate(list(answers.items()), 1):
-                if isinstance(one, tuple):
-                    place, named_id = one
-                    answers[number] = fetched(state, wanted.group_id, place, named_id, is_stable=is_stable)
+                yield None
+                if by_id and topic_id is Uuid.ZERO:
+                    continue
+                if self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False):
+                    one = _WantedTopic(_Named(name, topic_id), name, topic_id if by_id else None)
+                    one.numbers = yield from in_timeline_order(of_topics[name], timeline_order_of_number)
+                    wanted.topics.append(one)
+        for one in wanted.topics:
+            if one.error is not Error.NONE:
+                continue
+            for count, number in enumerate(one.numbers, 1):
+                found = fetched(state, wanted.group_id, (one.name, number), one.topic_id, is_stable=is_stable)
+                one.found.append(found)
                 if count % PARTITIONS_PER_STEP == 0:
                     yield None
 
@@ -306,8 +319,8 @@ class OffsetsHandler:
         """OffsetDelete."""
         message = request.message
         assert isinstance(message, deletions.OffsetDeleteRequest), message
-        if not self._rights(request, AclOperation.DELETE, AclResource.GROUP, message.group_id):
-            return refuse_delete(request, ApiError(Error.GROUP_AUTHORIZATION_FAILED))
+        if refused := self._rights.refused_group(request, AclOperation.DELETE, message.group_id):
+            return refuse_delete(request, ApiError(refused))
         errors: dict[Place, Error] = {}
         valid: list[Place] = []
         looked_at = 0
@@ -347,8 +360,21 @@ class OffsetsHandler:
         return None
 
 
+class _WantedTopic(Struct):
+    """A topic whose offsets a client wants, with the partitions and what was found of them."""
+
+    named: _Named
+    name: str
+    topic_id: Uuid | None
+    """The id that the topic must have had at the commit; None for any."""
+    error: Error = Error.NONE
+    numbers: list[int] = []
+    found: list[Offset | Error | None] = []
+    """One for each partition; empty while nobody has looked."""
+
+
 class _Wanted(Struct):
-    """The offsets of a group that a client wants: for each partition the offset, or an error, or where to look."""
+    """The offsets of a group that a client wants."""
 
     group_id: str
     member_id: str | None = None
@@ -358,7 +384,7 @@ class _Wanted(Struct):
     error: Error = Error.NONE
     state: GroupsState | None = None
     """What is known of the group's partition; None while that is not committed."""
-    topics: dict[_Named, dict[int, Any]] = {}
+    topics: list[_WantedTopic] = []
 
 
 class ReadOffsets(Struct, frozen=True, gc=False):
@@ -432,21 +458,16 @@ def _topics_of(
     if one.error is not Error.NONE and not is_told_each:
         return []
     topics = []
-    for named, answers in one.topics.items():
+    for topic in one.topics:
         parts = []
-        for count, (number, each) in enumerate(answers.items(), 1):
-            offset, epoch, metadata, error = _answered(_final(each))
+        for at, number in enumerate(topic.numbers):
+            offset, epoch, metadata, error = _answered(topic.found[at] if topic.found else topic.error)
             parts.append(made(number, offset, epoch, metadata, one.error or error))
-            if count % PARTITIONS_PER_STEP == 0:
+            if at % PARTITIONS_PER_STEP == 0:
                 yield None
-        topics.append((named, parts))
+        topics.append((topic.named, parts))
         yield None
     return topics
-
-
-def _final(found: Any) -> Offset | Error | None:
-    """The offset or error that was found; None if nobody has looked yet."""
-    return None if isinstance(found, tuple) else found
 
 
 def _committer(request: WireRequest, message: commits.OffsetCommitRequest) -> Committer:
@@ -474,16 +495,32 @@ def _commit_answer(
         result: What came of what was committed; an error if all of it failed.
     """
     topics = []
+    is_whole = True
     for topic, parts in zip(message.topics, answers, strict=True):
         told = []
         for asked, one in zip(topic.partitions, parts, strict=True):
             if not isinstance(one, Commit):
-                error = one
+                error, is_whole = one, False
             else:
                 error = result if isinstance(result, Error) else result[one.topic, one.partition]
             told.append(commits.OffsetCommitResponsePartition(asked.partition_index, error))
         topics.append(commits.OffsetCommitResponseTopic(topic.name, topic.topic_id, told))
-    return commits.OffsetCommitResponse(topics=topics)
+    if is_whole:
+        return commits.OffsetCommitResponse(topics=[one for one in topics if one.partitions])
+    return commits.OffsetCommitResponse(topics=_refused_first(topics, answers))
+
+
+def _refused_first(
+    topics: Sequence[commits.OffsetCommitResponseTopic], answers: Sequence[Sequence[Commit | Error]]
+) -> list[commits.OffsetCommitResponseTopic]:
+    """The answers in Kafka's order, by topic: what the broker has refused, then what it has asked the coordinator."""
+    merged: dict[_Named, list[commits.OffsetCommitResponsePartition]] = {}
+    for is_refused in (True, False):
+        for topic, parts in zip(topics, answers, strict=True):
+            for told, one in zip(topic.partitions, parts, strict=True):
+                if isinstance(one, Commit) is not is_refused:
+                    merged.setdefault(_Named(topic.name, topic.topic_id), []).append(told)
+    return [commits.OffsetCommitResponseTopic(named.name, named.topic_id, parts) for named, parts in merged.items()]
 
 
 def _delete_answer(

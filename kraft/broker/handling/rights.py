@@ -26,6 +26,7 @@ from kraft.access.older_node import OlderNode
 from kraft.limits import VERDICT_CHARACTERS, VERDICTS
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
+from transport.protocol.errors import Error
 
 OF_A_TOPIC: Final = (
     *(AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER),
@@ -80,6 +81,15 @@ class Rights:
             # Whoever has an id below 0 is this broker itself.
             return True
         return self._judge((caller_of(asked), operation, resource, name), is_asked=is_asked)
+
+    def refused_group(self, asked: WireRequest, operation: AclOperation, group_id: str) -> Error:
+        """Why a client may not do something with a group: it has no right, or the group has no name; else NONE.
+
+        Kafka takes the empty name only where clients without a group commit and fetch offsets, and describes it.
+        """
+        if not self(asked, operation, AclResource.GROUP, group_id):
+            return Error.GROUP_AUTHORIZATION_FAILED
+        return Error.NONE if group_id else Error.INVALID_GROUP_ID
 
     def may(self, operation: AclOperation, caller: Caller) -> bool:
         """Whether a caller may perform an operation on the cluster."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from kraft.access.errors import wrong_endpoint_type
 from kraft.broker.handling.rights import Permissions
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import BrokerEndpoint
 from metadata_log.types import NO_NODE
-from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -62,8 +62,9 @@ def describe_cluster(
     Every client may ask; what the client may do on the cluster is in the answer on request.
     """
     if request.endpoint_type != _BROKERS:
-        error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
-        return DescribeClusterResponse(error_code=error, error_message=_MISMATCH)
+        return DescribeClusterResponse(
+            error_code=wrong_endpoint_type(request.endpoint_type, version), error_message=_MISMATCH
+        )
     reached = reachable(image, listener, with_fenced=request.include_fenced_brokers)
     return DescribeClusterResponse(
         endpoint_type=request.endpoint_type,

@@ -6,6 +6,7 @@ resources that it refuses. Brokers ignore what they cannot use of the metadata (
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -93,18 +94,24 @@ def judged(message: Message, broker_id: int) -> Refusals | None:
         return None
     answers = {}
     resources: Sequence[AnyResource] = message.resources
+    times = Counter((one.resource_type, one.resource_name) for one in resources)
     for place, resource in enumerate(resources):
-        if resource.resource_type == ResourceType.BROKER:
-            try:
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise ApiError(Error.INVALID_REQUEST, "Each resource must appear at most once.")
+            changed = _changed(resource)
+            if resource.resource_type == ResourceType.BROKER:
                 _check_name(resource.resource_name, broker_id)
-                validate(resource.resource_name, _changed(resource))
-            except ApiError as refused:
-                answers[place] = refused
+                validate(resource.resource_name, changed)
+        except ApiError as refused:
+            answers[place] = refused
     return Refusals(message, answers) if answers else None
 
 
 def _changed(resource: AnyResource) -> dict[str, str | None]:
     """The new values by key; None for one that goes. What is appended to a list is judged like a list."""
+    if len({one.name for one in resource.configs}) < len(resource.configs):
+        raise ApiError(Error.INVALID_REQUEST, "Error due to duplicate config keys")
     changed: dict[str, str | None] = {}
     for one in resource.configs:
         goes = isinstance(one, incremental_alter_configs.AlterableConfig) and one.config_operation == _DELETE

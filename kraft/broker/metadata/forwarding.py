@@ -31,6 +31,8 @@ from transport.protocol.inbound import Principal
 from transport.protocol.messages import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     EnvelopeRequest,
@@ -48,6 +50,8 @@ RETRY_MS: Final = 100
 ATTEMPT_MS: Final = 10_000
 """The longest wait for one answer of a controller."""
 _PRINCIPAL_VERSION: Final = 0
+REQUESTERS_SINCE: Final = 3
+"""The first version of CreateDelegationToken that tells who has asked."""
 _OF_CONFIGS: Final = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
 
 
@@ -193,6 +197,22 @@ def refused(request: WireRequest, error: ApiError) -> Answer:
             return Answer(request.request_id, AddRaftVoterResponse(error_code=error.error))
         case RemoveRaftVoterRequest():
             return Answer(request.request_id, RemoveRaftVoterResponse(error_code=error.error))
+        case CreateDelegationTokenRequest() as creation:
+            asks, names_owner = request.principal, bool(creation.owner_principal_name)
+            is_told = request.version >= REQUESTERS_SINCE
+            return Answer(
+                request.request_id,
+                CreateDelegationTokenResponse(
+                    error_code=error.error,
+                    principal_type=(creation.owner_principal_type or "") if names_owner else asks.type,
+                    principal_name=creation.owner_principal_name or asks.name,
+                    token_requester_principal_type=asks.type if is_told else "",
+                    token_requester_principal_name=asks.name if is_told else "",
+                    issue_timestamp_ms=-1,
+                    expiry_timestamp_ms=-1,
+                    max_timestamp_ms=-1,
+                ),
+            )
         case message:
             # Loaded here, because a broker needs the API table of a controller for such a failure only.
             from kraft.access.refusals import refusal

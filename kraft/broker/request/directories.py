@@ -4,6 +4,8 @@ what is in them (KIP-113; Kafka: `KafkaApis.handleAlterReplicaLogDirsRequest`, `
 
 from __future__ import annotations
 
+from typing import Final
+
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling
@@ -16,6 +18,9 @@ from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import alter_replica_log_dirs as messages
 from transport.protocol.messages import describe_log_dirs as log_dirs
+
+LONGEST_PARTITION_NAME: Final = 255 - len(f".{32 * '0'}-future")
+"""The characters of the name of a partition whose copy can have a directory of its own (KAFKA-4893)."""
 
 
 class DirectoriesHandler:
@@ -30,7 +35,7 @@ class DirectoriesHandler:
         message = request.message
         assert isinstance(message, messages.AlterReplicaLogDirsRequest), message
         may = self._rights(request, AclOperation.ALTER, AclResource.CLUSTER)
-        results: dict[str, list[messages.AlterReplicaLogDirPartitionResult]] = {}
+        results: dict[str, dict[int, messages.AlterReplicaLogDirPartitionResult]] = {}
         for directory in message.dirs:
             for topic in directory.topics:
                 for at, number in enumerate(topic.partitions):
@@ -40,9 +45,10 @@ class DirectoriesHandler:
                     if may:
                         error = self._alter(image, topic.name, number, directory.path, now_ms)
                     result = messages.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
-                    results.setdefault(topic.name, []).append(result)
+                    results.setdefault(topic.name, {})[number] = result
         answered = [
-            messages.AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts) for name, parts in results.items()
+            messages.AlterReplicaLogDirTopicResult(topic_name=name, partitions=list(parts.values()))
+            for name, parts in results.items()
         ]
         return Answer(request.request_id, messages.AlterReplicaLogDirsResponse(results=answered))
 
@@ -79,6 +85,8 @@ class DirectoriesHandler:
         return Answer(request.request_id, log_dirs.DescribeLogDirsResponse(results=results))
 
     def _alter(self, image: MetadataImage, name: str, number: int, path: str, now_ms: int) -> Error:
+        if len(f"{name}-{number}") > LONGEST_PARTITION_NAME:
+            return Error.INVALID_TOPIC_EXCEPTION
         topic_id = image.topics.by_name.get(name, Uuid.ZERO)
         error = self._manager.moves.alter((topic_id, number), path, now_ms)
         topic = image.topics.by_id.get(topic_id)

@@ -26,7 +26,6 @@ from transport.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
@@ -63,21 +62,30 @@ class ListOffsetsHandler:
         """The offsets of the partitions of a request, in steps: of a few partitions, or of one search by time."""
         message = request.message
         assert isinstance(message, ListOffsetsRequest), message
-        topics = []
+        asked: dict[str, list[ListOffsetsPartition]] = {}
         for topic in message.topics:
-            topics.append((yield from self._topic(request, message, topic, image)))
+            asked.setdefault(topic.name, []).extend(topic.partitions)
+        topics = []
+        for name, partitions in asked.items():
+            if partitions:
+                topics.append((yield from self._topic(request, message, name, partitions, image)))
             yield None
         return Answer(request.request_id, ListOffsetsResponse(topics=topics))
 
     def _topic(
-        self, request: WireRequest, message: ListOffsetsRequest, topic: ListOffsetsTopic, image: MetadataImage
+        self,
+        request: WireRequest,
+        message: ListOffsetsRequest,
+        name: str,
+        partitions: list[ListOffsetsPartition],
+        image: MetadataImage,
     ) -> Handling[ListOffsetsTopicResponse]:
-        count = Counter(part.partition_index for part in topic.partitions)
-        may = self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
-        topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
+        count = Counter(part.partition_index for part in partitions)
+        may = self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name)
+        topic_id = image.topics.by_name.get(name, Uuid.ZERO)
         answers = []
         repeated: set[int] = set()
-        for at, part in enumerate(topic.partitions):
+        for at, part in enumerate(partitions):
             if part.timestamp >= 0 or at % PARTITIONS_PER_STEP == 0:
                 yield None
             if not may:
@@ -91,7 +99,7 @@ class ListOffsetsHandler:
                 answers.append(_failed(part, Error.UNSUPPORTED_VERSION))
             else:
                 answers.append((yield from self._partition(request, message, topic_id, part, image)))
-        return ListOffsetsTopicResponse(name=topic.name, partitions=answers)
+        return ListOffsetsTopicResponse(name=name, partitions=answers)
 
     def _partition(
         self,

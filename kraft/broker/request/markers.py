@@ -167,15 +167,19 @@ class MarkersHandler:
         """The answer, in steps; a marker that is still awaited has timed out, and the coordinator sends it again."""
         message = waiting.request.message
         assert isinstance(message, messages.WriteTxnMarkersRequest), message
-        markers = [messages.WritableTxnMarkerResult(one.producer_id, []) for one in message.markers]
-        results: dict[tuple[int, str], list[messages.WritableTxnMarkerPartitionResult]] = {}
-        for number, entry in enumerate(waiting.entries):
-            if number % ITEMS_PER_STEP == 0:
+        # Kafka keeps one result of a producer and a partition, however often the request names them.
+        results: dict[int, dict[str, dict[int, messages.WritableTxnMarkerPartitionResult]]] = {}
+        for count, entry in enumerate(waiting.entries):
+            if count % ITEMS_PER_STEP == 0:
                 yield None
             error = entry.error if self._is_told(entry, image) else Error.REQUEST_TIMED_OUT
-            parts = results.get((entry.at, entry.topic))
-            if parts is None:
-                parts = results[entry.at, entry.topic] = []
-                markers[entry.at].topics.append(messages.WritableTxnMarkerTopicResult(entry.topic, parts))
-            parts.append(messages.WritableTxnMarkerPartitionResult(entry.key[1], error))
+            topics = results.setdefault(message.markers[entry.at].producer_id, {})
+            number = entry.key[1]
+            topics.setdefault(entry.topic, {})[number] = messages.WritableTxnMarkerPartitionResult(number, error)
+        markers = []
+        for count, (producer_id, topics) in enumerate(results.items()):
+            if count % ITEMS_PER_STEP == 0:
+                yield None
+            told = [messages.WritableTxnMarkerTopicResult(name, list(parts.values())) for name, parts in topics.items()]
+            markers.append(messages.WritableTxnMarkerResult(producer_id, told))
         return Answer(waiting.request.request_id, messages.WriteTxnMarkersResponse(markers=markers))

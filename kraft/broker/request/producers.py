@@ -13,13 +13,15 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
+from kraft.access.topic_names import check_name
 from kraft.broker.handling.reply_keys import Channel, to_broker
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
-from kraft.limits import PARTITIONS_PER_STEP
+from kraft.limits import PARTITIONS_PER_STEP, REPEATED_GROUPS
 from kraft.wire import Answer, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -203,32 +205,42 @@ class DescribeProducersHandler:
     def answer(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """The active producers of partitions; every replica knows them, not only the leader.
 
-        A partition that is named again is answered once: its producers may be many.
+        Few partitions that are named again are answered again: their producers may be many.
         """
         message = request.message
         assert isinstance(message, producers.DescribeProducersRequest), message
         topics = []
         seen: set[tuple[str, int]] = set()
+        repeated = 0
         for topic in message.topics:
-            may = self._rights(request, AclOperation.READ, AclResource.TOPIC, topic.name)
+            refused = self._refused(request, topic.name)
             topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
             parts = []
             yield None
             for number in topic.partition_indexes:
                 if (topic.name, number) in seen:
-                    continue
+                    repeated += 1
+                    if repeated > REPEATED_GROUPS:
+                        continue
                 seen.add((topic.name, number))
                 yield None
                 partition = hosted(self._manager, image, (topic_id, number), needs_leader=False)
-                error = Error.NONE if isinstance(partition, HostedPartition) else partition
-                if not may:
-                    error = Error.TOPIC_AUTHORIZATION_FAILED
+                error = refused or (Error.NONE if isinstance(partition, HostedPartition) else partition)
                 part = producers.PartitionResponse(partition_index=number, error_code=error)
                 if error is Error.NONE and isinstance(partition, HostedPartition):
                     part = producers.PartitionResponse(number, active_producers=(yield from _active(partition)))
                 parts.append(part)
             topics.append(producers.TopicResponse(name=topic.name, partitions=parts))
         return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
+
+    def _refused(self, request: WireRequest, name: str) -> Error:
+        """Why a topic is not looked for: the client may not read it, or no topic has such a name; else NONE."""
+        try:
+            check_name(name)
+        except ApiError as bad:
+            return bad.error
+        may = self._rights(request, AclOperation.READ, AclResource.TOPIC, name)
+        return Error.NONE if may else Error.TOPIC_AUTHORIZATION_FAILED
 
 
 def _active(partition: HostedPartition) -> Handling[list[producers.ProducerState]]:

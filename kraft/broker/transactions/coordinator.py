@@ -201,21 +201,23 @@ class TransactionsHandler:
         topics = message.v3_and_below_topics
         name = message.v3_and_below_transactional_id
         partitions = yield from _partitions_of(topics)
-        if self._may_write(request, name):
-            errors = yield from self._objections(request, topics, partitions, image)
-        else:
-            errors = dict.fromkeys(partitions, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
-        def answer(found: Mapping[TopicPartition, Error], otherwise: Error) -> None:
-            results = _results(partitions, found, _told(request, otherwise))
-            message = adding.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
-            self._runtime.answer(request, message)
+        def answer(results: list[adding.AddPartitionsToTxnTopicResult]) -> None:
+            self._runtime.answer(request, adding.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
 
+        if not self._may_write(request, name):
+            answer(_same_results(topics, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            return None
+        errors = yield from self._objections(request, topics, partitions, image)
         if errors:
-            answer(errors, Error.OPERATION_NOT_ATTEMPTED)
+            answer(_results(partitions, errors, Error.OPERATION_NOT_ATTEMPTED))
             return None
         producer = Expected(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
-        self._add(name, producer, partitions, 0, lambda error: answer({}, error), now_ms)
+
+        def added(error: Error) -> None:
+            answer(_same_results(topics, _told(request, error)))
+
+        self._add(name, producer, partitions, 0, added, now_ms)
         return None
 
     def _objections(
@@ -246,7 +248,8 @@ class TransactionsHandler:
 
         def note(at: int, partitions: frozenset[TopicPartition], found: Error | Mapping[TopicPartition, Error]) -> None:
             nonlocal left
-            one = _results(partitions, {}, found) if isinstance(found, Error) else _results(partitions, found)
+            topics = message.transactions[at].topics
+            one = _same_results(topics, found) if isinstance(found, Error) else _results(partitions, found)
             results[at] = adding.AddPartitionsToTxnResult(message.transactions[at].transactional_id, one)
             left -= 1
             if left == 0:
@@ -548,6 +551,18 @@ def _unknown(partitions: frozenset[TopicPartition], image: MetadataImage) -> Han
         if not is_known(image, (image.topics.by_name.get(topic, Uuid.ZERO), number)):
             errors[topic, number] = Error.UNKNOWN_TOPIC_OR_PARTITION
     return errors
+
+
+def _same_results(
+    topics: Iterable[adding.AddPartitionsToTxnTopic], error: Error
+) -> list[adding.AddPartitionsToTxnTopicResult]:
+    """The answer with the same error for all that the request names, as it names it."""
+    return [
+        adding.AddPartitionsToTxnTopicResult(
+            topic.name, [adding.AddPartitionsToTxnPartitionResult(number, error) for number in topic.partitions]
+        )
+        for topic in topics
+    ]
 
 
 def _results(

@@ -114,6 +114,8 @@ class TransactionOffsetsHandler:
             yield from self._sort(one, topic, image, refused)
         if not one.commits:
             return _answered(one)
+        if not message.group_id:
+            return _answered(one, Error.INVALID_GROUP_ID)
         part = self._runtime.active(one.number)
         if isinstance(part, Error):
             return _answered(one, part)
@@ -268,17 +270,26 @@ def _answered(one: OffsetsOfTransaction, error: Error = Error.NONE) -> Answer:
 
 
 def _response(one: OffsetsOfTransaction) -> messages.TxnOffsetCommitResponse:
+    """The answers in Kafka's order: what the broker has refused, then what it has asked the coordinator."""
     topics = [
-        messages.TxnOffsetCommitResponseTopic(
-            topic.name,
-            topic.topic_id,
-            [
-                messages.TxnOffsetCommitResponsePartition(
-                    asked.partition_index, one.errors[topic.name, topic.topic_id, asked.partition_index]
-                )
-                for asked in topic.partitions
-            ],
-        )
+        ((topic.name, topic.topic_id), [asked.partition_index for asked in topic.partitions])
         for topic in one.message.topics
     ]
-    return messages.TxnOffsetCommitResponse(topics=topics)
+    if any((*named, number) not in one.commits for named, numbers in topics for number in numbers):
+        merged: dict[tuple[str, Uuid], list[int]] = {}
+        for is_refused in (True, False):
+            for named, numbers in topics:
+                for number in numbers:
+                    if ((*named, number) in one.commits) is not is_refused:
+                        merged.setdefault(named, []).append(number)
+        topics = list(merged.items())
+    return messages.TxnOffsetCommitResponse(
+        topics=[
+            messages.TxnOffsetCommitResponseTopic(
+                *named,
+                [messages.TxnOffsetCommitResponsePartition(number, one.errors[(*named, number)]) for number in numbers],
+            )
+            for named, numbers in topics
+            if numbers
+        ]
+    )

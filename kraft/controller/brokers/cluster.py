@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kraft.access.authorizer import OF_A_CLUSTER, AclOperation
-from kraft.access.errors import ApiError
+from kraft.access.errors import ApiError, wrong_endpoint_type
 from kraft.controller.features.controller_registration import REGISTRATION_SINCE
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
@@ -46,8 +46,7 @@ def describe_cluster(
     Kafka controller used before, the registration may be outdated.
     """
     if request.endpoint_type != CONTROLLERS:
-        # Version 0 has no endpoint type, so its clients would not understand this error.
-        error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
+        error = wrong_endpoint_type(request.endpoint_type, version)
         return DescribeClusterResponse(error_code=error, error_message=_MISMATCH)
     addresses = {
         node_id: (endpoint.host, endpoint.port)

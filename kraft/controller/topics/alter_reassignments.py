@@ -59,7 +59,7 @@ def alter_reassignments(context: RequestContext, request: AlterPartitionReassign
     if len(records) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
     response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
+        allow_replication_factor_change=request.allow_replication_factor_change or not answers,
         error_message=None if answers else "",
         responses=answers,
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.access.errors import wrong_endpoint_type
 from kraft.quorum.messages import DescribeQuorum, DescribeQuorumReply, ReplicaProgress
 from kraft.quorum.voters import VoterSet
 from kraft.replica.rpc.rpc_parts import only_partition
@@ -94,7 +95,7 @@ def describe_cluster(
     So tools find the leader of an embedded quorum, and nodes that join it learn its cluster id (KIP-919).
     """
     if request.endpoint_type != _CONTROLLERS:
-        error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
+        error = wrong_endpoint_type(request.endpoint_type, version)
         return DescribeClusterResponse(error_code=error, error_message="This is a listener of controllers.")
     return DescribeClusterResponse(
         endpoint_type=request.endpoint_type,

@@ -559,14 +559,14 @@ def check(message: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
     """Refuse what no group could accept; raises `ApiError`."""
     epoch = message.member_epoch
     needs_id = version >= 1 or epoch > 0 or epoch == LEAVING
-    for text, needed in (
-        (message.member_id, needs_id),
-        (message.group_id, True),
-        (message.instance_id, True),
-        (message.rack_id, True),
+    for name, text, needed in (
+        ("MemberId", message.member_id, needs_id),
+        ("GroupId", message.group_id, True),
+        ("InstanceId", message.instance_id, True),
+        ("RackId", message.rack_id, True),
     ):
         if needed and text is not None and not text.strip(_TRIMMED):
-            raise ApiError(Error.INVALID_REQUEST, "An id of the request is empty.")
+            raise ApiError(Error.INVALID_REQUEST, f"{name} can't be empty.")
     if epoch == 0:
         if message.rebalance_timeout_ms == -1:
             raise ApiError(Error.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")

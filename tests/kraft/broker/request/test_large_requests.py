@@ -12,6 +12,7 @@ from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.request.fetch import FetchHandler
 from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.requests import Requests
+from kraft.limits import REPEATED_GROUPS
 from kraft.wire import Answer
 from metadata_log.serde import Message
 from support.broker.request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
@@ -131,12 +132,13 @@ def test_a_change_between_the_steps_of_a_large_fetch_ends_its_wait() -> None:
     ] == [0]
 
 
-def test_a_partition_that_is_named_again_is_described_once() -> None:
+def test_few_partitions_that_are_named_again_are_described_again() -> None:
     """A partition may have a million producers, and four bytes name it."""
-    response = one_broker().ask(
-        101, DescribeProducersRequest([TopicRequest("t", [0, 0, 1, 0]), TopicRequest("t", [1])])
-    )
-    assert [[part.partition_index for part in topic.partitions] for topic in response.topics] == [[0, 1], []]
+    brokers = one_broker()
+    response = brokers.ask(101, DescribeProducersRequest([TopicRequest("t", [0, 0, 1, 0]), TopicRequest("t", [1])]))
+    assert [[part.partition_index for part in topic.partitions] for topic in response.topics] == [[0, 0, 1, 0], [1]]
+    response = brokers.ask(101, DescribeProducersRequest([TopicRequest("t", [0] * 500 + [1])]))
+    assert [part.partition_index for part in response.topics[0].partitions] == [0] * (1 + REPEATED_GROUPS) + [1]
 
 
 # Sessions

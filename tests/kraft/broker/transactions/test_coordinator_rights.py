@@ -354,7 +354,7 @@ def test_one_refused_topic_does_not_refuse_the_others() -> None:
     world = world_with(group(READ), topic(READ))
     topics = [OffsetCommitRequestTopic(one, partitions=[OffsetCommitRequestPartition(0, 5)]) for one in ("in", "out")]
     answer = ask(world, OffsetCommitRequest("g", topics=topics), 9)
-    assert [one.partitions[0].error_code for one in answer.topics] == [0, OF_TOPIC]
+    assert [(one.name, one.partitions[0].error_code) for one in answer.topics] == [("out", OF_TOPIC), ("in", 0)]
 
 
 def test_a_refused_topic_keeps_the_others_out_of_a_transaction() -> None:
