@@ -40,6 +40,10 @@ CHECKS: Final = {
     "combined dimensions": "tests/kraft/kinds/test_combined_dimensions.py",
     "state handed over": "tests/kraft/kinds/test_handed_over.py",
     "comparisons that stop early": "tests/kraft/kinds/test_early_ends.py",
+    "what a new coordinator arms": "tests/kraft/kinds/test_armed_after_loading.py",
+    "two ways to the same key": "tests/kraft/kinds/test_two_ways.py",
+    "forgetting": "tests/kraft/kinds/test_forgetting.py",
+    "from when a deadline counts": "tests/kraft/kinds/test_lease_deadlines.py",
 }
 """The check of each kind."""
 
