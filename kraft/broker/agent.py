@@ -35,6 +35,8 @@ from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 
 _CORDONED: Final = "cordoned.log.dirs"
+FAREWELL_MS: Final = 1000
+"""For so long a broker without log directories tries to tell the controller, before it ends."""
 
 
 class Followers(Protocol):
@@ -140,6 +142,8 @@ class BrokerAgent:
         """Whether the replicas know all metadata."""
         self._judged: tuple[Broker | None, bool] = (None, False)
         """The own registration and the cluster's level at the last decision on a new registration."""
+        self._ends_ms = NEVER_MS
+        """When the broker ends, as it has no log directory left, though it could not tell."""
         self._fetches: dict[int, int] = {}
         """When the next fetch is due, by leader id; `NEVER_MS` while one is outstanding."""
         self._addresses: dict[int, tuple[Broker, Target | None]] = {}
@@ -265,11 +269,20 @@ class BrokerAgent:
         for directory in failed:
             self.fail_directory(directory, now_ms)
         if failed and not self.directories.online:
+            # Kafka's broker ends at once, and its partitions have no leader until its session is over.
+            self._ends_ms = now_ms + FAREWELL_MS
+            self.lifecycle.ask_to_be_fenced(now_ms)
+        if self._ends_ms <= now_ms or self._has_said_farewell:
             why = "; ".join(self.replicas.failed_directories.values())
             raise NoLogDirectory(
                 f"every log directory of the broker has failed: {why}",
                 hint="Mend the disk, and start the broker again.",
             )
+
+    @property
+    def _has_said_farewell(self) -> bool:
+        """Whether a broker without log directories leads nothing any more, so that it may end."""
+        return self._ends_ms != NEVER_MS and self.lifecycle.is_fenced
 
     def _everything(self) -> Iterator[PartitionKey | None]:
         """The partitions with a present or former replica of this broker, and None for each other partition."""
@@ -333,6 +346,8 @@ class BrokerAgent:
         lifecycle, replicas = self.lifecycle, self.replicas
         if lifecycle.state is LifecycleState.NOT_RUNNING:
             return 0
+        if self._has_said_farewell:
+            return 0
         if self._has_changes if replicas.is_loaded else self._is_loading:
             return self._publish_at_ms
         if lifecycle.is_stopped:
@@ -341,6 +356,7 @@ class BrokerAgent:
         if lifecycle.epoch == NO_EPOCH:
             return due_ms
         changes_ms, assignments_ms = replicas.isr.deadline_ms(), self.directories.deadline_ms()
+        due_ms = min(due_ms, self._ends_ms)
         return min(due_ms, replicas.deadline_ms(), changes_ms, assignments_ms, *self._fetches.values())
 
     @property

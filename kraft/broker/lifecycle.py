@@ -69,6 +69,7 @@ class BrokerLifecycle:
         self._again_at_once = False
         """Whether something happened during an outstanding request that the next one must report at once."""
         self._shutdown_was_refused = False
+        self._is_leaving = False
 
     # Events
 
@@ -92,6 +93,11 @@ class BrokerLifecycle:
         if directory not in self._offline:
             self._offline = (*self._offline, directory)
             self._communicate_at_once(now_ms)
+
+    def ask_to_be_fenced(self, now_ms: int) -> None:
+        """Lead nothing any more: the next heartbeat asks for that, and the broker ends after it."""
+        self._is_leaving = True
+        self._communicate_at_once(now_ms)
 
     def on_loaded(self, now_ms: int) -> None:
         """The logs are open: the broker asks to be unfenced at once."""
@@ -165,7 +171,7 @@ class BrokerLifecycle:
             broker_id=self._settings.broker_id,
             broker_epoch=self.epoch,
             current_metadata_offset=metadata_offset,
-            want_fence=is_loading or self.state is LifecycleState.STARTING,
+            want_fence=is_loading or self._is_leaving or self.state is LifecycleState.STARTING,
             want_shut_down=self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=list(self._offline),
             cordoned_log_dirs=None if self.state is LifecycleState.STARTING else list(cordoned),

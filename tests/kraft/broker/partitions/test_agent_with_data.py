@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, NoLogDirectory
+from kraft.broker.agent import FAREWELL_MS
 from kraft.broker.handling.reply_keys import Channel
 from kraft.broker.partitions import ReplicaManager
 from kraft.wire import Send, Target
@@ -149,7 +150,9 @@ def test_an_agent_with_data_proposes_to_remove_a_slow_follower() -> None:
     assert [one.broker_id for one in topic.partitions[0].new_isr_with_epochs] == [1]
 
 
-def test_the_failure_of_the_only_log_directory_ends_the_broker() -> None:
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_failure_of_the_only_log_directory_ends_the_broker(*, is_told: bool) -> None:
+    """It asks to be fenced before: others lead at once, and not after its session. It does not wait long for that."""
     disk = MemoryDisk()
     agent, manager = agent_with_data(1, disk)
     now_ms, _ = running(agent, *metadata(leader=1))
@@ -161,8 +164,18 @@ def test_the_failure_of_the_only_log_directory_ends_the_broker() -> None:
     disk.on_operation = fail
     append_to(manager, KEY, batch(b"a"), acks=1, now_ms=now_ms)
     assert part_of(manager).is_offline
+    agent.poll(now_ms)
+    [send] = [one for one in agent.poll(now_ms) if one.reply_to.key is Channel.HEARTBEATS]
+    request = message_of(send, BrokerHeartbeatRequest)
+    assert (request.want_fence, len(request.offline_log_dirs)) == (True, 1)
+    agent.poll(now_ms + FAREWELL_MS - 1)
+    over_ms = now_ms + FAREWELL_MS
+    if is_told:
+        agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_fenced=True), now_ms + 5)
+        over_ms = now_ms + 5
+    assert agent.deadline_ms() <= over_ms
     with pytest.raises(NoLogDirectory, match="Input/output error"):
-        agent.poll(now_ms + 3000)
+        agent.poll(over_ms)
 
 
 def test_an_empty_answer_before_the_longest_wait_is_not_followed_by_a_request_at_once() -> None:

@@ -101,6 +101,35 @@ def test_a_broker_may_end_without_a_log_directory_after_its_disk_was_full() -> N
     assert not world.hosts[101].was_disk_limited, "the next life has no excuse"
 
 
+def test_others_lead_at_once_when_the_last_log_directory_of_a_broker_fails() -> None:
+    """After the session of 3 s without the farewell, and of 9 s by default."""
+    work = AdministrationAndMore(Administration(3, 3, invents_isrs=False), RecordWork(3, 3))
+    simulator = Simulator(Scenario.drawn(DATA_CLUSTER, 3, 3, 3), work=work, faults=())
+    world = simulator.world
+    broker, other = world.hosts[101].member, world.hosts[102].member
+    assert isinstance(broker, DataBroker), broker
+    assert isinstance(other, DataBroker), other
+
+    def is_fenced() -> bool:
+        known = None if other.agent is None else other.agent.image.brokers.by_id.get(101)
+        return known is None or known.fenced
+
+    def is_running() -> bool:
+        return broker.agent is not None and not broker.agent.lifecycle.is_fenced and not is_fenced()
+
+    simulator.begin()
+    simulator.run_until(20_000, is_running)
+    assert is_running()
+    assert broker.manager is not None
+    assert world.perform(LimitDisk(simulator.now_ms, 101, 7, 0))
+    assert world.perform(LimitDisk(simulator.now_ms, 101, 7))
+    for directory in list(broker.manager.hosting.store.online):
+        broker.manager.hosting.store.fail(directory, OSError(errno.ENOSPC, "no space left on device"))
+    simulator.run_until(simulator.now_ms + 500, lambda: is_fenced() and 101 not in world.running())
+    assert is_fenced()
+    assert 101 not in world.running()
+
+
 def test_a_broker_may_not_end_without_a_log_directory_while_its_disk_is_well() -> None:
     simulator = _broker_without_directories(was_full=False)
     with pytest.raises(NoLogDirectory):
