@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.config.definitions import NODE
-from kraft.config.kafka_keys import DYNAMIC_FOR_ALL, KAFKA_DYNAMIC, READ, why_unusable
+from kraft.config.definitions import NODE, OF_QUOTAS
+from kraft.config.kafka_keys import DYNAMIC_FOR_ALL, KAFKA_DYNAMIC, READ, definition_of, why_unusable
 from kraft.config.keys import NUMBERS, TEXTS
 
 _INTERNAL: Final = "internal."
@@ -88,7 +88,7 @@ def counts_for_all(name: str, value: str) -> bool:
 def _described(
     settings: Mapping[str, str], name: str, default: str | None, provided: Collection[str]
 ) -> DescribedSetting:
-    key = NODE.get(name)
+    key = definition_of(name) or OF_QUOTAS.get(name)
     kind = key.type if key is not None else "INT" if name in NUMBERS else "UNKNOWN"
     is_sensitive = kind in ("PASSWORD", "UNKNOWN")
     return DescribedSetting(
@@ -96,6 +96,6 @@ def _described(
         kind,
         None if is_sensitive else settings.get(name, default),
         is_set=name in settings,
-        is_dynamic=name in KAFKA_DYNAMIC,
+        is_dynamic=name in KAFKA_DYNAMIC or name in OF_QUOTAS,
         is_sensitive=is_sensitive or name in provided,
     )

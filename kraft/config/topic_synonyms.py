@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.config.kafka_keys import LISTENER_PREFIX, definition_of
 from metadata_log.records.topic_synonyms import TOPIC_SYNONYMS as NAMES
 
 
@@ -36,3 +37,20 @@ def inherited(key: str, settings: Mapping[str, str]) -> str | None:
         if (value := settings.get(synonym.name)) is not None:
             return synonym.of_topics(value)
     return None
+
+
+_FAMILIES: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+"""The keys of a node that say the same in other units, by precedence."""
+_FROM: Final = {name: family[at:] for family in _FAMILIES for at, name in enumerate(family)}
+
+
+def broker_synonyms(key: str) -> tuple[str, ...]:
+    """A key of a node, and those that count where it is not set (Kafka: `DynamicBrokerConfig.brokerConfigSynonyms`)."""
+    if key.startswith(LISTENER_PREFIX) and (definition := definition_of(key)) is not None:
+        return key, definition.name
+    return _FROM.get(key, (key,))

@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.access.errors import ApiError
 from kraft.access.topic_names import check_name
@@ -14,7 +15,7 @@ from kraft.config import definitions
 from kraft.config.definitions import NODE, Definition
 from kraft.config.described import DescribedSetting, counts_for_all, kafka_setting, of_file
 from kraft.config.group_synonyms import group_synonym
-from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
+from kraft.config.topic_synonyms import TOPIC_SYNONYMS, broker_synonyms, inherited
 from kraft.limits import CONFIGS_PER_STEP
 from kraft.reads.reading import Reading
 from kraft.steps import Answering
@@ -46,6 +47,13 @@ TYPES: Final = {
 TYPES_SINCE: Final = 3
 """The first version of the API that reports types."""
 _INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_KINDS: Final[Mapping[int, str]] = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.GROUP: "group",
+    ResourceType.CLIENT_METRICS: "client-metrics",
+    ResourceType.BROKER: "broker",
+}
+"""The names of the tables of texts."""
 Value = tuple[str | None, int]
 """A setting and its source."""
 _TABLES: Final[Mapping[int, tuple[Mapping[str, Definition], int]]] = {
@@ -65,6 +73,8 @@ def describe_configs(reading: Reading, request: DescribeConfigsRequest) -> Answe
         error, text, configs = Error.NONE, "", list[DescribeConfigsResourceResult]()
         try:
             configs = yield from describing.configs(resource)
+            if request.include_documentation and reading.version >= TYPES_SINCE:
+                configs = yield from _documented(configs, resource.resource_type)
         except ApiError as refused:
             error, text = refused.error, refused.text or ""
         results.append(
@@ -79,6 +89,20 @@ def describe_configs(reading: Reading, request: DescribeConfigsRequest) -> Answe
     return DescribeConfigsResponse(results=results)
 
 
+def _documented(configs: list[DescribeConfigsResourceResult], kind: int) -> Described:
+    """The settings with Kafka's texts about them."""
+    # Loaded here, because nearly no client asks for it.
+    from kraft.config.documentation import documentation
+
+    of = _KINDS.get(kind)
+    found = []
+    for number, one in enumerate(configs, 1):
+        found.append(one if of is None else replace(one, documentation=documentation(of, one.name)))
+        if number % CONFIGS_PER_STEP == 0:
+            yield None
+    return found
+
+
 Described = Generator[None, None, list[DescribeConfigsResourceResult]]
 """The settings of one resource; the generator yields after every few settings."""
 
@@ -90,6 +114,7 @@ class _Describing:
         self._reading = reading
         self._with_synonyms = request.include_synonyms
         self._tables: dict[int, _Table] = {}
+        self._of_node: tuple[tuple[Mapping[str, str | None], int], ...] = ()
         self._of_brokers: dict[str, tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]] = {}
 
     def configs(self, resource: DescribeConfigsResource) -> Described:
@@ -127,10 +152,49 @@ class _Describing:
         for key, values in dynamic.items():
             if not wanted or key in wanted:
                 known = settings.get(key) or kafka_setting(key)
-                configs.append(self._config(ResourceType.BROKER, known, key, values))
+                configs.append(self._of_broker(known, key, values, name))
                 if len(configs) % CONFIGS_PER_STEP == 0:
                     yield None
         return configs
+
+    def _of_broker(
+        self, known: DescribedSetting, key: str, values: list[Value], name: str
+    ) -> DescribeConfigsResourceResult:
+        """A setting of a broker, or of all. Its synonyms may have other names, and end with the default."""
+        if name:
+            layers = self._layers()
+            found = [
+                DescribeConfigsSynonym(one, None if known.is_sensitive else layer[one], source)
+                for layer, source in layers
+                for one in broker_synonyms(key)
+                if one in layer and (known.is_sensitive or values[0][0] is not None)
+            ]
+            values = [(values[0][0], found[0].source if found else DEFAULT)]
+        else:
+            found = [DescribeConfigsSynonym(key, None if known.is_sensitive else one, at) for one, at in values]
+        result = self._config(ResourceType.BROKER, known, key, values)
+        return replace(result, synonyms=found) if self._with_synonyms else result
+
+    def _layers(self) -> tuple[tuple[Mapping[str, str | None], int], ...]:
+        """The settings of this broker by precedence: its own at run time, those of all, its file, and the defaults."""
+        if not self._of_node:
+            reading, configs = self._reading, self._reading.image.configs
+            for_all = {
+                key: value
+                for key, value in in_key_order(configs.of((ResourceType.BROKER, "")))
+                if counts_for_all(key, value)
+            }
+            defaults = {name: key.default for name, key in NODE.items()}
+            defaults |= {
+                one.name: one.value for one in reading.own_settings if not one.is_set and one.value is not None
+            }
+            self._of_node = (
+                (dict(in_key_order(configs.of((ResourceType.BROKER, str(reading.node_id))))), DYNAMIC_BROKER),
+                (for_all, DYNAMIC_DEFAULT),
+                ({one.name: one.value for one in reading.own_settings if one.is_set}, STATIC),
+                ({key: value for key, value in defaults.items() if value is not None}, DEFAULT),
+            )
+        return self._of_node
 
     def _in_table(self, kind: ResourceType, name: str, wanted: frozenset[str]) -> Described:
         """The settings of a resource with keys from a table: the resource's own values, and the defaults."""
@@ -182,7 +246,7 @@ class _Describing:
             is_sensitive=known.is_sensitive,
             synonyms=_synonyms(kind, key, shown) if self._with_synonyms else [],
             config_type=TYPES[known.type] if typed else 0,
-            documentation=None if typed else "",
+            documentation=None if typed else "",  # The texts are added where a client asks for them.
         )
 
 

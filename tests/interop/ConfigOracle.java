@@ -21,7 +21,8 @@ import org.apache.kafka.storage.internals.log.LogConfig;
 /**
  * What Kafka makes of properties files, and its own table of settings. A line of standard input is a path; the answer is
  * a line, "refused" and why, or "read" and the node's id, directories, rack, secret and the protocols of its listeners,
- * between tabs. The line "settings" is answered with a line for each key of Kafka's ConfigDefs.
+ * between tabs. The line "settings" is answered with a line for each key of Kafka's ConfigDefs, the line "documentation"
+ * with the texts about them.
  */
 public class ConfigOracle {
     public static void main(String[] args) throws Exception {
@@ -30,6 +31,8 @@ public class ConfigOracle {
             String line = lines.nextLine();
             if (line.equals("settings")) {
                 settings();
+            } else if (line.equals("documentation")) {
+                documentation();
             } else {
                 System.out.println(answer(line).replace("\n", "\\n"));
             }
@@ -60,6 +63,15 @@ public class ConfigOracle {
         print("quota", QuotaConfig.userAndClientQuotaConfigs(), Map.of());
         print("ip-quota", QuotaConfig.ipConfigs(), Map.of());
         print("broker-quota", QuotaConfig.brokerQuotaConfigs(), Map.of());
+    }
+
+    private static void documentation() throws Exception {
+        Map<String, Map<String, String>> all = new TreeMap<>();
+        Map<String, ConfigDef> kinds = Map.of("broker", AbstractKafkaConfig.CONFIG_DEF, "topic", LogConfig.configDefCopy(),
+            "group", GroupConfig.CONFIG_DEF, "client-metrics", ClientMetricsConfigs.configDef());
+        kinds.forEach((kind, definition) -> definition.configKeys().forEach((name, key) ->
+            all.computeIfAbsent(kind, one -> new TreeMap<>()).put(name, key.documentation)));
+        System.out.println(new com.fasterxml.jackson.databind.ObjectMapper().writeValueAsString(all));
     }
 
     private static void print(String kind, ConfigDef definition, Map<String, String> modes) throws Exception {

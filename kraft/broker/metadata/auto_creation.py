@@ -20,6 +20,7 @@ from transport.protocol.errors import Error
 from transport.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
+_AS_THE_CONTROLLER: Final = -1
 _VERSION: Final = APIS[ApiKey.CREATE_TOPICS].versions.highest
 
 
@@ -81,13 +82,19 @@ class AutoCreation:
         self._in_flight.update(wanted)
         self._last_number += 1
         key, settings = Creation(self._last_number), self._settings
+        in_file = {one.name for one in settings.own_settings if one.is_set}
         self._names[key] = wanted
         body = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
                     name=name,
-                    num_partitions=settings.num_partitions,
-                    replication_factor=settings.default_replication_factor,
+                    # What the file of this broker leaves out is for the controller to choose.
+                    num_partitions=settings.num_partitions if "num.partitions" in in_file else _AS_THE_CONTROLLER,
+                    replication_factor=(
+                        settings.default_replication_factor
+                        if "default.replication.factor" in in_file
+                        else _AS_THE_CONTROLLER
+                    ),
                 )
                 for name in wanted
             ],

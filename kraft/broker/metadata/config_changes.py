@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.access.errors import ApiError
-from kraft.config.definitions import NODE, OF_QUOTAS, whole_number
+from kraft.config.definitions import NODE, OF_QUOTAS, elements, whole_number
+from kraft.config.described import DescribedSetting, of_file
 from kraft.config.kafka_keys import (
     DYNAMIC_FOR_ALL,
     KAFKA_DYNAMIC,
@@ -49,6 +50,10 @@ _FOR_ALL_LISTENERS: Final = ("max.connections", "max.connection.creation.rate", 
 AnyResource = incremental_alter_configs.AlterConfigsResource | alter_configs.AlterConfigsResource
 Changes = IncrementalAlterConfigsRequest | AlterConfigsRequest
 _DELETE: Final = 1
+_VERBS: Final = {2: "append", 3: "subtract"}
+CORDONED: Final = "cordoned.log.dirs"
+CORDONED_SINCE: Final = 30
+"""The first metadata.version with directories that take no new replicas, 4.3-IV0."""
 
 
 class Refusals(Struct, frozen=True):
@@ -88,8 +93,15 @@ class Refusals(Struct, frozen=True):
         return AlterConfigsResponse(responses=responses)
 
 
-def judged(message: Message, broker_id: int) -> Refusals | None:
-    """The resources that this broker refuses; None for a request that is forwarded as it is."""
+def judged(message: Message, broker_id: int, own: Iterable[DescribedSetting], level: int | None) -> Refusals | None:
+    """The resources that this broker refuses; None for a request that is forwarded as it is.
+
+    Args:
+        message: The request of a client.
+        broker_id: The id of this broker.
+        own: The settings of its file.
+        level: The metadata.version of the cluster; None before there is one.
+    """
     if not isinstance(message, IncrementalAlterConfigsRequest | AlterConfigsRequest):
         return None
     answers = {}
@@ -102,7 +114,9 @@ def judged(message: Message, broker_id: int) -> Refusals | None:
             changed = _changed(resource)
             if resource.resource_type == ResourceType.BROKER:
                 _check_name(resource.resource_name, broker_id)
+                _check_lists(resource)
                 validate(resource.resource_name, changed)
+                _check_cordoned(changed.get(CORDONED), own, level)
         except ApiError as refused:
             answers[place] = refused
     return Refusals(message, answers) if answers else None
@@ -119,6 +133,35 @@ def _changed(resource: AnyResource) -> dict[str, str | None]:
             raise ApiError(Error.INVALID_REQUEST, f"Null value not supported for : {one.name}")
         changed[one.name] = None if goes else one.value
     return changed
+
+
+def _check_lists(resource: AnyResource) -> None:
+    """Refuse to append to what is no list, or to subtract from it (`ConfigAdminManager.prepareIncrementalConfigs`)."""
+    for one in resource.configs:
+        verb = _VERBS.get(one.config_operation) if isinstance(one, incremental_alter_configs.AlterableConfig) else None
+        definition = definition_of(one.name) or OF_QUOTAS.get(one.name)
+        if verb is not None and definition is None:
+            raise ApiError(Error.INVALID_CONFIG, f"Unknown config name: {one.name}")
+        if verb is not None and definition is not None and definition.type != "LIST":
+            raise ApiError(Error.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {one.name}")
+
+
+def _check_cordoned(value: str | None, own: Iterable[DescribedSetting], level: int | None) -> None:
+    """Refuse directories that this broker does not have, and any before the level that knows them (KIP-1066)."""
+    named = elements(value or "")
+    if not named:
+        return
+    if (level or 0) < CORDONED_SINCE:
+        raise ApiError(Error.INVALID_REQUEST, f"{CORDONED} needs a metadata.version of {CORDONED_SINCE} or above.")
+    if named == ("*",):
+        return
+    file = of_file(own)
+    known = elements(file.get("log.dirs") or file.get("log.dir") or "")
+    if missing := [one for one in named if one not in known]:
+        text = (
+            f"All entries in {CORDONED} must be present in log.dirs or log.dir. Missing entries : {','.join(missing)}"
+        )
+        raise ApiError(Error.INVALID_REQUEST, f"requirement failed: {text}")
 
 
 def _check_name(name: str, broker_id: int) -> None:

@@ -71,6 +71,7 @@ class Forwarding:
 
     def __init__(self, settings: RequestSettings) -> None:
         self._broker_id = settings.broker_id
+        self._own = settings.own_settings
         self._timeout_ms = settings.controller_timeout_ms
         """The time for a request with all its attempts."""
         self._sent: dict[Forwarded, _Sent] = {}
@@ -91,7 +92,7 @@ class Forwarding:
             if isinstance(message, IncrementalAlterConfigsRequest) and not message.resources:
                 # The node has answered all of it: only changes of its loggers.
                 return Answer(request.request_id, IncrementalAlterConfigsResponse())
-            refusals = judged(message, self._broker_id)
+            refusals = judged(message, self._broker_id, self._own, image.features.metadata_version)
         if refusals is not None:
             message = refusals.kept
             if len(refusals.answers) == len(refusals.message.resources):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import lzma
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from kraft.config.keys import NARROWER, SEGMENT_BYTES_OVERRIDE
 from support.interop.kafka_or_skip import oracle
 from support.interop.one_controller import both
 from support.interop.real_kafka import KafkaInstallation
-from support.interop.settings_table import MODULE, ORACLE, QUESTION, module_of
+from support.interop.settings_table import DOCUMENTATION, MODULE, ORACLE, QUESTION, TEXTS, module_of
 from support.wire import ask
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -57,6 +58,7 @@ PAIRS: Final = 300
 
 def test_the_table_is_kafkas(newer_kafka: KafkaInstallation) -> None:
     assert MODULE.read_text() == module_of(oracle(newer_kafka, ORACLE, [QUESTION]).splitlines())
+    assert json.loads(gzip.decompress(DOCUMENTATION.read_bytes())) == json.loads(oracle(newer_kafka, ORACLE, [TEXTS]))
 
 
 def test_every_value_is_judged_as_by_kafka(newer_kafka: KafkaInstallation, tmp_path: Path) -> None:

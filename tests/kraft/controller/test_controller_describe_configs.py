@@ -15,10 +15,15 @@ from support.differential.admin_answers import RECORDED, SECURED, codes, disagre
 from support.differential.controller_cluster import Cluster, Stage
 from support.differential.controller_sides import InProcess
 from support.differential.controller_stories import SET, configure, create, topic
-from transport.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from transport.protocol.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    incremental_alter_configs,
+)
 from transport.protocol.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResourceResult
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 FILE = {
     "process.roles": "controller",
     "node.id": "1",
@@ -65,7 +70,58 @@ def test_the_highest_config_source_gives_the_value() -> None:
     side = side_with({"min.insync.replicas": "2"})
     found = describe(side, BROKER, "1", "min.insync.replicas")["min.insync.replicas"]
     assert (found.value, found.config_source) == ("1", 3), "written at the activation, for all brokers"
-    assert [(one.value, one.source) for one in found.synonyms] == [("1", 3), ("2", 4)]
+    assert [(one.value, one.source) for one in found.synonyms] == [("1", 3), ("2", 4), ("1", 5)]
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "synonyms"),
+    [
+        ({"log.retention.hours": "100"}, "log.retention.hours", [("log.retention.hours", "100", 4), (None, "168", 5)]),
+        ({"log.retention.hours": "100"}, "log.retention.ms", []),
+        ({"num.io.threads": "8"}, "num.io.threads", [("num.io.threads", "8", 4), ("num.io.threads", "8", 5)]),
+        (
+            {"log.retention.ms": "7", "log.retention.hours": "100"},
+            "log.retention.ms",
+            [("log.retention.ms", "7", 4), ("log.retention.hours", "100", 4), ("log.retention.hours", "168", 5)],
+        ),
+    ],
+)
+def test_the_last_synonym_is_the_default(
+    file: dict[str, str], key: str, synonyms: list[tuple[str | None, str, int]]
+) -> None:
+    """As Kafka 4.4.0 answers: what is not set has no synonyms, and one in another unit follows."""
+    found = describe(side_with(file), BROKER, "1", key)[key]
+    assert [(one.name, one.value, one.source) for one in found.synonyms] == [
+        (name or key, value, source) for name, value, source in synonyms
+    ]
+    assert found.config_source == (synonyms[0][2] if synonyms else 5)
+
+
+def test_settings_that_only_the_log_has_are_described() -> None:
+    """Tools wait for the value that they have set: it was taken for a secret."""
+    side = side_with({})
+    wanted = {"leader.replication.throttled.rate": "1000", "listener.name.internal.ssl.truststore.type": "PKCS12"}
+    for key, value in wanted.items():
+        config = incremental_alter_configs.AlterableConfig(name=key, config_operation=SET, value=value)
+        one = incremental_alter_configs.AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[config])
+        side.ask(IncrementalAlterConfigsRequest(resources=[one]), 1)
+    found = describe(side, BROKER, "1", *wanted)
+    assert {key: (one.value, one.is_sensitive) for key, one in found.items()} == {
+        key: (value, False) for key, value in wanted.items()
+    }
+    rate = found["leader.replication.throttled.rate"]
+    assert (rate.read_only, rate.config_type) == (False, 5)
+
+
+def test_kafkas_texts_about_settings_are_told_on_request() -> None:
+    side = side_with(FILE)
+    for kind, name, key in ((BROKER, "1", "log.retention.hours"), (GROUP, "g", "consumer.session.timeout.ms")):
+        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[key])
+        for is_told in (True, False):
+            request = DescribeConfigsRequest(resources=[resource], include_documentation=is_told)
+            answer: Any = side.ask(request, 4)
+            text = answer.results[0].configs[0].documentation
+            assert len(text) > 50 if is_told else text is None
 
 
 def test_provided_values_are_shown_where_kafka_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:

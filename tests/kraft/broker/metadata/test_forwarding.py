@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from kraft.broker.apis import FORWARDED
 from kraft.broker.requests import Requests
+from kraft.config.described import described_settings
 from kraft.controller.envelope import open_envelope, seal
 from kraft.wire import Answer, Drop, Send, WireRequest
 from metadata_log.types import NEVER_MS
@@ -133,14 +134,20 @@ def named(*names: str, allows: bool = True, version: int = 13) -> WireRequest:
     return asked(request, version, ApiKey.METADATA)
 
 
-def test_unknown_topics_are_created_once_with_the_defaults_of_the_broker():
-    requests = new_requests(auto_create_topics=True, num_partitions=3, default_replication_factor=2)
+@pytest.mark.parametrize("in_file", [(), ("num.partitions",), ("num.partitions", "default.replication.factor")])
+def test_unknown_topics_are_created_once_with_what_the_file_of_the_broker_says(in_file: tuple[str, ...]):
+    """What it leaves out is for the controller (-1), whose file may say something else."""
+    own = tuple(described_settings(dict.fromkeys(in_file, "7")))
+    requests = new_requests(auto_create_topics=True, num_partitions=3, default_replication_factor=2, own_settings=own)
     assert requests.on_request(named("new", "bad name!"), IMAGE, 0) is not None
     assert requests.on_request(named("new"), IMAGE, 0) is not None
     one = sent(requests, 0)
     message = open_envelope(envelope(one)).message
     assert isinstance(message, CreateTopicsRequest)
-    assert [(topic.name, topic.num_partitions, topic.replication_factor) for topic in message.topics] == [("new", 3, 2)]
+    (made,) = message.topics
+    assert made.name == "new"
+    assert made.num_partitions == (3 if "num.partitions" in in_file else -1)
+    assert made.replication_factor == (2 if "default.replication.factor" in in_file else -1)
     requests.on_reply(one.reply_to.key, None, 10)
     requests.on_request(named("new"), IMAGE, 20)
     assert sent(requests, 20).reply_to.key != one.reply_to.key, (
