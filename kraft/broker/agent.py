@@ -346,7 +346,7 @@ class BrokerAgent:
         lifecycle, replicas = self.lifecycle, self.replicas
         if lifecycle.state is LifecycleState.NOT_RUNNING:
             return 0
-        if self._has_said_farewell:
+        if self._ends_ms != NEVER_MS and lifecycle.is_fenced:
             return 0
         if self._has_changes if replicas.is_loaded else self._is_loading:
             return self._publish_at_ms
