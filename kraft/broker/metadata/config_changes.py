@@ -52,8 +52,6 @@ Changes = IncrementalAlterConfigsRequest | AlterConfigsRequest
 _DELETE: Final = 1
 _VERBS: Final = {2: "append", 3: "subtract"}
 CORDONED: Final = "cordoned.log.dirs"
-CORDONED_SINCE: Final = 30
-"""The first metadata.version with directories that take no new replicas, 4.3-IV0."""
 
 
 class Refusals(Struct, frozen=True):
@@ -93,14 +91,13 @@ class Refusals(Struct, frozen=True):
         return AlterConfigsResponse(responses=responses)
 
 
-def judged(message: Message, broker_id: int, own: Iterable[DescribedSetting], level: int | None) -> Refusals | None:
+def judged(message: Message, broker_id: int, own: Iterable[DescribedSetting] = ()) -> Refusals | None:
     """The resources that this broker refuses; None for a request that is forwarded as it is.
 
     Args:
         message: The request of a client.
         broker_id: The id of this broker.
         own: The settings of its file.
-        level: The metadata.version of the cluster; None before there is one.
     """
     if not isinstance(message, IncrementalAlterConfigsRequest | AlterConfigsRequest):
         return None
@@ -116,7 +113,7 @@ def judged(message: Message, broker_id: int, own: Iterable[DescribedSetting], le
                 _check_name(resource.resource_name, broker_id)
                 _check_lists(resource)
                 validate(resource.resource_name, changed)
-                _check_cordoned(changed.get(CORDONED), own, level)
+                _check_cordoned(changed.get(CORDONED), own)
         except ApiError as refused:
             answers[place] = refused
     return Refusals(message, answers) if answers else None
@@ -146,13 +143,9 @@ def _check_lists(resource: AnyResource) -> None:
             raise ApiError(Error.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {one.name}")
 
 
-def _check_cordoned(value: str | None, own: Iterable[DescribedSetting], level: int | None) -> None:
-    """Refuse directories that this broker does not have, and any before the level that knows them (KIP-1066)."""
+def _check_cordoned(value: str | None, own: Iterable[DescribedSetting]) -> None:
+    """Refuse directories that this broker does not have (KIP-1066)."""
     named = elements(value or "")
-    if not named:
-        return
-    if (level or 0) < CORDONED_SINCE:
-        raise ApiError(Error.INVALID_REQUEST, f"{CORDONED} needs a metadata.version of {CORDONED_SINCE} or above.")
     if named == ("*",):
         return
     file = of_file(own)

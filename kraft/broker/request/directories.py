@@ -35,21 +35,24 @@ class DirectoriesHandler:
         message = request.message
         assert isinstance(message, messages.AlterReplicaLogDirsRequest), message
         may = self._rights(request, AclOperation.ALTER, AclResource.CLUSTER)
-        results: dict[str, dict[int, messages.AlterReplicaLogDirPartitionResult]] = {}
+        # Of a partition that is named again, the last directory counts.
+        paths: dict[str, dict[int, str]] = {}
         for directory in message.dirs:
             for topic in directory.topics:
-                for at, number in enumerate(topic.partitions):
-                    if at % PARTITIONS_PER_STEP == 0:
-                        yield None
-                    error = Error.CLUSTER_AUTHORIZATION_FAILED
-                    if may:
-                        error = self._alter(image, topic.name, number, directory.path, now_ms)
-                    result = messages.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
-                    results.setdefault(topic.name, {})[number] = result
-        answered = [
-            messages.AlterReplicaLogDirTopicResult(topic_name=name, partitions=list(parts.values()))
-            for name, parts in results.items()
-        ]
+                yield None
+                paths.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
+        answered = []
+        for name, wanted in paths.items():
+            parts = []
+            for at, (number, path) in enumerate(wanted.items()):
+                if at % PARTITIONS_PER_STEP == 0:
+                    yield None
+                error = Error.CLUSTER_AUTHORIZATION_FAILED
+                if may:
+                    error = self._alter(image, name, number, path, now_ms)
+                parts.append(messages.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error))
+            if parts:
+                answered.append(messages.AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts))
         return Answer(request.request_id, messages.AlterReplicaLogDirsResponse(results=answered))
 
     def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
@@ -63,6 +66,7 @@ class DirectoriesHandler:
                 asked.update((topic.topic, number) for number in topic.partitions)
                 yield None
         results = []
+        cordoned = self._cordoned(image)
         for directory in self._manager.settings.directories:
             error = Error.KAFKA_STORAGE_ERROR if directory.id in self._manager.failed_directories else Error.NONE
             topics: dict[str, list[log_dirs.DescribeLogDirsPartition]] = {}
@@ -80,14 +84,24 @@ class DirectoriesHandler:
                     error_code=error,
                     log_dir=directory.path,
                     topics=[log_dirs.DescribeLogDirsTopic(name, parts) for name, parts in sorted(topics.items())],
+                    is_cordoned=directory.id in cordoned,
                 )
             )
         return Answer(request.request_id, log_dirs.DescribeLogDirsResponse(results=results))
+
+    def _cordoned(self, image: MetadataImage) -> tuple[Uuid, ...]:
+        """The directories of this broker that take no new replicas, as it has told the controller (KIP-1066)."""
+        broker = image.brokers.by_id.get(self._manager.settings.broker_id)
+        return () if broker is None else broker.cordoned_directories or ()
 
     def _alter(self, image: MetadataImage, name: str, number: int, path: str, now_ms: int) -> Error:
         if len(f"{name}-{number}") > LONGEST_PARTITION_NAME:
             return Error.INVALID_TOPIC_EXCEPTION
         topic_id = image.topics.by_name.get(name, Uuid.ZERO)
+        partition, cordoned = self._manager.partitions.get((topic_id, number)), self._cordoned(image)
+        target = next((one.id for one in self._manager.settings.directories if one.path == path), None)
+        if target in cordoned and (partition is None or partition.directory != target):
+            return Error.INVALID_REPLICA_ASSIGNMENT
         error = self._manager.moves.alter((topic_id, number), path, now_ms)
         topic = image.topics.by_id.get(topic_id)
         is_known = topic is not None and 0 <= number < len(topic.partitions)

@@ -38,6 +38,8 @@ APPEND: Final = 2
 SUBTRACT: Final = 3
 LONGEST_VALUE: Final = 32_767
 CORDONED: Final = "cordoned.log.dirs"
+CORDONED_SINCE: Final = 30
+"""The first metadata.version with directories that take no new replicas, 4.3-IV0."""
 _TOPIC: Final = int(ResourceType.TOPIC)
 _BROKER: Final = int(ResourceType.BROKER)
 _CLIENT_METRICS: Final = int(ResourceType.CLIENT_METRICS)
@@ -134,6 +136,8 @@ def alter(
     _validate(context, resource, after, before)
     if (is_topic or is_broker) and not is_new:
         _check_exists(context.image, resource)
+    if is_broker and CORDONED in wanted and (context.image.features.metadata_version or 0) < CORDONED_SINCE:
+        raise ApiError(Error.INVALID_CONFIG, f"{CORDONED} needs a metadata.version of {CORDONED_SINCE} or above.")
     if is_broker and CORDONED in wanted and not context.forwarded:
         _check_cordoned(before.get(CORDONED, ""), after.get(CORDONED, ""))
     records = []

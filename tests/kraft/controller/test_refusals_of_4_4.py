@@ -18,6 +18,9 @@ from transport.protocol.messages import (
     CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    incremental_alter_configs,
 )
 from transport.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequestEntityData,
@@ -108,3 +111,13 @@ def test_a_quota_is_a_finite_number(value: float) -> None:
         Error.INVALID_REQUEST,
         "Quota producer_byte_rate must be a finite number",
     )
+
+
+@pytest.mark.parametrize(("level", "error"), [(29, Error.INVALID_CONFIG), (30, Error.NONE)])
+def test_directories_are_cordoned_from_their_level_on(level: int, error: Error) -> None:
+    """Even the change to none is refused before, whoever takes it."""
+    config = incremental_alter_configs.AlterableConfig(name="cordoned.log.dirs", value="")
+    one = incremental_alter_configs.AlterConfigsResource(resource_type=4, resource_name="5", configs=[config])
+    answer = with_broker(level).ask(IncrementalAlterConfigsRequest(resources=[one]), 1)
+    assert isinstance(answer, IncrementalAlterConfigsResponse)
+    assert [each.error_code for each in answer.responses] == [error]

@@ -13,12 +13,11 @@ from transport.protocol.messages.incremental_alter_configs import AlterableConfi
 BROKER, TOPIC = 4, 2
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OWN = tuple(described_settings({"log.dirs": "/a,/b"}))
-NEWEST = 33
 
 
-def told(*resources: AlterConfigsResource, level: int = NEWEST) -> list[tuple[int, Error, str | None]]:
+def told(*resources: AlterConfigsResource) -> list[tuple[int, Error, str | None]]:
     """The place, the error and the text of each resource that is refused."""
-    refused = judged(IncrementalAlterConfigsRequest(resources=list(resources)), 1, OWN, level)
+    refused = judged(IncrementalAlterConfigsRequest(resources=list(resources)), 1, OWN)
     found = {} if refused is None else refused.answers
     return [(place, one.error, one.text) for place, one in sorted(found.items())]
 
@@ -45,23 +44,13 @@ def test_what_is_no_list_takes_no_further_entries(key: str, operation: int, erro
 
 
 @pytest.mark.parametrize(
-    ("value", "level", "is_refused"),
-    [
-        ("/a", NEWEST, False),
-        ("/a,/b", NEWEST, False),
-        ("*", NEWEST, False),
-        ("", 29, False),
-        ("/c", NEWEST, True),
-        ("/a,/c", NEWEST, True),
-        ("*,/a", NEWEST, True),
-        ("/a", 29, True),
-        ("*", 29, True),
-    ],
+    ("value", "is_refused"),
+    [("/a", False), ("/a,/b", False), ("*", False), ("", False), ("/c", True), ("/a,/c", True), ("*,/a", True)],
 )
-def test_only_directories_of_the_broker_are_cordoned(value: str, level: int, *, is_refused: bool) -> None:
+def test_only_directories_of_the_broker_are_cordoned(value: str, *, is_refused: bool) -> None:
     for operation in (SET, APPEND):
-        found = told(change(BROKER, "1", ("cordoned.log.dirs", operation, value)), level=level)
-        assert [error for _, error, _ in found] == [Error.INVALID_REQUEST] * is_refused, (value, level, found)
+        found = told(change(BROKER, "1", ("cordoned.log.dirs", operation, value)))
+        assert [error for _, error, _ in found] == [Error.INVALID_REQUEST] * is_refused, (value, found)
 
 
 def test_a_resource_and_a_key_stand_there_once() -> None:

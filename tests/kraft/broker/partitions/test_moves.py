@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
+from msgspec import structs
 from test_compaction import run_until
 
 from kraft.broker.directories import Directories
@@ -17,6 +19,7 @@ from kraft.config import Config
 from kraft.node.broker import locked_directories
 from kraft.wire import Answer
 from metadata_log.errors import DirectoryError
+from metadata_log.image.persistent_map import with_entry
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
@@ -322,7 +325,6 @@ def test_the_requests_of_kafkas_tool_move_and_describe_a_replica() -> None:
     assert isinstance(answer.message, alter.AlterReplicaLogDirsResponse)
     (topic,) = answer.message.results
     assert [(part.partition_index, part.error_code) for part in topic.partitions] == [
-        (0, Error.LOG_DIR_NOT_FOUND),
         (0, Error.NONE),
         (44, Error.UNKNOWN_TOPIC_OR_PARTITION),
     ]
@@ -400,3 +402,22 @@ def test_a_cluster_without_directories_in_its_metadata_is_told_nothing() -> None
     run_until(manager, NOW_MS + 1000)
     assert manager.moves.take_wanted() == {}
     assert (part_of(manager).directory, values_of(manager)) == (SECOND, values)
+
+
+def test_cordoned_directories_are_told_and_take_no_moves() -> None:
+    disk, image = MemoryDisk(), image_of()
+    manager = started(disk, image)
+    taken = next(one for one in manager.settings.directories if one.path == "e")
+    broker = image.brokers.by_id[1]
+    known = structs.replace(broker, cordoned_directories=(taken.id,))
+    brokers = structs.replace(image.brokers, by_id=with_entry(image.brokers.by_id, 1, known))
+    image = structs.replace(image, brokers=brokers)
+    requests = Requests(manager, RequestSettings(broker_id=1), Random(1))
+    topic = alter.AlterReplicaLogDirTopic("t", [0])
+    for path, error in (("e", Error.INVALID_REPLICA_ASSIGNMENT), ("d", Error.NONE)):
+        wanted = alter.AlterReplicaLogDirsRequest(dirs=[alter.AlterReplicaLogDir(path=path, topics=[topic])])
+        answer: Any = requests.on_request(wire_request(1, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, wanted), image, NOW_MS)
+        assert [one.error_code for one in answer.message.results[0].partitions] == [error]
+    asked = wire_request(2, ApiKey.DESCRIBE_LOG_DIRS, 5, describe.DescribeLogDirsRequest(topics=None))
+    told: Any = requests.on_request(asked, image, NOW_MS)
+    assert {one.log_dir: one.is_cordoned for one in told.message.results} == {"d": False, "e": True}
