@@ -60,11 +60,13 @@ def test_a_broker_answers_for_what_it_refuses_and_forwards_the_rest() -> None:
         change = AlterableConfig(name=key, config_operation=operation, value=value)
         return AlterConfigsResource(resource_type=kind, resource_name=name, configs=[change])
 
-    good, removed = resource(BROKER, "101", "log.retention.ms", "5"), resource(BROKER, "101", "no.key", None, DELETE)
+    removed = AlterableConfig(name="no.key", config_operation=DELETE, value=None)
+    good = resource(BROKER, "101", "log.retention.ms", "5")
+    good.configs.append(removed)
     topic = resource(TOPIC, "t", "retention.ms", "x")
     bad, other = resource(BROKER, "", "log.segment.bytes", "1"), resource(BROKER, "102", "log.retention.ms", "5")
-    null = resource(BROKER, "101", "log.retention.ms", None)
-    assert judged(IncrementalAlterConfigsRequest(resources=[good, topic, removed]), 101) is None
+    null = resource(TOPIC, "u", "retention.ms", None)
+    assert judged(IncrementalAlterConfigsRequest(resources=[good, topic]), 101) is None
     found = judged(IncrementalAlterConfigsRequest(resources=[bad, good, other, topic, null]), 101)
     assert found is not None
     assert found.kept.resources == [good, topic]
@@ -81,14 +83,14 @@ def test_a_broker_answers_for_what_it_refuses_and_forwards_the_rest() -> None:
         (BROKER, "101", Error.NONE),
         (BROKER, "102", Error.INVALID_REQUEST),
         (TOPIC, "t", Error.NONE),
-        (BROKER, "101", Error.INVALID_REQUEST),
+        (TOPIC, "u", Error.INVALID_REQUEST),
     ]
     whole = [AlterConfigsResourceResponse(error_code=Error.REQUEST_TIMED_OUT)] * 5
     failed = found.merged(IncrementalAlterConfigsResponse(responses=whole))
     assert isinstance(failed, IncrementalAlterConfigsResponse)
     assert [one.error_code for one in failed.responses] == [Error.INVALID_REQUEST, 7, Error.INVALID_REQUEST, 7, 42]
     assert merged.responses[2].error_message == "Unexpected broker id, expected 101, but received 102"
-    assert merged.responses[4].error_message == "Null value not supported for : log.retention.ms"
+    assert merged.responses[4].error_message == "Null value not supported for : retention.ms"
 
 
 def test_a_controller_that_is_asked_directly_takes_any_value_as_in_kafka() -> None:
