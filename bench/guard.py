@@ -80,9 +80,8 @@ from kraft.node.background import Flusher
 from kraft.node.embed import tcp_transport
 from kraft.node.node import Node
 from kraft.node.run import run_node
-from kraft.node.serving import node_with_data
-from kraft.process.parts.controller_host import host_controller
-from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
+from kraft.process.hosting import host_controller, host_silent_raw_log, node_with_data
+from kraft.process.parts import ApplicationFactory
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
 from metadata_log.records.batch_builder import build_batch

@@ -21,16 +21,18 @@ from kraft.broker import BrokerListener, BrokerOptions, BrokerSettings
 from kraft.committed import CommittedBatch
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
+from kraft.controller.server import ControllerServer
 from kraft.limits import UNITS_PER_TURN
 from kraft.node.gc_freeze import THRESHOLDS
-from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.process.events import Input
+from kraft.process.hosting import host_controller
+from kraft.process.options import ProcessOptions
 from kraft.process.process import Process
 from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica import ReplicaOptions
-from kraft.replica.interface.events import Input, Output, PeerRequest
-from kraft.replica.interface.options import SnapshotOptions
+from kraft.replica.interface.events import Output, PeerRequest
+from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.storage.fetched import judging
 from kraft.replica.storage.storage import ANSWER_BYTES
@@ -106,18 +108,18 @@ class Bench:
         log = directory / "__cluster_metadata-0"
         log.mkdir(exist_ok=True)
         write_snapshot(str(log), partitions)
-        options = ReplicaOptions(
+        replica = ReplicaOptions(
             directory=str(directory),
             node_id=1,
             cluster_id=CLUSTER_ID,
             voters=VoterSet.parse("1@n1:9093"),
             endpoints=Endpoints((ListenerAddress("CONTROLLER", "n1", 9093),)),
             quorum=QuorumConfig(append_linger_ms=0),
-            max_idle_interval_ms=0,
             snapshots=SnapshotOptions(max_bytes=1 << 40, max_interval_ms=0),
-            decisions=DecisionSettings(broker_session_timeout_ms=10**9, leader_rebalance_interval_ms=600_000),
             inline_flush=True,
         )
+        decisions = DecisionSettings(broker_session_timeout_ms=10**9, leader_rebalance_interval_ms=600_000)
+        options = ProcessOptions(replica=replica, max_idle_interval_ms=0, decisions=decisions)
         self.options = options
         with self.phase("open with the snapshot"):
             opening = Process.opening(
@@ -221,10 +223,10 @@ class Bench:
             self.measured(tell)
 
     @property
-    def host(self) -> ControllerHost:
+    def host(self) -> ControllerServer:
         """The host of the controller."""
         host = self.replica.application
-        assert isinstance(host, ControllerHost), host
+        assert isinstance(host, ControllerServer), host
         return host
 
 
@@ -432,9 +434,9 @@ def make_snapshot(bench: Bench) -> None:
     bench.until(lambda: replica.replica.storage.snapshots.ids() != before)
 
 
-def standby(bench: Bench) -> ControllerHost:
+def standby(bench: Bench) -> ControllerServer:
     """A standby that loads the first snapshot, and then again in place of its state."""
-    host = ControllerHost(QuorumController(bench.host.controller.settings))
+    host = ControllerServer(QuorumController(bench.host.controller.settings))
     values = bench.replica.replica.storage.snapshots.values(END)
     host.on_snapshot(values, END)
     while host.is_applying:
@@ -444,7 +446,7 @@ def standby(bench: Bench) -> ControllerHost:
     return host
 
 
-def judge(bench: Bench, host: ControllerHost) -> None:
+def judge(bench: Bench, host: ControllerServer) -> None:
     """Validate one batch of the maximum size before its append."""
     change = metadata.PartitionChangeRecord(partition_id=7, topic_id=Uuid(b"t" * 16), isr=(1, 2), leader=2)
     value = encode_record(change, 2)
@@ -474,7 +476,7 @@ def load_as_broker(bench: Bench) -> None:
     assert host.agent.replicas.partitions
 
 
-def follow(bench: Bench, host: ControllerHost) -> None:
+def follow(bench: Bench, host: ControllerServer) -> None:
     """The turns of a standby after it received a batch or a snapshot."""
     while host.is_applying:
         bench.measured(host.apply_more)

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from kraft import OutcomeUnknown
-from kraft.replica import host_raw_log
+from kraft.process.hosting import host_raw_log
 from kraft.testing import Cluster
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from kraft.limits import REPLAYED_RECORDS_PER_TURN
 from metadata_log.image.record_values import decode_records
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.serde import Message
@@ -43,6 +44,45 @@ class Noted(Struct, frozen=True, gc=False):
 
 Through = Callable[[Iterator[Message]], Iterator[Message]]
 """Passes records on, and sees each of them."""
+
+
+class LogReader(Protocol):
+    """A part of the process that follows the log. All methods are synchronous; time is an argument."""
+
+    @property
+    def reads_batches(self) -> bool:
+        """Whether `on_committed` is called. Decoding batches for nothing would be expensive."""
+
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
+        """Raise `MetadataLogError` if the part cannot read the values of a batch of the log or of a snapshot.
+
+        A peer may have sent the values. The call does not change the part. It returns the decoded values, which
+        come with the committed batch (`CommittedBatch.records`); a part that does not want them returns none.
+        """
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """Raise `MetadataLogError` if `on_snapshot` could not begin with these values, which `check` has seen."""
+
+    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
+        """Replace the whole state by the record values of a snapshot."""
+
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
+        """Apply the next committed batch of data records, on a leader perhaps one of its own proposals. Returns the
+        outputs for the host.
+        """
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether the last snapshot or batch needs more turns: then `apply_more` comes before the next batch."""
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Go on for one turn with the snapshot or batch in progress. Returns the outputs for the host."""
+
+    def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
+        """A function that returns the record values of the committed state. At a None between them the work may pause.
+
+        The result is None if there is no state, or no snapshot can be made now, as within a transaction.
+        """
 
 
 class WithImage(Protocol):
@@ -106,3 +146,56 @@ class Applying:
         for record in self._records:
             self.count += 1
             yield record
+
+
+class FollowsLog:
+    """How a part with an image of the metadata follows the log: the controller and the broker.
+
+    The records of a batch or of a snapshot are replayed a portion in each turn. A subclass says whose image it is, how
+    a batch begins, and what to do once one is applied.
+    """
+
+    reads_batches = True
+    records_per_turn: int = REPLAYED_RECORDS_PER_TURN
+    _owner: WithImage
+    _applying: Applying | None = None
+
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
+        """Decode values of the log or of a snapshot. Raises the errors of `decode_records`."""
+        return list(decode_records(values))
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """Nothing to do: each record was decoded."""
+
+    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
+        """Replace the image by that of a snapshot; `apply_more` completes this."""
+        self._applying = Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
+        self.apply_more()
+
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
+        """Replay the first portion of a batch; `apply_more` replays the rest."""
+        replay = self._owner.begin_committed(batch.base_offset)
+        end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        where = f"batch at offset {batch.base_offset}"
+        self._applying = Applying(replay, end, batch.values, where, batch.records, self._through)
+        return self.apply_more()
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether the last batch or snapshot needs more turns."""
+        return self._applying is not None
+
+    def apply_more(self) -> tuple[Committed, ...]:
+        """Replay the next portion of the batch or the snapshot."""
+        assert self._applying is not None, "nothing is being applied"
+        if self._applying.go_on(self._owner, self.records_per_turn):
+            self._applying = None
+            self._on_applied()
+        return ()
+
+    def _through(self, records: Iterator[Message]) -> Iterator[Message]:
+        """See the records of a batch before their replay."""
+        return records
+
+    def _on_applied(self) -> None:
+        """The image is that of the last batch or snapshot."""

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from msgspec import Struct
 
 from kraft.controller.brokers.broker_states import begin_controlled_shutdown, fence
-from kraft.controller.decision.result import Records, VersionedRecord, found
+from kraft.controller.decision.result import Records, found
 from kraft.controller.decision.topic_configs import TopicDefaults, min_isr
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import RECOVERING, Target
@@ -19,6 +19,7 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.image import Broker, MetadataDelta, MetadataImage, Partition
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import NO_LEADER
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import OffsetAndEpoch
 
 Decision = Callable[[MetadataImage], Iterable[VersionedRecord | None]]

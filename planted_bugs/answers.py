@@ -8,15 +8,15 @@ from collections import deque
 
 from msgspec.structs import replace
 
-from kraft.process.parts import sessions as session_rules
-from kraft.process.parts.sessions import Sessions
-from kraft.process.parts.state_machine_log import Command, Outcome, SessionState
 from kraft.quorum import reads
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
 from kraft.quorum.states.leader import ReadRound
 from kraft.replica.confirmations import Confirmations
 from kraft.replica.deferred import Abandoned, Deferred, Held
+from kraft.state_machine import sessions as session_rules
+from kraft.state_machine.log import Command, Outcome, SessionState
+from kraft.state_machine.sessions import Sessions
 from metadata_log.types import NO_OFFSET
 from planted_bugs.registry import Patches, Scope, mutant, survivor
 
@@ -36,7 +36,7 @@ def answer_one_record_before_its_commit(code: Patches) -> None:
     tried_classic=84,
     tried=200,
     killed_by=(
-        "tests/kraft/process/parts/test_answer_rules.py::"
+        "tests/kraft/process/test_answer_rules.py::"
         "test_an_answer_waits_for_the_commit_of_the_last_record_of_its_proposal"
     ),
     because="Each proposal of these runs has one record.",
@@ -56,7 +56,7 @@ def answer_by_the_first_record(code: Patches) -> None:
     tried_classic=73,
     tried=200,
     killed_by=(
-        "tests/kraft/process/parts/test_answer_rules.py::"
+        "tests/kraft/process/test_answer_rules.py::"
         "test_a_committed_proposal_is_a_success_after_the_end_of_the_leadership"
     ),
     because="An uncertain answer is always allowed: the client has to ask again.",
@@ -152,7 +152,7 @@ def reads_by_the_former_voters(code: Patches) -> None:
     tried_classic=56,
     tried=100,
     killed_by=(
-        "tests/kraft/process/parts/test_answer_rules.py::"
+        "tests/kraft/process/test_answer_rules.py::"
         "test_a_confirmed_read_waits_until_the_application_has_applied_the_log_up_to_its_offset"
     ),
     because="A leader of the simulation applies its committed records in the same step, before a round can end.",
@@ -202,7 +202,7 @@ def sessions_are_not_touched(code: Patches) -> None:
     tried_classic=45,
     tried=100,
     killed_by=(
-        "tests/kraft/process/parts/test_session_rules.py::"
+        "tests/kraft/state_machine/test_session_rules.py::"
         "test_a_command_beyond_the_window_of_its_session_is_not_applied"
     ),
     because="A simulated client has four commands outstanding at most; the window has 4,096.",

@@ -16,7 +16,7 @@ from kraft.controller.brokers.broker_states import restart
 from kraft.controller.configs import incremental_configs
 from kraft.controller.decision.broker_sessions import NOTHING, BrokerSessions, Heard
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import Records, Steps, VersionedRecord
+from kraft.controller.decision.result import Records, Steps
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics import isr, partition_change
 from kraft.controller.topics.leader_selection import Candidates, Elected, Election, elect
@@ -29,6 +29,7 @@ from metadata_log.image import Broker, MetadataImage, Partition, records, topics
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import merge
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from metadata_log.records.versioned import VersionedRecord
 from planted_bugs.registry import Patches, Scope, mutant, survivor
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState

@@ -7,7 +7,7 @@ from typing import Any
 from kraft.committed import CommittedBatch
 from kraft.limits import ANSWERS_PER_TURN
 from kraft.replica.applier import Applier
-from kraft.replica.interface.application import ForRequest, ForSubmit, Proposal
+from kraft.replica.interface.actions import ForRequest, ForSubmit, Proposal
 from kraft.replica.interface.events import SubmitDone
 from kraft.replica.proposals import Proposals, success
 from metadata_log.image import ImageHistory

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kraft.controller import decisions
 from kraft.controller.controller import QuorumController
-from kraft.process.parts import decisions
 from planted_bugs.registry import Patches, Scope, mutant
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 

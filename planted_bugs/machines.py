@@ -8,17 +8,17 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from kraft.process.parts import state_machine_host
-from kraft.process.parts.sessions import Sessions
-from kraft.process.parts.state_machine_calls import StateMachineCalls, _Pending
-from kraft.process.parts.state_machine_log import Command, Entry, Expired, Outcome, SessionState, Superseded
-from kraft.process.parts.state_machine_reads import StateMachineReads
 from kraft.quorum import reads, replication
 from kraft.quorum.effects import ReadConfirmed
 from kraft.quorum.messages import Fetch
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
 from kraft.quorum.states.leader import ReadRound
+from kraft.state_machine import server as state_machine_host
+from kraft.state_machine.calls import StateMachineCalls, _Pending
+from kraft.state_machine.log import Command, Entry, Expired, Outcome, SessionState, Superseded
+from kraft.state_machine.reads import StateMachineReads
+from kraft.state_machine.sessions import Sessions
 from metadata_log.types import NO_OFFSET
 from planted_bugs.registry import Patches, Scope, mutant
 

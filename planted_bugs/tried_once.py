@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kraft.controller.brokers import broker_registration
-from kraft.controller.decision.result import VersionedRecord
 from kraft.controller.decision.topic_configs import TopicDefaults
-from kraft.process.parts.sessions import Sessions
-from kraft.process.parts.state_machine_log import Opened, OpenSession
 from kraft.quorum import replication
 from kraft.quorum.exchanges import Verdict, settle
 from kraft.quorum.log_view import LogView, Position, PositionCheck
@@ -19,11 +16,14 @@ from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState
 from kraft.replica.proposals import Proposals
 from kraft.replica.storage.storage import Storage
+from kraft.state_machine.log import Opened, OpenSession
+from kraft.state_machine.sessions import Sessions
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.log import recovery
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.log.segment import Segment
 from metadata_log.records.metadata import UnregisterBrokerRecord
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from planted_bugs.registry import Patches, Scope, mutant, survivor
 

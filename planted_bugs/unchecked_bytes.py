@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from kraft.process.parts.sessions import Sessions
 from kraft.quorum import replication
 from kraft.quorum.exchanges import Verdict
 from kraft.quorum.messages import FetchReply
@@ -15,6 +14,7 @@ from kraft.replica.storage import fetched, storage
 from kraft.replica.storage.fetched import Follows
 from kraft.replica.storage.storage import Storage
 from kraft.sim.faults.profiles import CLOCKS, CORRUPTION, UNCHECKED
+from kraft.state_machine.sessions import Sessions
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.log import recovery, snapshot, snapshot_receiver

@@ -46,12 +46,13 @@ SHARED = (
 )
 """What controllers and brokers import side by side."""
 IN_REPLICA = (
-    *("kraft.quorum", "kraft.access", "kraft.limits", "kraft.wire", "kraft.committed", "kraft.config"),
-    *("kraft.controller.decision", "kraft.broker.settings", "metadata_log", "transport.protocol"),
+    *("kraft.quorum", "kraft.access", "kraft.limits", "kraft.wire", "kraft.committed", "kraft.calls", "kraft.config"),
+    *("metadata_log", "transport.protocol"),
 )
-"""Of the controller and the broker only settings, and what a proposal is made of."""
+IN_PART = ("kraft.replica", "kraft.quorum", "kraft.calls")
+"""What the server of a part needs to follow the log, and to propose."""
 IN_PROCESS = (
-    *("kraft.replica", "kraft.quorum", *SHARED, "kraft.controller", "kraft.broker", "kraft.state_machine"),
+    *(*IN_PART, *SHARED, "kraft.controller", "kraft.broker", "kraft.state_machine"),
     *("metadata_log", "transport.protocol"),
 )
 TO_PROCESS = ("kraft.process", *IN_PROCESS)
@@ -90,13 +91,28 @@ LAYERS = (
     Layer(("kraft.quorum",), ("kraft.config", "kraft.limits", *IN_CORE, "transport.protocol.errors")),
     Layer(("kraft.limits",), ("transport.protocol.limits",)),
     Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
-    Layer(("kraft.committed",), (*BYTES, "metadata_log.image")),
+    Layer(("kraft.committed",), ("kraft.limits", *BYTES, "metadata_log.image")),
+    Layer(("kraft.calls",)),
     Layer(("kraft.supported_features",), (*IN_CONTROLLER, "metadata_log.releases")),
     Layer(("kraft.steps",), ("kraft.limits", *BYTES)),
     Layer(("kraft.access",), ("kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
     Layer(("kraft.reads",), ("kraft.access", "kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
-    Layer(("kraft.controller",), (*SHARED, "metadata_log.lazy_names", "metadata_log.releases", *IN_CONTROLLER)),
+    Layer(
+        ("kraft.controller",),
+        (
+            *SHARED,
+            "kraft.replica.interface.actions",
+            "metadata_log.lazy_names",
+            "metadata_log.releases",
+            *IN_CONTROLLER,
+        ),
+    ),
+    Layer(
+        ("kraft.controller.server", "kraft.controller.decisions"),
+        ("kraft.controller", *IN_PART, *SHARED, *IN_CONTROLLER),
+    ),
     Layer(("kraft.broker",), (*SHARED, *IN_CONTROLLER)),
+    Layer(("kraft.broker.opening",), ("kraft.broker", *SHARED, "metadata_log", "transport.protocol")),
     Layer(("kraft.broker.log",), ("kraft.limits", "metadata_log", "transport.protocol.errors")),
     Layer(
         ("kraft.broker.partitions",),
@@ -119,7 +135,8 @@ LAYERS = (
             *("kraft.access", "kraft.wire", "metadata_log", "transport.protocol"),
         ),
     ),
-    Layer(("kraft.state_machine",)),
+    Layer(("kraft.state_machine",), (*IN_PART, *SHARED, *IN_CONTROLLER)),
+    Layer(("kraft.state_machine.machine",)),
     Layer(("kraft.replica",), IN_REPLICA),
     Layer(("kraft.process",), IN_PROCESS),
     Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
@@ -257,10 +274,15 @@ PACKAGES = {
     "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
     "kraft.wire": "the one vocabulary of requests, answers and what is sent to other nodes",
     "kraft.committed": "committed records on their way from the log to the parts of a process",
+    "kraft.calls": "what the host of a process asks of its parts, besides requests",
     "kraft.supported_features": "the feature levels that controllers and brokers support",
     "kraft.steps": "long work in steps, so that it spans several turns",
     "kraft.access": "who asks, what the asker may do, and which error says no: for controllers and brokers alike",
     "kraft.reads": "reads of metadata that controllers and brokers answer by the same functions",
+    "kraft.replica.interface": "what goes into a replica, what comes out, what a part may ask of it, its options",
+    "kraft.replica.storage": "a replica's directory: recovery, effects on the log, snapshots",
+    "kraft.replica.rpc": "the quorum's RPCs between wire form and flat form, refusals",
+    "kraft.replica": "the quorum over a disk and the wire: effects of the core, proposals, commits",
     "kraft.controller.decision": "what every decision is made of: its context, broker sessions, defaults, result",
     "kraft.controller.features": "decisions on feature levels, registration of controllers",
     "kraft.controller.security": "decisions on ACLs, credentials, tokens, and the permission that each API needs",
@@ -280,12 +302,7 @@ PACKAGES = {
     "kraft.broker.groups": "groups and their offsets: state machines, replay, what they answer",
     "kraft.broker.transactions": "transactional ids: state machine, replay, markers, what they answer",
     "kraft.broker": "a broker as one object: its APIs, requests, registration, metadata for its replicas",
-    "kraft.state_machine": "a user's own state machine: what it has to do",
-    "kraft.replica.interface": "what goes into a replica, what comes out, what it can host, its options",
-    "kraft.replica.storage": "a replica's directory: recovery, effects on the log, snapshots",
-    "kraft.replica.rpc": "the quorum's RPCs between wire form and flat form, refusals",
-    "kraft.replica": "a replica of the metadata log: the effects of the core on the disk, proposals, commits",
-    "kraft.process.parts": "the parts of a process: controller, broker, state machine, and how each is made",
+    "kraft.state_machine": "a user's state machine as a part, or a raw log: commands, sessions, reads",
     "kraft.process": "one process as one synchronous object: which part gets each request, reply and turn",
     "kraft.whatif": "what the controller would do to an image",
     "kraft.sim.state": "copies and fingerprints of what a node holds, by its fields",
@@ -592,7 +609,7 @@ def re_exports(statement: ast.stmt) -> bool:
     return False
 
 
-@pytest.mark.parametrize("package", [*LATE, "kraft.controller", "kraft.replica", "transport.protocol.messages"])
+@pytest.mark.parametrize("package", [*LATE, "kraft.controller", "transport.protocol.messages"])
 def test_lazily_loaded_names_agree_with_the_declared_ones(package: str) -> None:
     """What type checkers see in a package, what it promises and what it gives at run time are the same."""
     loaded = import_module(package)
@@ -624,10 +641,10 @@ def test_lazily_loaded_names_agree_with_the_declared_ones(package: str) -> None:
         ("import kraft.node.embed", ("click", "rich", "hypothesis", "pyspark")),
         ("import kraft.cli.run.serve", ("trio", "kraft.node")),
         (
-            "import kraft.cli.run.node_process, kraft.node.serving",
+            "import kraft.cli.run.node_process, kraft.process.hosting",
             (
-                *("kraft.controller.controller", "kraft.controller.apis", "kraft.process.parts.controller_host"),
-                *("kraft.process.parts.state_machine_host", "cryptography", "prometheus_client", "zstandard", "lz4"),
+                *("kraft.controller.controller", "kraft.controller.apis", "kraft.controller.server"),
+                *("kraft.state_machine.server", "cryptography", "prometheus_client", "zstandard", "lz4"),
                 *("transport.protocol.messages.create_acls", "transport.protocol.messages.share_fetch"),
             ),
         ),

@@ -45,7 +45,8 @@ from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.operate.top.poll import LIVE_TIMEOUT_MS, Poller
 from kraft.operate.top.samples import Sample
-from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
+from kraft.process.hosting import host_silent_raw_log
+from kraft.process.parts import ApplicationFactory
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
 from transport.addresses import bind, bound_to

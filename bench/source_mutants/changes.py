@@ -24,6 +24,7 @@ PACKAGES: Final = {
     "metadata_log.log": ROOT / "metadata_log/log",
     "kraft.replica": ROOT / "kraft/replica",
     "kraft.process": ROOT / "kraft/process",
+    "kraft.state_machine": ROOT / "kraft/state_machine",
 }
 """The packages with mutants, those that are tried first in front."""
 

@@ -49,6 +49,7 @@ TESTS: Final = {
         "tests/kraft/controller/test_controller_authorizer.py",
         "tests/kraft/test_testing_brokers.py",
     ),
+    "kraft.state_machine": ("tests/kraft/state_machine", "tests/kraft/process", "tests/kraft/replica"),
 }
 """The tests nearest to a package."""
 SEEDS: Final = {
@@ -56,6 +57,7 @@ SEEDS: Final = {
     "metadata_log.log": {"replica": 12, "dynamic": 8},
     "kraft.replica": {"replica": 12, "dynamic": 8, "controller": 4, "state-machine": 8},
     "kraft.process": {"replica": 12, "controller": 4, "state-machine": 8, "combined-cluster": 4},
+    "kraft.state_machine": {"state-machine": 8},
 }
 """The simulated runs of a package: the number of seeds, from 0 on, by the members."""
 MOST_SECONDS: Final = 15.0

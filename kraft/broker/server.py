@@ -7,7 +7,7 @@ records, and calls `on_tick` when `deadline_ms` is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -19,15 +19,12 @@ from kraft.broker.agent import BrokerAgent
 from kraft.broker.partitions.checkpoint_writer import CheckpointWriter
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.requests import Requests
-from kraft.committed import Applying, Committed, CommittedBatch, Noted
-from kraft.limits import REPLAYED_RECORDS_PER_TURN
+from kraft.committed import Committed, FollowsLog, Noted
 from kraft.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.wire import Answer, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
-from metadata_log.image.record_values import decode_records, encode_image, published_features
-from metadata_log.image.replaying import SnapshotReplay
+from metadata_log.image.record_values import encode_image, published_features
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -56,8 +53,8 @@ _FREQUENT: Final = frozenset(
 """After most of these nothing is due: whatever they have moved says so itself, in `deadline_ms`."""
 
 
-class BrokerServer:
-    """One broker, as a part of its process: the methods that `kraft.replica.interface.application.Broker` names.
+class BrokerServer(FollowsLog):
+    """One broker, as a part of its process: the methods that `kraft.process.parts.Broker` names.
 
     Args:
         agent: The registration of the broker, and what the metadata says of its replicas.
@@ -66,8 +63,6 @@ class BrokerServer:
         fetches: What answers the fetches of other brokers of a broker without data.
     """
 
-    reads_batches = True
-
     def __init__(
         self,
         agent: BrokerAgent,
@@ -75,7 +70,7 @@ class BrokerServer:
         manager: ReplicaManager | None = None,
         fetches: Fetches | None = None,
     ) -> None:
-        self.agent = agent
+        self.agent = self._owner = agent
         self.requests = requests
         self.apis: tuple[ApiKey, ...] = (ApiKey.FETCH,) if requests is None else requests.apis
         self.denials: list[Denial | OlderNode] = [] if requests is None else requests.rights.denials
@@ -96,7 +91,6 @@ class BrokerServer:
         """
         self._settled: ReplicaManager | None = None
         """The replicas, if the agent does at that time what they want."""
-        self._applying: Applying | None = None
         self._last_own = 0
         self._own: dict[int, Hashable] = {}
         """The requests of this broker to itself that wait, by id, with what their sender knows them by."""
@@ -107,42 +101,17 @@ class BrokerServer:
         """The committed metadata, without records of a transaction that is open."""
         return self.agent.image
 
-    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
-        """Decode values of the log or of a snapshot. Raises the errors of `decode_records`."""
-        return list(decode_records(values))
-
-    def check_snapshot(self, values: Iterable[bytes]) -> None:
-        """Nothing to do: each record was decoded."""
-
-    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
-        """Replace the image by that of a snapshot, a portion in each turn; `apply_more` completes this."""
-        self._applying = Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
-        self._agent_ms = None
-        self.apply_more()
-
-    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
-        """Replay the first portion of a batch; `apply_more` replays the rest."""
-        agent, where = self.agent, f"batch at offset {batch.base_offset}"
-        end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
-        replay = agent.begin_committed(batch.base_offset)
-        self._applying = Applying(replay, end, batch.values, where, batch.records, through=agent.noted)
-        return self.apply_more()
-
-    @property
-    def is_applying(self) -> bool:
-        """Whether the last batch or snapshot needs more turns."""
-        return self._applying is not None
-
     def apply_more(self) -> tuple[Committed, ...]:
         """Replay the next portion of the batch or the snapshot."""
-        assert self._applying is not None, "nothing is being applied"
         self._agent_ms = None
         features = self.agent.image.features
-        if self._applying.go_on(self.agent, REPLAYED_RECORDS_PER_TURN):
-            self._applying = None
-            if self.agent.image.features is not features:
-                check_supported(self.agent.image.features)
+        super().apply_more()
+        if self._applying is None and self.agent.image.features is not features:
+            check_supported(self.agent.image.features)
         return ()
+
+    def _through(self, records: Iterator[Message]) -> Iterator[Message]:
+        return self.agent.noted(records)
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """The record values of the image; None while a transaction is open."""

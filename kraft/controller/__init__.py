@@ -9,16 +9,15 @@ from metadata_log.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kraft.controller.controller import QuorumController
-    from kraft.controller.decision.result import ControllerResult, VersionedRecord
+    from kraft.controller.decision.result import ControllerResult
     from kraft.controller.settings import ControllerSettings
 else:
     _HOMES = {
         "ControllerResult": "kraft.controller.decision.result",
         "ControllerSettings": "kraft.controller.settings",
         "QuorumController": "kraft.controller.controller",
-        "VersionedRecord": "kraft.controller.decision.result",
     }
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
-__all__ = ["ControllerResult", "ControllerSettings", "QuorumController", "VersionedRecord"]
+__all__ = ["ControllerResult", "ControllerSettings", "QuorumController"]

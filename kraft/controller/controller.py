@@ -24,7 +24,7 @@ from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.cluster import check_described, describe_cluster
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, answered_with, at_once
+from kraft.controller.decision.result import ControllerResult, Steps, answered_with, at_once
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
 from kraft.controller.features.activation import activation
@@ -46,6 +46,7 @@ from metadata_log.records.metadata import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey

@@ -13,8 +13,7 @@ from kraft.metrics import kafka, own_names
 from kraft.metrics.names import Mbean, Reading
 from kraft.metrics.security import NETWORK_PROCESSOR, authentication_readings
 from kraft.metrics.view import NodeView
-from kraft.process.parts.broker import broker_of
-from kraft.process.parts.combined import controller_of
+from kraft.process.hosting import broker_of, controller_of
 from kraft.process.process import Process
 from metadata_log.image import MetadataImage
 from metadata_log.image.brokers import Broker

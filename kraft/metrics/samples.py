@@ -20,8 +20,7 @@ from kraft.metrics.raft import raft_readings
 from kraft.metrics.readiness import is_ready, readiness
 from kraft.metrics.security import certificate_readings
 from kraft.metrics.view import NodeView
-from kraft.process.parts.broker import broker_of
-from kraft.process.parts.combined import controller_of
+from kraft.process.hosting import broker_of, controller_of
 
 
 def readings_of(view: NodeView) -> Iterator[Reading]:

@@ -20,7 +20,8 @@ from typing import Final
 
 import trio
 
-from kraft.replica.interface.events import FlushDone, Input, StartFlush
+from kraft.process.events import Input
+from kraft.replica.interface.events import FlushDone, StartFlush
 
 _QUICK_S: Final = 0.005
 """If the last flush took longer than this, the thread runs the next one."""

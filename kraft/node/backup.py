@@ -20,9 +20,9 @@ from msgspec import MsgspecError, Struct, msgpack
 from kraft.config.embedded import LISTENER, RANDOM_IDS
 from kraft.limits import APPLIED_BYTES_PER_STEP
 from kraft.node.errors import NodeError, NodeStopped
-from kraft.replica.interface.application import RAW_LOG
-from kraft.replica.interface.raw_snapshot import pieces_of, raw_snapshot_values, state_of
 from kraft.replica.replica import Replica
+from kraft.state_machine.raw_log import RAW_LOG
+from kraft.state_machine.raw_snapshot import pieces_of, raw_snapshot_values, state_of
 from metadata_log.disk import File, OsDisk, make_directory
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.log.log import MetadataLog

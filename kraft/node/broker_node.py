@@ -8,9 +8,9 @@ from typing import Final
 import trio
 
 from kraft.broker.server import Found, Unfenced
+from kraft.calls import Call, LeaveCluster, Left, Returned
 from kraft.committed import Noted
 from kraft.node.node import BROKER_SHUTDOWN_BUDGET_MS, Node, NodeParts
-from kraft.replica.interface.events import Call, LeaveCluster, Left, Returned
 from transport.wire import WireTransport
 
 

@@ -16,8 +16,9 @@ from kraft.node.monitoring import NodeMonitor
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
-from kraft.replica.interface.application import METADATA, Application, ApplicationFactory, host_silent_raw_log, kind_of
-from kraft.replica.interface.options import ReplicaOptions
+from kraft.process.hosting import host_silent_raw_log
+from kraft.process.options import ProcessOptions
+from kraft.process.parts import METADATA, Application, ApplicationFactory, kind_of
 from kraft.security.contexts import LoadedTls, load_tls
 from metadata_log.disk import DirectoryDisk, Disk, OsDisk
 from metadata_log.log.log_dir import is_unused, note_what_it_hosts
@@ -110,7 +111,7 @@ def open_node(
         )
     if state_machine is not None:
         # Loaded here, because other nodes host no state machine.
-        from kraft.process.parts.state_machine_host import host_state_machine
+        from kraft.process.hosting import host_state_machine
 
         application = host_state_machine(state_machine)
     disk = OsDisk() if disk is None else disk
@@ -137,7 +138,7 @@ def _saying_its_kind(
     It is called by whoever has the lock of the directory.
     """
 
-    def hosted(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> Application:
+    def hosted(options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> Application:
         made = application(options, cluster_id, bootstrap, rng)
         if kind_of(made) != METADATA and is_unused(disk, directory):
             note_what_it_hosts(disk, directory, kind_of(made), clock.now_ms())

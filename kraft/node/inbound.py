@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
+from kraft.process.events import Input
 from kraft.quorum.events import FailureCause
-from kraft.replica.interface.events import Input
 from kraft.wire import WireFailed, WireGone, WireReply, WireRequest
 from metadata_log.serde import Message
 from transport.interface import Cause, Failed, Gone, Reply, Request, Transport

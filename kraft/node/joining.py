@@ -20,8 +20,9 @@ from kraft.node.logging import LOGGER
 from kraft.node.node import Node
 from kraft.node.state_machine_node import StateMachineNode
 from kraft.node.users import NodeUsers
-from kraft.replica.interface.application import METADATA, RAW_LOG
+from kraft.process.parts import METADATA
 from kraft.state_machine import C, R, StateMachine
+from kraft.state_machine.raw_log import RAW_LOG
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.log_dir import META_PROPERTIES, locked_to_format, read_meta_properties

@@ -16,6 +16,7 @@ import trio
 from msgspec import Struct
 
 from kraft.access.failures import RequestFailure
+from kraft.calls import Returned
 from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.config.listener_settings import TO_BROKERS, TO_CONTROLLERS
 from kraft.limits import APPENDED_BYTES_PER_TURN, OUTSTANDING_APPEND_BYTES
@@ -31,26 +32,26 @@ from kraft.node.monitoring import NodeMeter
 from kraft.node.turns import LongestTurn, Turns
 from kraft.node.waiters import Waiters
 from kraft.node.watching import MetadataWatch
+from kraft.process.events import Input
+from kraft.process.parts import Application
 from kraft.process.process import Process
 from kraft.quorum.effects import VotersChanged
 from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.quorum.voters import Voter
-from kraft.replica.interface.application import Application, RawLog
 from kraft.replica.interface.events import (
-    Input,
     LogState,
     MakeSnapshot,
     Output,
-    Returned,
     SnapshotMade,
     StartFlush,
     Submit,
     SubmitDone,
     Trace,
 )
-from kraft.replica.interface.raw_snapshot import raw_snapshot_values
 from kraft.replica.interface.status import ReplicaStatus
+from kraft.state_machine.raw_log import RawLog
+from kraft.state_machine.raw_snapshot import raw_snapshot_values
 from kraft.wire import Answer, Drop, LeaveUnanswered, Part, WireSend
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch
@@ -148,7 +149,7 @@ class Node:
         self._flusher = parts.flusher
         self._log = parts.log
         self._meter = parts.meter
-        self._node_id = parts.process.options.node_id
+        self._node_id = parts.process.options.replica.node_id
         self._raft_client_id = f"raft-client-{self._node_id}"
         self._client_id = str(self._node_id)
         self._fetcher_client_id = f"broker-{self._node_id}-fetcher-0"
@@ -156,7 +157,7 @@ class Node:
         self.appends = Appends(
             parts.inbox,
             limit=OUTSTANDING_APPEND_BYTES,
-            batch_bytes=parts.process.options.quorum.max_batch_bytes,
+            batch_bytes=parts.process.options.replica.quorum.max_batch_bytes,
         )
         """The appends under way, for programs in other threads."""
         self._snapshots: Waiters[SnapshotMade] = Waiters(parts.inbox, limit=SNAPSHOT_CALLS)

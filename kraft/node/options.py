@@ -9,6 +9,7 @@ from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions
 from kraft.config import Config
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
+from kraft.process.options import ProcessOptions
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
@@ -35,7 +36,7 @@ def needs_own_name(config: Config) -> bool:
     return not all(one.host for one in config.advertised_listeners)
 
 
-def replica_options(
+def process_options(
     config: Config,
     bound: Sequence[Endpoint],
     *,
@@ -43,15 +44,15 @@ def replica_options(
     broker: BrokerOptions | None = None,
     own_name: str = "",
     survives_failures: bool = False,
-) -> ReplicaOptions:
-    """The options of the replica; `bound` holds the listeners' bound addresses, `own_name` is the machine's name."""
+) -> ProcessOptions:
+    """The options of the process; `bound` holds the listeners' bound addresses, `own_name` is the machine's name."""
     listener = config.controller_listener_names[0]
     reached = tuple(
         ListenerAddress(one.name, one.host or own_name, one.port or at.port)
         for one, at in zip(config.advertised_listeners or config.listeners, bound, strict=True)
     )
     is_both = config.is_broker and config.is_controller
-    return ReplicaOptions(
+    replica = ReplicaOptions(
         directory=config.metadata_log_dir,
         node_id=config.node_id,
         voters=VoterSet.of(
@@ -60,9 +61,6 @@ def replica_options(
         ),
         endpoints=Endpoints(
             tuple(one for one in reached if not is_both or one.name in config.controller_listener_names)
-        ),
-        client_endpoints=(
-            Endpoints(tuple(one for one in reached if one.name in config.client_listeners)) if is_both else None
         ),
         bootstrap=tuple(ListenerAddress(listener, host, port) for host, port in config.bootstrap_servers),
         listener=listener,
@@ -87,6 +85,11 @@ def replica_options(
             max_interval_ms=config.snapshot_max_interval_ms,
             retention=Retention(max_bytes=config.retention_bytes, max_ms=config.retention_ms),
         ),
+        may_vote=config.is_controller,
+        inline_flush=inline_flush,
+    )
+    return ProcessOptions(
+        replica=replica,
         max_idle_interval_ms=config.max_idle_interval_ms,
         min_insync_replicas=config.min_insync_replicas,
         decisions=DecisionSettings(
@@ -119,6 +122,8 @@ def replica_options(
             token_check_interval_ms=config.token_check_interval_ms,
         ),
         broker=broker,
-        inline_flush=inline_flush,
+        client_endpoints=(
+            Endpoints(tuple(one for one in reached if one.name in config.client_listeners)) if is_both else None
+        ),
         survives_failures=survives_failures,
     )

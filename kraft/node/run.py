@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from kraft.access.authorizer import AclOperation
+from kraft.broker.opening import broker_options
 from kraft.broker.server import BrokerServer
 from kraft.config import Config
 from kraft.limits import UNANSWERED_REQUESTS
 from kraft.node.background import Flusher
-from kraft.node.broker import broker_options, close_data, leave_cleanly, locked_directories
+from kraft.node.broker import close_data, leave_cleanly, locked_directories
 from kraft.node.broker_node import BrokerNode, CombinedNode
 from kraft.node.clock import NodeClock
 from kraft.node.errors import NodeError
@@ -25,19 +26,14 @@ from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.node.monitoring import NodeMonitor
 from kraft.node.node import Node, NodeParts
-from kraft.node.options import listeners_of, needs_own_name, replica_options
+from kraft.node.options import listeners_of, needs_own_name, process_options
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
-from kraft.process.parts.broker import broker_of
+from kraft.process.events import Input
+from kraft.process.hosting import broker_of
+from kraft.process.parts import Application, ApplicationFactory, ControllerAndBroker, WithMetadata
 from kraft.process.process import Process
-from kraft.replica.interface.application import (
-    Application,
-    ApplicationFactory,
-    ControllerAndBroker,
-    RawLog,
-    WithMetadata,
-)
-from kraft.replica.interface.events import Input
+from kraft.state_machine.raw_log import RawLog
 from metadata_log.disk import DirectoryDisk
 from transport.addresses import name_of_this_machine
 from transport.causes import one_cause
@@ -99,7 +95,7 @@ async def run_node(
             if isinstance(transport, TcpTransport):
                 _warn_of_exposure(config, log)
             broker = broker_options(config, disk) if config.is_broker else None
-            options = replica_options(
+            options = process_options(
                 config,
                 endpoints,
                 inline_flush=inline_flush,
@@ -155,10 +151,10 @@ async def run_node(
 def _default_application(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
     """The controller, the broker, or both, as the configuration says."""
     if config.is_broker:
-        from kraft.node.serving import node_with_data
+        from kraft.process.hosting import node_with_data
 
         return node_with_data(config, disk)
-    from kraft.process.parts.controller_host import host_controller
+    from kraft.process.hosting import host_controller
 
     return host_controller
 
@@ -171,9 +167,9 @@ def _node_of(application: Application | RawLog) -> type[Node]:
         case ControllerAndBroker():
             return CombinedNode
     from kraft.node.state_machine_node import StateMachineNode
-    from kraft.process.parts.state_machine_host import StateMachineHost
+    from kraft.state_machine.server import StateMachineServer
 
-    return StateMachineNode if isinstance(application, StateMachineHost) else Node
+    return StateMachineNode if isinstance(application, StateMachineServer) else Node
 
 
 def _logger_requests(config: Config, application: Application | RawLog, log: NodeLog) -> LoggerRequests | None:
@@ -183,9 +179,9 @@ def _logger_requests(config: Config, application: Application | RawLog, log: Nod
 
     if isinstance(application, BrokerServer):
         return LoggerRequests(config.node_id, application, log, AclOperation.ALTER_CONFIGS)
-    from kraft.process.parts.controller_host import ControllerHost
+    from kraft.controller.server import ControllerServer
 
-    if isinstance(application, ControllerHost):
+    if isinstance(application, ControllerServer):
         return LoggerRequests(config.node_id, application.controller, log)
     return None
 

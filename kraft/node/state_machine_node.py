@@ -9,16 +9,16 @@ from weakref import WeakSet
 
 import trio
 
+from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import Noted
 from kraft.limits import OUTSTANDING_APPEND_BYTES, UNREAD_CHANGES
 from kraft.node.errors import AppendRejected, ChangesSkipped, NodeStopped, SessionExpired, Superseded
 from kraft.node.node import BUSY, Node, NodeParts
 from kraft.node.waiters import Waiters
-from kraft.process.parts import state_machine_log as log
-from kraft.process.parts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
-from kraft.process.parts.state_machine_host import Changes, ReadCall, Skipped, StateMachineHost
-from kraft.replica.interface.events import Call, CancelCall, Output, Returned
-from kraft.state_machine import C, Change, R, Refused, StateMachine
+from kraft.replica.interface.events import Output
+from kraft.state_machine import C, Change, R, Refused, StateMachine, log
+from kraft.state_machine.calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
+from kraft.state_machine.server import Changes, ReadCall, Skipped, StateMachineServer
 from transport.protocol.errors import Error
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ class StateMachineNode(Node, Generic[C, R]):
     def __init__(self, parts: NodeParts) -> None:
         super().__init__(parts)
         host = parts.process.application
-        assert isinstance(host, StateMachineHost), host
+        assert isinstance(host, StateMachineServer), host
         self._host = host
         host.watch(self._turns.watched)
         self._calls: Waiters[Returned] = Waiters(parts.inbox, limit=OUTSTANDING_APPEND_BYTES)

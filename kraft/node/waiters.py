@@ -11,7 +11,7 @@ from msgspec import Struct
 from kraft.node.errors import NodeStopped
 from kraft.node.inbox import Inbox
 from kraft.node.room import Room
-from kraft.replica.interface.events import Input
+from kraft.process.events import Input
 
 D = TypeVar("D")
 

@@ -21,10 +21,10 @@ import trio
 from msgspec import Struct
 
 from kraft.config import Config, join_host_port
+from kraft.controller.server import ControllerServer
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.operate.interrupts import run_tasks
-from kraft.process.parts.controller_host import ControllerHost
 from metadata_log.disk import Disk, OsDisk, make_directory
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.image import MetadataImage
@@ -184,7 +184,7 @@ def _leader_of(node: Node, log_end: int) -> Started | None:
         status.leader.leader_id != status.node_id
         or status.high_watermark <= log_end
         or status.applied_offset < log_end
-        or not isinstance(application, ControllerHost)
+        or not isinstance(application, ControllerServer)
     ):
         return None
     return Started(

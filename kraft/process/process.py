@@ -13,7 +13,21 @@ from collections.abc import Generator
 from random import Random
 from typing import Final, assert_never
 
-from kraft.committed import Noted
+from kraft.calls import Call, CancelCall, LeaveCluster, Left, Returned
+from kraft.committed import LogReader, Noted
+from kraft.process.events import Input
+from kraft.process.options import ProcessOptions
+from kraft.process.parts import (
+    Application,
+    ApplicationFactory,
+    Broker,
+    Called,
+    ControllerAndBroker,
+    Deciding,
+    Serving,
+    Timed,
+    kind_of,
+)
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import (
     BeginShutdown,
@@ -23,47 +37,15 @@ from kraft.quorum.events import (
     SnapshotChecked,
     Tick,
 )
-from kraft.replica.interface.application import (
-    Action,
-    Application,
-    ApplicationFactory,
-    Broker,
-    Called,
-    Confirm,
-    ControllerAndBroker,
-    Deciding,
-    ForSubmit,
-    Leading,
-    LogReader,
-    Proposal,
-    RawLog,
-    Redirect,
-    RefuseSubmit,
-    Served,
-    Serving,
-    Timed,
-    kind_of,
-)
-from kraft.replica.interface.events import (
-    Call,
-    CancelCall,
-    FlushDone,
-    Input,
-    LeaveCluster,
-    Left,
-    MakeSnapshot,
-    Output,
-    PeerRequest,
-    Returned,
-    Submit,
-    Trace,
-)
-from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.interface.actions import Action, Confirm, ForSubmit, Proposal, Redirect, RefuseSubmit
+from kraft.replica.interface.events import FlushDone, MakeSnapshot, Output, PeerRequest, Submit, Trace
+from kraft.replica.interface.leading import Leading
 from kraft.replica.replica import Replica, core_of
-from kraft.replica.rpc.api_versions import KEYS_OF_QUORUM, describe_versions, refuse_login
+from kraft.replica.rpc.api_versions import KEYS_OF_QUORUM, Served, describe_versions, refuse_login
 from kraft.replica.rpc.describe_rpc import describe_cluster
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.replica.storage.storage import Storage
+from kraft.state_machine.raw_log import RawLog
 from kraft.wire import (
     Answer,
     Drop,
@@ -95,7 +77,7 @@ class Process:
     def __init__(
         self,
         *,
-        options: ReplicaOptions,
+        options: ProcessOptions,
         disk: Disk,
         storage: Storage,
         core: RaftCore,
@@ -135,13 +117,19 @@ class Process:
         self._called = leading if isinstance(leading, Called) else None
         readers: tuple[LogReader, ...] = tuple(one for one in (leading, self._broker) if one is not None)
         self.replica = Replica(
-            options=options, disk=disk, storage=storage, core=core, readers=readers, leading=leading, now_ms=now_ms
+            options=options.replica,
+            disk=disk,
+            storage=storage,
+            core=core,
+            readers=readers,
+            leading=leading,
+            now_ms=now_ms,
         )
         self._outbox, self._in_flight = self.replica.outbox, self.replica.in_flight
 
     @classmethod
     def open(
-        cls, *, options: ReplicaOptions, disk: Disk, rng: Random, application: ApplicationFactory, now_ms: int
+        cls, *, options: ProcessOptions, disk: Disk, rng: Random, application: ApplicationFactory, now_ms: int
     ) -> tuple[Process, list[Output]]:
         """Recover a formatted directory and enter the first state. The caller carries out the outputs.
 
@@ -151,15 +139,15 @@ class Process:
 
     @classmethod
     def opening(
-        cls, *, options: ReplicaOptions, disk: Disk, rng: Random, application: ApplicationFactory, now_ms: int
+        cls, *, options: ProcessOptions, disk: Disk, rng: Random, application: ApplicationFactory, now_ms: int
     ) -> Generator[None, None, tuple[Process, list[Output]]]:
         """As `open`, in steps of some milliseconds. No other code uses the directory between two steps.
 
         A generator that is closed before its end closes the files and releases the directory.
         """
-        storage = yield from Storage.opening(disk, options, rng, now_ms)
+        storage = yield from Storage.opening(disk, options.replica, rng, now_ms)
         try:
-            core = core_of(options, storage, rng)
+            core = core_of(options.replica, storage, rng)
             hosted = application(options, storage.cluster_id, storage.bootstrap(), rng)
             storage.check_kind(kind_of(hosted))
             process = cls(options=options, disk=disk, storage=storage, core=core, application=hosted, now_ms=now_ms)

@@ -10,7 +10,7 @@ from collections import deque
 
 from kraft.limits import EARLY_PER_TURN
 from kraft.quorum.core import RaftCore
-from kraft.replica.interface.application import Leading
+from kraft.replica.interface.leading import Leading
 from kraft.replica.outbox import Outbox
 from kraft.replica.proposals import Proposals
 from kraft.wire import WireRequest

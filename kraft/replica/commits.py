@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from itertools import tee
 
+from kraft.committed import LogReader
 from kraft.limits import COMMITTED_RECORDS_PER_TURN
 from kraft.quorum.core import RaftCore
 from kraft.replica.activation import Activation
 from kraft.replica.applier import Applier
 from kraft.replica.confirmations import Confirmations
-from kraft.replica.interface.application import Confirming, Leading, LogReader
+from kraft.replica.interface.leading import Confirming, Leading
 from kraft.replica.outbox import Outbox
 from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage

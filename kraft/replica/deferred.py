@@ -8,8 +8,8 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.limits import MOST_TOLD
+from kraft.replica.interface.actions import ForRequest, ForSubmit
 from kraft.replica.interface.answer_weight import weight_of_answer, weight_of_refusal
-from kraft.replica.interface.application import ForRequest, ForSubmit
 
 _APPENDS_PER_WEIGHT: Final = 4
 """To wake a task takes a fourth of the time of an answer."""

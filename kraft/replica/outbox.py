@@ -7,7 +7,7 @@ from collections import deque
 from msgspec import Struct, field
 
 from kraft.quorum.events import LogFlushed, SnapshotChecked
-from kraft.replica.interface.application import Action
+from kraft.replica.interface.actions import Action
 from kraft.replica.interface.events import Output
 from kraft.wire import WireRequest
 

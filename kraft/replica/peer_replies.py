@@ -15,12 +15,12 @@ from typing import Final
 
 from msgspec import structs
 
+from kraft.committed import LogReader
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import Effect, PeerFault
 from kraft.quorum.events import AnswerHeld, Event, FailureCause, Replied, RequestFailed
 from kraft.quorum.messages import FetchReply
 from kraft.replica.applier import Applier
-from kraft.replica.interface.application import LogReader
 from kraft.replica.interface.events import PeerRequest, Trace
 from kraft.replica.outbox import Outbox
 from kraft.replica.rpc.rpc import Rpc

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kraft.controller.decision.result import QuorumLevel
 from kraft.limits import ANSWERS_PER_TURN
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import PeerFault
@@ -18,8 +17,9 @@ from kraft.quorum.events import UpgradeQuorum
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
-from kraft.replica.interface.application import ForRequest, ForSubmit, Leading, Proposal, Refusing
+from kraft.replica.interface.actions import ForRequest, ForSubmit, Proposal, QuorumLevel
 from kraft.replica.interface.events import Output, SubmitDone, Trace
+from kraft.replica.interface.leading import Leading, Refusing
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.outbox import Outbox
 from kraft.wire import Answer

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from kraft.quorum.effects import SendReply, SendSnapshot
 from kraft.quorum.messages import Request
-from kraft.replica.interface.application import Redirect
+from kraft.replica.interface.actions import Redirect
 from kraft.replica.outbox import Outbox
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.snapshots import SnapshotFiles

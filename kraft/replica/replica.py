@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Final, assert_never
 
-from kraft.committed import CommittedBatch, Noted
+from kraft.committed import CommittedBatch, LogReader, Noted
 from kraft.limits import SERVED_AT_ONCE_BYTES
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import (
@@ -53,8 +53,9 @@ from kraft.quorum.events import (
 from kraft.replica.activation import Activation
 from kraft.replica.commits import Commits
 from kraft.replica.in_flight import InFlightRequests
-from kraft.replica.interface.application import Confirming, Leading, LogReader, Redirect, Refusing
+from kraft.replica.interface.actions import Redirect
 from kraft.replica.interface.events import LogState, MakeSnapshot, PeerRequest, StartFlush, Trace
+from kraft.replica.interface.leading import Confirming, Leading, Refusing
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.replica.outbox import Outbox

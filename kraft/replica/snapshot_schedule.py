@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from kraft.committed import LogReader
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import LogStartRaised, SnapshotTaken
-from kraft.replica.interface.application import LogReader
 from kraft.replica.interface.events import LogState, SnapshotMade
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.storage.snapshots import SnapshotCleaner, SnapshotMaker

@@ -17,18 +17,17 @@ from kraft.broker.partitions import ReplicaManager
 from kraft.broker.server import BrokerServer
 from kraft.client import Client, ConsumedRecord, Delivered, open_client
 from kraft.config import Config
+from kraft.controller.server import ControllerServer
 from kraft.controller.topics.partition_updates import is_active
 from kraft.invariants.disks import Ledger
 from kraft.node.clock import NodeClock
 from kraft.node.node import Node
 from kraft.node.run import run_node
-from kraft.node.serving import broker_with_data
 from kraft.node.state_machine_node import StateMachineNode
-from kraft.process.parts.controller_host import ControllerHost, host_controller
-from kraft.process.parts.state_machine_host import host_state_machine
+from kraft.process.hosting import broker_with_data, host_controller, host_state_machine
+from kraft.process.parts import ApplicationFactory
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.quorum.voters import majority
-from kraft.replica.interface.application import ApplicationFactory
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
 from kraft.state_machine import StateMachine
 from kraft.testing.broker import Broker
@@ -369,7 +368,7 @@ class Cluster:
     def image(self) -> MetadataImage:
         """The newest committed metadata of a running controller; empty with another application."""
         applications = [self.node(node_id).application for node_id in self.ids if node_id in self._lives]
-        images = [one.controller.history.committed.stable for one in applications if isinstance(one, ControllerHost)]
+        images = [one.controller.history.committed.stable for one in applications if isinstance(one, ControllerServer)]
         return max(images, key=lambda image: image.end.offset, default=MetadataImage())
 
     async def wait_for_image(self, wanted: Callable[[MetadataImage], bool]) -> MetadataImage:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cached_property, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -147,7 +147,7 @@ class Kafka:
             shutil.rmtree(self._files, ignore_errors=True)
             self._files = None
 
-    def __enter__(self) -> Kafka:
+    def __enter__(self) -> Self:
         """The cluster itself."""
         return self
 

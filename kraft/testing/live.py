@@ -28,8 +28,7 @@ from kraft.node.logging import NodeLog
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
-from kraft.process.parts.broker import broker_of
-from kraft.process.parts.combined import controller_of
+from kraft.process.hosting import broker_of, controller_of
 from kraft.security.contexts import LoadedTls
 from kraft.testing.faults import Faults, FaultyTransport, JumpingClock, Wires
 from kraft.testing.identities import HOST, MECHANISMS, Accounts, Authority, TlsWhenNeeded

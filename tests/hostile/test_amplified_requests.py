@@ -28,8 +28,7 @@ from kraft.limits import TURN_MS
 from kraft.node.embed import tcp_transport
 from kraft.node.node import Node
 from kraft.node.run import run_node
-from kraft.node.serving import broker_with_data
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import broker_with_data, host_controller
 from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk, MemoryFile
 from metadata_log.records.batch_builder import write_batch

@@ -8,7 +8,7 @@ import pytest
 from trio.testing import MockClock
 
 from kraft.broker import LifecycleState, RegistrationFailed
-from kraft.replica.interface.application import host_raw_log
+from kraft.process.hosting import host_raw_log
 from kraft.testing import Cluster
 from metadata_log.image import MetadataImage
 

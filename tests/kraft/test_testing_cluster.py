@@ -12,7 +12,7 @@ from kraft.admin import AdminClient, ConfigChange, ResourceType
 from kraft.invariants.disks import Ledger
 from kraft.invariants.violation import InvariantViolated
 from kraft.node.errors import NotLeader, OutcomeUnknown
-from kraft.replica.interface.application import host_raw_log
+from kraft.process.hosting import host_raw_log
 from kraft.testing import Cluster
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.records.batch_builder import build_batch

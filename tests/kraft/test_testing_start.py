@@ -17,7 +17,7 @@ UNUSED = (
     *("kraft.broker.groups", "kraft.broker.coordinator_apis", "kraft.broker.transactions"),
     *("kraft.broker.coordinator.partition", "metadata_log.records.coordinator", "kraft.broker.log.cleaning.cleaner"),
     *("kraft.controller.configs.incremental_configs", "kraft.controller.security.acls", "kraft.access.refusals"),
-    *("kraft.process.parts.state_machine_host", "kraft.node.state_machine_node", "kraft.testing.refusals"),
+    *("kraft.state_machine.server", "kraft.node.state_machine_node", "kraft.testing.refusals"),
     *("transport.protocol.messages.join_group", "transport.protocol.messages.end_txn"),
     *("kraft.security.bearer_tokens", "kraft.security.remote"),
     *("kraft.broker.metadata.configs", "kraft.broker.metadata.tokens", "kraft.broker.metadata.config_changes"),

@@ -22,7 +22,7 @@ from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
 from kraft.operate.interrupts import run_tasks
-from kraft.replica.interface.application import ApplicationFactory
+from kraft.process.parts import ApplicationFactory
 from kraft.security.contexts import LoadedTls, load_tls
 from metadata_log.disk import DirectoryDisk, OsDisk
 
@@ -104,7 +104,7 @@ def _application(config: Config, disk: DirectoryDisk) -> ApplicationFactory | No
     """The application of a broker with data; None for that of a controller. It loads only where needed."""
     if not config.is_broker:
         return None
-    from kraft.node.serving import node_with_data
+    from kraft.process.hosting import node_with_data
 
     return node_with_data(config, disk)
 

@@ -8,13 +8,14 @@ from typing import Final
 from kraft.access.errors import ApiError
 from kraft.controller.brokers.broker_states import restart, unregister
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import TOO_MANY_RECORDS, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import TOO_MANY_RECORDS, ControllerResult, Steps
 from kraft.controller.features.older_nodes import note_older_node
 from kraft.limits import RECORDS_PER_OPERATION
 from metadata_log.image import KRAFT_VERSION, METADATA_VERSION, Broker, MetadataImage
 from metadata_log.image.features import DIRECTORIES_SINCE
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Final
 
-from kraft.controller.decision.result import Records, VersionedRecord
+from kraft.controller.decision.result import Records
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics.partition_updates import (
     ELR_FEATURE,
@@ -23,6 +23,7 @@ from kraft.controller.topics.partition_updates import (
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.topics import memberships_by_steps
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
+from metadata_log.records.versioned import VersionedRecord
 
 _FENCE: Final = 1
 _UNFENCE: Final = -1

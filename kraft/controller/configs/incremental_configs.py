@@ -17,12 +17,13 @@ from kraft.config.definitions import NODE, TOPIC, Definition, elements, whole_nu
 from kraft.config.described import of_file
 from kraft.controller.configs import client_metrics, topic_config_keys
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, answered_with
+from kraft.controller.decision.result import ControllerResult, Steps, answered_with
 from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.limits import KEYS_AT_ONCE, RECORDS_PER_OPERATION
 from kraft.supported_features import ELIGIBLE_LEADER_REPLICAS
 from metadata_log.image import MetadataImage, Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
+from metadata_log.records.versioned import VersionedRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

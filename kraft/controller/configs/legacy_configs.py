@@ -8,10 +8,11 @@ from kraft.access.errors import ApiError
 from kraft.controller.configs import client_metrics
 from kraft.controller.configs.incremental_configs import DELETE, SET, alter
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.limits import RECORDS_PER_OPERATION
 from metadata_log.image import Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord
+from metadata_log.records.versioned import VersionedRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_configs import (
     AlterConfigsRequest,

@@ -9,34 +9,15 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, structs
 
+from kraft.replica.interface.actions import QuorumLevel
 from kraft.steps import Answering
-from metadata_log.records.frame import encode_record
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
 
 T = TypeVar("T")
 
 TOO_MANY_RECORDS: Final = "Unable to perform excessively large batch operation."
 """The message for such a request (`EventHandlerExceptionInfo`)."""
-
-
-class VersionedRecord(Struct, frozen=True, gc=False):
-    """A metadata record, the version to write it in, and its value in the log if the decision has it at hand."""
-
-    record: Message
-    version: int = 0
-    made: bytes = b""
-
-    @property
-    def value(self) -> bytes:
-        """The record's value in the log; raises `EncodeError`."""
-        return self.made or encode_record(self.record, self.version)
-
-
-class QuorumLevel(Struct, frozen=True, gc=False):
-    """A level of kraft.version. The quorum sets it, because kraft.version is in no metadata record."""
-
-    level: int
-    validate_only: bool
 
 
 class ControllerResult(Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.controller.decision.result import ControllerResult, VersionedRecord
+from kraft.controller.decision.result import ControllerResult
 from kraft.supported_features import ELIGIBLE_LEADER_REPLICAS
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import METADATA_VERSION, MetadataImage, ResourceType
@@ -15,6 +15,7 @@ from metadata_log.records.metadata import (
     EndTransactionRecord,
     FeatureLevelRecord,
 )
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.releases import LATEST_LEVEL
 from metadata_log.serde import Message
 

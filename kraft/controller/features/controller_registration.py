@@ -8,7 +8,7 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, VersionedRecord
+from kraft.controller.decision.result import ControllerResult
 from kraft.controller.features.older_nodes import note_older_node
 from kraft.supported_features import SUPPORTED_FEATURES
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
@@ -18,6 +18,7 @@ from metadata_log.records.metadata import (
     RegisterControllerRecord,
     UnregisterControllerRecord,
 )
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.controller_registration import (

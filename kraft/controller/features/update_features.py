@@ -7,14 +7,16 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, QuorumLevel, VersionedRecord
+from kraft.controller.decision.result import ControllerResult
 from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.controller.features.controller_registration import REGISTRATION_SINCE
+from kraft.replica.interface.actions import QuorumLevel
 from kraft.supported_features import ELIGIBLE_LEADER_REPLICAS, SUPPORTED_FEATURES
 from metadata_log.image import METADATA_VERSION, ResourceType
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.releases import METADATA_CHANGES
 from metadata_log.serde import Message
 from transport.protocol.errors import Error

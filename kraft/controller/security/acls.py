@@ -13,13 +13,14 @@ from kraft.access.authorizer import CLUSTER_NAME, AclResource
 from kraft.access.cidr import parse_range
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.limits import RECORDS_PER_OPERATION
 from kraft.reads.acls import ANY, MATCH, UNKNOWN, UNKNOWN_ELEMENTS, AclFilter, filter_of, matching_acls
 from kraft.supported_features import REFUSALS_OF_4_4
 from metadata_log.image import Acl
 from metadata_log.image.acls import acl_record
 from metadata_log.records.metadata import RemoveAccessControlEntryRecord
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import Uuid, random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_acls import (

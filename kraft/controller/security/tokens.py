@@ -13,13 +13,14 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.caller import ANONYMOUS, Caller
 from kraft.access.tokens import token_hmac
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.limits import TOKENS_PER_RUN
 from kraft.steps import with_pauses
 from metadata_log.image import DelegationToken
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.tokens import token_record
 from metadata_log.records.metadata import RemoveDelegationTokenRecord
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_delegation_token import (

@@ -7,7 +7,7 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import Target
@@ -17,6 +17,7 @@ from kraft.controller.topics.topics import check_assignment
 from kraft.limits import RECORDS_PER_OPERATION
 from kraft.steps import with_pauses
 from metadata_log.image import MetadataImage, Partition, TopicImage, reassigning
+from metadata_log.records.versioned import VersionedRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

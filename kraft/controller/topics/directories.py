@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Records, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Records, Steps
 from kraft.controller.topics.partition_change import Target
 from kraft.controller.topics.partition_updates import (
     BrokerUpdate,
@@ -21,6 +21,7 @@ from kraft.controller.topics.partition_updates import (
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.features import DIRECTORIES_SINCE
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.assign_replicas_to_dirs import (

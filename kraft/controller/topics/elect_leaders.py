@@ -10,7 +10,7 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, partition_change
@@ -28,6 +28,7 @@ from kraft.steps import with_pauses
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order_by_runs
 from metadata_log.image.topics import memberships_by_steps
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.elect_leaders import (

@@ -8,12 +8,13 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import RECOVERED, RECOVERING, Rules, Target, partition_change
 from kraft.controller.topics.partition_updates import is_active, rules_by_topic, versioned
 from metadata_log.image import MetadataImage, Partition, TopicImage, merge
+from metadata_log.records.versioned import VersionedRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import (
     AlterPartitionRequest,

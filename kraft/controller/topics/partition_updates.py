@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.controller.decision.result import Records, VersionedRecord
+from kraft.controller.decision.result import Records
 from kraft.controller.decision.topic_configs import TopicDefaults, min_isr, unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, Target, partition_change, record_version
@@ -18,6 +18,7 @@ from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.record_values import MakeChange, alike
 from metadata_log.image.topics import MIGRATING, UNASSIGNED
 from metadata_log.records.metadata import PartitionChangeRecord
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import Uuid
 
 ELR_FEATURE: Final = "eligible.leader.replicas.version"

@@ -16,7 +16,7 @@ from kraft.config.described import of_file
 from kraft.config.topic_synonyms import inherited
 from kraft.controller.configs.incremental_configs import SET, alter
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import TOO_MANY_RECORDS, ControllerResult, Steps, VersionedRecord, gather
+from kraft.controller.decision.result import TOO_MANY_RECORDS, ControllerResult, Steps, gather
 from kraft.controller.topics.partition_change import record_version
 from kraft.controller.topics.partition_updates import default_directory, is_active
 from kraft.controller.topics.placement import is_cordoned, placements, usable_brokers
@@ -26,6 +26,7 @@ from kraft.supported_features import REFUSALS_OF_4_4
 from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.image.persistent_map import in_key_order_by_runs
 from metadata_log.records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import METADATA_TOPIC, Uuid, random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_partitions import (

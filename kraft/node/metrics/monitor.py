@@ -34,7 +34,7 @@ from kraft.node.metrics.certificates import certificates_of
 from kraft.node.metrics.measured_disk import MeasuredDisk
 from kraft.node.metrics.meters import Meters
 from kraft.node.monitoring import MonitoredNode
-from kraft.process.parts.broker import broker_of
+from kraft.process.hosting import broker_of
 from kraft.process.process import Process
 from kraft.security.contexts import TlsFacts
 from metadata_log.disk import DirectoryDisk

@@ -1,1 +1,1 @@
-"""The interface of a replica: its inputs and outputs, the applications that it can host, and its options."""
+"""The interface of a replica: what goes in, what comes out, what a part may ask of it, and its options."""

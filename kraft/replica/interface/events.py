@@ -1,4 +1,4 @@
-"""The inputs and the outputs of a `Process`: its whole interface to the shell and the simulator.
+"""What goes into a replica besides requests, and what comes out of it.
 
 Outputs are carried out in list order. Disk effects are done when `step` returns, except the flush that `StartFlush`
 hands out.
@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from kraft.access.authorizer import Denial
 from kraft.access.older_node import OlderNode
+from kraft.calls import Returned
 from kraft.committed import Committed, Noted
 from kraft.quorum.effects import Effect
-from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.wire import Answer, Drop, LeaveUnanswered, WireFailed, WireGone, WireReply, WireRequest, WireSend
+from kraft.wire import Answer, Drop, LeaveUnanswered, WireSend
 from metadata_log.types import NO_OFFSET, OffsetAndEpoch
 from transport.protocol.errors import Error
 
@@ -36,13 +36,6 @@ class Submit(Struct, frozen=True, gc=False):
 
     submit_id: int
     values: list[bytes]
-
-
-class Call(Struct, frozen=True, gc=False):
-    """The host calls its application, which defines the types of `ask`. One `Returned` with this id follows."""
-
-    call_id: int
-    ask: Struct
 
 
 class LogState(Struct, frozen=True):
@@ -72,37 +65,6 @@ class SnapshotMade(Struct, frozen=True):
     """None if nothing was applied so far."""
     refused: str = ""
     """Why there can be no snapshot with the given state."""
-
-
-class LeaveCluster(Struct, frozen=True):
-    """The `ask` of the call that begins the controlled shutdown of a broker, before the controller beside it ends."""
-
-
-class Left(Struct, frozen=True):
-    """The controlled shutdown of the broker is complete: the controller may resign."""
-
-
-class CancelCall(Struct, frozen=True, gc=False):
-    """The caller has cancelled the `Call` with this id, so no `Returned` is needed."""
-
-    call_id: int
-
-
-Input = (
-    Tick
-    | WireRequest
-    | WireReply
-    | WireFailed
-    | WireGone
-    | FlushDone
-    | Submit
-    | Call
-    | CancelCall
-    | MakeSnapshot
-    | Resign
-    | Resumed
-    | BeginShutdown
-)
 
 
 class FlushHandle(Protocol):
@@ -145,13 +107,6 @@ class SubmitDone(Struct, frozen=True, gc=False, kw_only=True):
     error: Error = Error.NONE
     is_uncertain: bool = False
     leader: LeaderAndEpoch
-
-
-class Returned(Struct, frozen=True, gc=False):
-    """The outcome of the `Call` with this id."""
-
-    call_id: int
-    outcome: Struct
 
 
 @final

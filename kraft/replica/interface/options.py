@@ -1,21 +1,14 @@
-"""The configuration of a process and of its quorum (Kafka: the part of `KafkaConfig` that the raft client reads)."""
+"""The configuration of a replica and of its quorum (Kafka: `QuorumConfig`, `MetadataLogConfig`)."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 
-from kraft.broker.settings import BrokerOptions
-from kraft.config.described import DescribedSetting
-from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from kraft.limits import COMMITS_WAITING, UNCOMMITTED_BYTES, UNITS_PER_TURN
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from metadata_log.log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 from metadata_log.log.retention import Retention
-
-DEFAULT_MAX_IDLE_INTERVAL_MS: Final = 500
 
 
 class SnapshotOptions(Struct, frozen=True, kw_only=True):
@@ -34,8 +27,8 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     """`directory` is the formatted log directory; `endpoints` are the listeners that this node advertises.
 
     A `cluster_id` of None takes the cluster id of the directory; any other value must be equal to that. With
-    `inline_flush` each flush runs within `step`, and there is no `StartFlush`. `broker` holds the options of a broker;
-    `endpoints` are then the listeners of the broker, and `listener` is still the listener of the controllers.
+    `inline_flush` each flush runs within `step`, and there is no `StartFlush`. `endpoints` of a broker alone are the
+    listeners of the broker, and `listener` is still the listener of the controllers.
     """
 
     directory: str
@@ -55,16 +48,6 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     max_uncommitted_bytes: int = UNCOMMITTED_BYTES
     judged_per_turn: int = UNITS_PER_TURN
     """How many records of peers are judged in a turn."""
-    max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS
-    min_insync_replicas: int = 1
-    decisions: DecisionSettings = DecisionSettings()
-    admin: AdminSettings = AdminSettings()
-    own_settings: tuple[DescribedSetting, ...] = ()
-    security_protocols: tuple[tuple[str, int], ...] = ()
-    """Kafka's number of the security protocol of each listener; 0, for PLAINTEXT, where the listener is missing."""
-    broker: BrokerOptions | None = None
-    client_endpoints: Endpoints | None = None
-    """The listeners of the broker of a node with both roles; `endpoints` are then those of the controller."""
+    may_vote: bool = True
+    """False for a broker alone, which observes the quorum."""
     inline_flush: bool = False
-    survives_failures: bool = False
-    """Whether an unexpected exception in one request is an answer and a log line, where that is safe."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from kraft.quorum.values import OWN_KRAFT_VERSIONS
-from kraft.replica.interface.application import Served
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.serde import Message, Versions
 from transport.protocol.apis import APIS, ApiKey
@@ -40,6 +39,20 @@ _LOGIN_APIS: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 _OWN_KRAFT_VERSIONS: Final = (KRAFT_VERSION, OWN_KRAFT_VERSIONS.lowest, OWN_KRAFT_VERSIONS.highest)
 _ZERO_MINIMUM_SINCE: Final = 4
 """Clients below this version of the API reject a feature with minimum level 0 as malformed."""
+
+
+class Served(Protocol):
+    """A part that serves APIs, as ApiVersions shows it."""
+
+    @property
+    def apis(self) -> tuple[ApiKey, ...]:
+        """The APIs that the part answers, besides those of the quorum."""
+
+    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """The finalized feature levels by name, and the offset at which they are known; -1 if there are none."""
+
+    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
+        """Features with their lowest and highest level, by name."""
 
 
 def served_apis(part: Served | None) -> tuple[ApiKey, ...]:

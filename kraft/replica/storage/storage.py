@@ -93,7 +93,7 @@ class Storage:
                 disk, path, segment_bytes=options.segment_bytes, segment_ms=options.segment_ms
             )
             storage = cls(disk, directory, log)
-            if options.broker is None or options.client_endpoints is not None:
+            if options.may_vote:
                 storage._check_election()
             storage._reconcile_snapshots()
             # Last, so that a refused directory loses no file, and the newest snapshot is known.

@@ -18,8 +18,8 @@ from kraft.broker.partitions.isr_changes import IsrChanges
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.leading import Leading, RemoteReplica, new_leadership
 from kraft.broker.server import BrokerServer
-from kraft.process.parts.broker import broker_settings
-from kraft.replica.interface.options import ReplicaOptions
+from kraft.process.hosting import broker_settings
+from kraft.process.options import ProcessOptions
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
@@ -220,7 +220,7 @@ def host_of(agent: BrokerAgent) -> BrokerServer:
 
 
 def host_broker_without_data(
-    options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+    options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
 ) -> BrokerServer:
     """The factory of a broker without data."""
     return host_of(agent_without_data(broker_settings(options, cluster_id, rng)))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerOptions
 from kraft.controller.decision.request_context import DecisionSettings
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.nodes.addresses import bootstrap_of

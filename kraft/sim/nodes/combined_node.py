@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from kraft import calls
+from kraft.calls import LeaveCluster, Left
 from kraft.committed import Noted
-from kraft.process.parts.combined import host_combined
+from kraft.process.hosting import host_combined
+from kraft.process.parts import ApplicationFactory
 from kraft.replica.interface import events as replica_events
-from kraft.replica.interface.application import ApplicationFactory
-from kraft.replica.interface.events import LeaveCluster, Left
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.sim.nodes.addresses import endpoints_of, endpoints_of_broker
 from kraft.sim.nodes.data_broker import DataBroker
@@ -33,7 +34,8 @@ class CombinedNode(DataBroker):
     def __init__(self, node_id: int, **given: Any) -> None:
         super().__init__(node_id, **given)
         clients = endpoints_of_broker(node_id)
-        self._options = replace(self._options, endpoints=endpoints_of(node_id), client_endpoints=clients)
+        replica = replace(self._options.replica, endpoints=endpoints_of(node_id), may_vote=True)
+        self._options = replace(self._options, replica=replica, client_endpoints=clients)
         self._client_listener = clients.listeners[0].name
 
     def _host(self) -> ApplicationFactory:
@@ -53,7 +55,7 @@ class CombinedNode(DataBroker):
 
     def shut_down(self, now_ms: int) -> list[Output]:
         """Begin a graceful shutdown: the broker leaves the cluster first."""
-        return self.step(replica_events.Call(_LEAVE, LeaveCluster()), now_ms)
+        return self.step(calls.Call(_LEAVE, LeaveCluster()), now_ms)
 
     def _translate(self, outputs: list[replica_events.Output], now_ms: int) -> list[Output]:
         translated = super()._translate(outputs, now_ms)

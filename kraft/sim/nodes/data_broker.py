@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent
 from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.opening import ServingOptions
 from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.config.group_settings import ASSIGNORS, ConsumerGroupConfig, GroupConfig
 from kraft.config.transaction_settings import TransactionConfig
-from kraft.process.parts.broker import ServingOptions, host_serving_broker
-from kraft.replica.interface.application import ApplicationFactory
+from kraft.process.hosting import host_serving_broker
+from kraft.process.parts import ApplicationFactory
 from kraft.sim.nodes.late_writer import LateWriter
 from kraft.sim.nodes.node_disk import DIRECTORY
 from kraft.sim.nodes.replica_member import ReplicaMember
@@ -177,7 +178,7 @@ class DataBroker(ReplicaMember):
 
     def _listener_of(self, api_key: int, message: Message) -> str:
         """The listener of a broker, at which clients find coordinators."""
-        return self._options.endpoints.listeners[0].name
+        return self._options.replica.endpoints.listeners[0].name
 
     def _asked(self, request: WireRequest, now_ms: int) -> None:
         super()._asked(request, now_ms)

@@ -7,10 +7,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
+from kraft.process.parts import ApplicationFactory
 from kraft.quorum.values import OWN_KRAFT_VERSIONS, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
-from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.nodes.addresses import bootstrap_of, endpoints_of
 from kraft.sim.nodes.node_disk import Formatting

@@ -7,10 +7,10 @@ from random import Random
 from typing import Any, Final
 
 from kraft.controller.decision.request_context import DecisionSettings
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
+from kraft.process.parts import ApplicationFactory
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica.interface.application import ApplicationFactory
 from kraft.sim.nodes.canonical_core import CanonicalCore
 from kraft.sim.nodes.client_sessions import FOREVER_MS, ClientSessions
 from kraft.sim.nodes.core_member import CoreMember

@@ -12,12 +12,13 @@ from random import Random
 
 from kraft.access.authorizer import Denial
 from kraft.access.older_node import OlderNode
+from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import Committed, CommittedBatch
 from kraft.invariants.snapshots import Registers
-from kraft.process.parts.state_machine_host import ReadReady
-from kraft.replica.interface.application import Action, Confirm, RawLog
-from kraft.replica.interface.events import Call, CancelCall, Returned
-from kraft.replica.interface.options import ReplicaOptions
+from kraft.process.options import ProcessOptions
+from kraft.replica.interface.actions import Action, Confirm
+from kraft.state_machine.raw_log import RawLog
+from kraft.state_machine.server import ReadReady
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
@@ -88,14 +89,14 @@ class RegisterLog(ReadableLog):
 
 
 def host_readable_log(
-    options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+    options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
 ) -> ReadableLog:
     """The factory of a raw log with reads."""
     return ReadableLog()
 
 
 def host_registers(
-    options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+    options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
 ) -> RegisterLog:
     """The factory of a log with registers."""
     return RegisterLog()

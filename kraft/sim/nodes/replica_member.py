@@ -11,26 +11,26 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft import wire
+from kraft import calls, wire
 from kraft.broker import BrokerAgent, BrokerOptions
 from kraft.broker.server import BrokerServer
 from kraft.committed import Committed
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
+from kraft.controller.server import ControllerServer
 from kraft.invariants.observation import Applied, LogBatch, SnapshotContent
 from kraft.invariants.wire import check_leader_can_be_found
 from kraft.limits import UNITS_PER_TURN
-from kraft.process.parts.broker import broker_of
-from kraft.process.parts.combined import controller_of
-from kraft.process.parts.controller_host import ControllerHost
-from kraft.process.parts.state_machine_host import ReadCall
+from kraft.process import events as process_events
+from kraft.process.hosting import broker_of, controller_of
+from kraft.process.options import ProcessOptions
+from kraft.process.parts import ApplicationFactory
 from kraft.process.process import Process
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica.interface import events as replica_events
-from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
 from kraft.sim.nodes.addresses import endpoints_of, endpoints_of_broker, is_indirect, node_at
 from kraft.sim.nodes.broker_contacts import BrokerContacts
@@ -67,6 +67,7 @@ from kraft.sim.world.member_interface import (
     SimulatedRequest,
     SteppedMember,
 )
+from kraft.state_machine.server import ReadCall
 from metadata_log.errors import EncodeError, MetadataLogError
 from metadata_log.log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.log import FlushHandle
@@ -106,7 +107,7 @@ class ReplicaMember(SteppedMember):
     ) -> None:
         """`voters` is the voter set of the configuration. A dynamic quorum has no such voters, but a `formatting`."""
         self.node_id = node_id
-        self._options = ReplicaOptions(
+        replica = ReplicaOptions(
             directory=DIRECTORY,
             node_id=node_id,
             voters=voters,
@@ -116,9 +117,10 @@ class ReplicaMember(SteppedMember):
             cluster_id=CLUSTER_ID,
             quorum=config,
             segment_bytes=segment_bytes,
-            decisions=decisions,
             judged_per_turn=judged_per_turn,
+            may_vote=broker is None,
         )
+        self._options = ProcessOptions(replica=replica, decisions=decisions)
         self._broker = broker
         """The configuration of a broker's agent, without the content of its disk."""
         self._log_dirs: tuple[str, ...] = (DIRECTORY,)
@@ -130,7 +132,7 @@ class ReplicaMember(SteppedMember):
         self._process: Process | None = None
         self.broker: BrokerServer | None = None
         """The host of the agent, if the node is a running broker."""
-        self._controller_host: ControllerHost | None = None
+        self._controller_host: ControllerServer | None = None
         self._election: ElectionState | None = None
         self._flushes: dict[int, FlushHandle] = {}
         """The fsyncs that are running, by ticket."""
@@ -150,12 +152,14 @@ class ReplicaMember(SteppedMember):
 
     def move(self, port: int) -> None:
         """Listen at another port from the next start on; requests to the former port still reach the node."""
-        self._options = replace(self._options, endpoints=endpoints_of(self.node_id, port))
+        self._options = replace(
+            self._options, replica=replace(self._options.replica, endpoints=endpoints_of(self.node_id, port))
+        )
 
     @property
     def endpoints(self) -> Endpoints:
         """The endpoints of the node."""
-        return self._options.endpoints
+        return self._options.replica.endpoints
 
     @property
     def process(self) -> Process:
@@ -243,7 +247,7 @@ class ReplicaMember(SteppedMember):
 
     # Events
 
-    def step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
+    def step(self, event: process_events.Input, now_ms: int) -> list[Output]:
         """Hand an event to the replica."""
         process = self._process
         assert process is not None, self.node_id
@@ -275,7 +279,7 @@ class ReplicaMember(SteppedMember):
         return self.step(request, now_ms)
 
     def _listener_of(self, api_key: int, message: Message) -> str:
-        return self._options.listener
+        return self._options.replica.listener
 
     def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer answers."""
@@ -352,7 +356,7 @@ class ReplicaMember(SteppedMember):
             api_key=key,
             version=APIS[key].versions.highest,
             message=alter_config(value.decode()),
-            listener=self._options.listener,
+            listener=self._options.replica.listener,
         )
         return self.step(request, now_ms)
 
@@ -369,7 +373,7 @@ class ReplicaMember(SteppedMember):
         """Read the log of a leader; a controller or a broker has no such reads."""
         if not isinstance(self.process.application, ReadableLog):
             return []
-        return self.step(replica_events.Call(read_id, ReadCall()), now_ms)
+        return self.step(calls.Call(read_id, ReadCall()), now_ms)
 
     def administer(self, request_id: int, message: Message, version: int, now_ms: int) -> list[Output]:
         """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
@@ -411,7 +415,7 @@ class ReplicaMember(SteppedMember):
                     translated.append(Applied(batch.base_offset, batch.next_offset, batch.values))
                 case replica_events.SubmitDone():
                     translated.append(Done(output.submit_id, outcome_of(output), output.base_offset))
-                case replica_events.Returned():
+                case calls.Returned():
                     application = self.process.application
                     if isinstance(application, ReadableLog):
                         translated.append(ReadAnswered(output.call_id, application.applied_offset))

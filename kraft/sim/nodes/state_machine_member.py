@@ -13,24 +13,18 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.msgpack import decode, encode
 
-from kraft.process.parts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall
-from kraft.process.parts.state_machine_host import ReadCall, ReadReady, StateMachineHost, host_state_machine
-from kraft.process.parts.state_machine_log import (
-    Command,
-    Expired,
-    Opened,
-    Refusal,
-    Result,
-    Superseded,
-    decode_entry,
-)
+from kraft.calls import Call, Returned
+from kraft.process import events as process_events
+from kraft.process.hosting import host_state_machine
 from kraft.replica.interface import events as replica_events
-from kraft.replica.interface.events import Call, Returned
 from kraft.sim.nodes.client_sessions import FOREVER_MS, ClientSessions
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.workload_spec import READ, READS, REFUSED, WorkloadSpec
 from kraft.sim.world.member_interface import Done, Outcome, Output
 from kraft.state_machine import Codec, Position, StateMachine
+from kraft.state_machine.calls import MaybeApplied, OpenCall, SubmitCall
+from kraft.state_machine.log import Command, Expired, Opened, Refusal, Result, Superseded, decode_entry
+from kraft.state_machine.server import ReadCall, ReadReady, StateMachineServer
 
 KEYS: Final = 3
 SEPARATOR: Final = " | "
@@ -144,7 +138,7 @@ class StateMachineMember(ReplicaMember):
         self._lines, self._own = {}, {}
         return super().start(rng, now_ms)
 
-    def step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
+    def step(self, event: process_events.Input, now_ms: int) -> list[Output]:
         """Hand an event to the replica. A command that the step ends has had its number before."""
         for call_id, pending in self.host._calls._pending.items():
             if pending.is_own:
@@ -157,10 +151,10 @@ class StateMachineMember(ReplicaMember):
         return isinstance(entry, Command) and _identity(entry.session, entry.sequence, entry.command) == submission
 
     @property
-    def host(self) -> StateMachineHost:
+    def host(self) -> StateMachineServer:
         """The application since the last start."""
         application = self.process.application
-        assert isinstance(application, StateMachineHost), application
+        assert isinstance(application, StateMachineServer), application
         return application
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:

@@ -14,15 +14,15 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from kraft.broker.server import BrokerServer
-from kraft.process.parts.controller_host import ControllerHost
+from kraft.controller.server import ControllerServer
+from kraft.process.parts import ControllerAndBroker
 from kraft.process.process import Process
-from kraft.replica.interface.application import ControllerAndBroker
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.replaying import CHANGES_PER_RECORD
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.serde import Message
 
-_REPLAYING: Final = (BrokerServer, ControllerHost, ControllerAndBroker)
+_REPLAYING: Final = (BrokerServer, ControllerServer, ControllerAndBroker)
 """The applications that replay records, a large batch in several turns. The applied offset moves when the batch is
 complete, and so does not tell how much of the batch a step has replayed.
 """

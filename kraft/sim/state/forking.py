@@ -18,14 +18,14 @@ from kraft.broker import BrokerAgent
 from kraft.broker.server import BrokerServer
 from kraft.committed import Applying, Through, WithImage
 from kraft.controller import QuorumController
-from kraft.process.parts.controller_host import ControllerHost
-from kraft.process.parts.decisions import Decisions, _UnderWay
-from kraft.process.parts.state_machine_host import StateMachineHost
+from kraft.controller.decisions import Decisions, _UnderWay
+from kraft.controller.server import ControllerServer
 from kraft.replica.applier import _Reading
 from kraft.replica.peer_replies import HeldReply, PeerReplies
 from kraft.replica.storage.snapshots import _Work as SnapshotWork
 from kraft.sim.state.copier import COPIERS, Memo, declare, fork_fields, known_copy, note_copy, share
 from kraft.state_machine import Codec
+from kraft.state_machine.server import StateMachineServer
 from metadata_log.image import MetadataImage
 from metadata_log.image.replaying import EVERYTHING, SnapshotReplay
 from metadata_log.log.log import FlushHandle
@@ -156,7 +156,7 @@ def _held_reply(held: HeldReply, replies: PeerReplies, memo: Memo) -> HeldReply:
     return made
 
 
-def _controller_host(host: ControllerHost, memo: Memo) -> ControllerHost:
+def _controller_host(host: ControllerServer, memo: Memo) -> ControllerServer:
     """The copy of the controller repeats the decision in progress and replays it into its own image."""
     known = known_copy(host, memo)
     if known is not None:
@@ -202,7 +202,7 @@ def _applying(applying: Applying, owner: WithImage, through: Through | None = No
     return made
 
 
-def _machine_host(host: StateMachineHost, memo: Memo) -> StateMachineHost:
+def _machine_host(host: StateMachineServer, memo: Memo) -> StateMachineServer:
     """The user's state machine may hold anything: its state goes by way of a snapshot."""
     known = known_copy(host, memo)
     if known is not None:
@@ -227,8 +227,8 @@ declare(
         BrokerServer: _broker,
         BrokerAgent: _agent,
         QuorumController: _controller,
-        ControllerHost: _controller_host,
-        StateMachineHost: _machine_host,
+        ControllerServer: _controller_host,
+        StateMachineServer: _machine_host,
         Codec: share,
         MetadataImage: share,
     }

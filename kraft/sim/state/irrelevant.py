@@ -11,9 +11,8 @@ from typing import Final
 from kraft.broker.agent import BrokerAgent
 from kraft.committed import Applying
 from kraft.controller.controller import QuorumController
+from kraft.controller.decisions import Decisions, _UnderWay
 from kraft.controller.features.controller_registration import Registrar
-from kraft.process.parts.decisions import Decisions, _UnderWay
-from kraft.process.parts.state_machine_host import StateMachineHost
 from kraft.process.process import Process
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.core import RaftCore
@@ -25,6 +24,7 @@ from kraft.replica.outbox import Outbox
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.snapshots import SnapshotCleaner, _Work
+from kraft.state_machine.server import StateMachineServer
 from metadata_log.log.log import MetadataLog
 
 GIVEN: Final = "given at the start, and never changed"
@@ -95,7 +95,7 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
     },
     QuorumController: {
         "settings": GIVEN,
-        "leftovers": "decides about memory only; `ControllerHost` says when a portion is due",
+        "leftovers": "decides about memory only; `ControllerServer` says when a portion is due",
         "_imbalanced": "an iterator over an image that may be old",
         "_leaderless": "an iterator over an image that may be old",
         "_voter_ids": GIVEN,
@@ -131,7 +131,7 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
         "_basis": "follows from the log at the moment at which the judgement began",
         "_steps": "an iterator; `taken` says where it is",
     },
-    StateMachineHost: {
+    StateMachineServer: {
         "codec": GIVEN,
         "_make": GIVEN,
         "_apply_to_machine": "a method of `machine`, perhaps watched",

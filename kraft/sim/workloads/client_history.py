@@ -17,7 +17,6 @@ from typing import Any, Final
 from msgspec import DecodeError, Struct, msgpack
 
 from kraft.invariants.violation import InvariantViolated
-from kraft.process.parts.state_machine_log import Command, OpenSession, SessionState, decode_entry, encode
 from kraft.sim.nodes.client_sessions import ClientSessions
 from kraft.sim.nodes.log_batches import timestamp_of
 from kraft.sim.nodes.state_machine_member import Line, StateMachineMember
@@ -26,6 +25,7 @@ from kraft.sim.workloads.linearizability import Operation, Verdict, check
 from kraft.sim.world.member_interface import Done, Member, Output
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from kraft.state_machine import Codec
+from kraft.state_machine.log import Command, OpenSession, SessionState, decode_entry, encode
 from metadata_log.serde import Message
 
 

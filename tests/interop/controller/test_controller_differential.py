@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from kraft.config import Config
-from kraft.node.options import replica_options
+from kraft.node.options import process_options
 from metadata_log.releases import NEWEST_RELEASE
 from metadata_log.serde import schema_of
 from support.differential.controller_draws import DEFAULT_RUN, STEPS, Draw
@@ -109,7 +109,7 @@ FULL = (
 
 def in_process(layout: QuorumLayout) -> InProcess:
     """Our controller with the same settings, in this process, so that what is drawn can depend on its state."""
-    options = replica_options(
+    options = process_options(
         Config.load(str(layout.properties(1))), [Endpoint("127.0.0.1", layout.ports[1])], inline_flush=True
     )
     return InProcess(

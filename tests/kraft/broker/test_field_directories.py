@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kraft.broker.opening import broker_options
 from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.cli.doctor.command import doctor_command
 from kraft.config import Config
-from kraft.node.broker import broker_options
 from kraft.operate.recover.inventory import read_partitions
 from metadata_log import replay
 from metadata_log.disk import OsDisk

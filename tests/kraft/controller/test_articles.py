@@ -10,7 +10,8 @@ from msgspec import structs
 
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
-from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.controller.server import ControllerServer
+from kraft.process.hosting import host_controller
 from metadata_log.image import Partition
 from metadata_log.records.batch import scan
 from metadata_log.records.frame import decode_record
@@ -73,7 +74,7 @@ class Unsteady:
     def controller_on(self, node: int) -> QuorumController:
         """The one on a node."""
         hosted = self.net.processes[node].application
-        assert isinstance(hosted, ControllerHost)
+        assert isinstance(hosted, ControllerServer)
         return hosted.controller
 
     @property

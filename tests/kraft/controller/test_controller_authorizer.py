@@ -28,10 +28,10 @@ from kraft.config.keys import STANDARD_AUTHORIZER
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.envelope import api_key_of
+from kraft.controller.server import ControllerServer
 from kraft.node.logging import NodeLog
-from kraft.process.parts.controller_host import ControllerHost
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.interface.application import Redirect
+from kraft.replica.interface.actions import Redirect
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.wire import Answer, WireRequest
@@ -81,7 +81,7 @@ class WithQuorum(InProcess):
         wire = WireRequest(
             request_id=1, api_key=key, version=version, message=request, listener="CONTROLLER", peer="127.0.0.1:9"
         )
-        host = ControllerHost(self.controller)
+        host = ControllerServer(self.controller)
         if isinstance(request, EnvelopeRequest) and api_key_of(request) in QUORUM_APIS:
             action = host.on_request(wire, LeaderAndEpoch(1, 1), self.now_ms)
             if isinstance(action, Redirect):

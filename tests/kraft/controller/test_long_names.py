@@ -20,7 +20,7 @@ from kraft.access.authorizer import (
 from kraft.access.caller import Caller
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.decision.result import Steps
-from kraft.process.parts.decisions import NOTHING, Decisions, Work
+from kraft.controller.decisions import NOTHING, Decisions, Work
 from kraft.wire import WireRequest
 from metadata_log.image import Acl, AclsImage
 from metadata_log.serde import Message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -39,10 +40,11 @@ def register(side: InProcess, broker_id: int, incarnation: int, supported: dict[
         features=[Feature(name, 0 if name != "metadata.version" else 7, most) for name, most in supported.items()],
         log_dirs=[Uuid(bytes([1, broker_id] * 8))],
     )
-    return Error(side.ask(request, 4).error_code)
+    answer: Any = side.ask(request, 4)
+    return Error(answer.error_code)
 
 
-def told(side: InProcess) -> list[object]:
+def told(side: InProcess) -> list[Any]:
     found = list(side.controller.denials)
     side.controller.denials.clear()
     return found
@@ -95,7 +97,8 @@ def test_an_older_controller_is_registered_and_told_of() -> None:
         incarnation_id=Uuid(b"7" * 16),
         features=[FeatureOfController(name, 0, most) for name, most in OF_4_3_1.items()],
     )
-    assert side.ask(request, 0).error_code == Error.NONE
+    answer: Any = side.ask(request, 0)
+    assert answer.error_code == Error.NONE
     assert told(side) == [OlderNode("controller 7", "metadata.version 33 (up to 30)", FORMAT)]
 
 

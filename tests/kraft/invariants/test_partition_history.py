@@ -11,7 +11,6 @@ import pytest
 from msgspec import Struct
 
 from kraft.controller.brokers.broker_states import begin_controlled_shutdown, fence, restart, unfence, unregister
-from kraft.controller.decision.result import VersionedRecord
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics.partition_change import Target, partition_change
 from kraft.controller.topics.partition_updates import rules_by_topic
@@ -26,6 +25,7 @@ from metadata_log.records.metadata import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from support.real_data import unpack

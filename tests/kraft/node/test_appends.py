@@ -16,10 +16,11 @@ from kraft.node.appends import AppendedOffsets, AppendHandle, Appends
 from kraft.node.errors import AppendRejected, AppendsFull, NodeStopped, NotLeader, OutcomeUnknown
 from kraft.node.inbox import Inbox
 from kraft.node.node import Node
+from kraft.process.events import Input
+from kraft.process.hosting import host_raw_log
 from kraft.quorum.events import Tick
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.interface.application import host_raw_log
-from kraft.replica.interface.events import Input, Submit, SubmitDone
+from kraft.replica.interface.events import Submit, SubmitDone
 from kraft.testing import Cluster
 from transport.protocol.errors import Error
 

@@ -16,7 +16,8 @@ import trio.testing
 import kraft
 import kraft.sync
 from kraft.node.backup import copy_snapshot
-from kraft.replica.interface.application import RAW_LOG, host_silent_raw_log
+from kraft.process.hosting import host_silent_raw_log
+from kraft.state_machine.raw_log import RAW_LOG
 from kraft.testing import Cluster
 from metadata_log.disk import OsDisk, OsFile, make_directory, replace_file
 from metadata_log.errors import CorruptBatch, DirectoryError

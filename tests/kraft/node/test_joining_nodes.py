@@ -16,8 +16,8 @@ from kraft.admin import client
 from kraft.config import Config, ConfigError, NodeSettings
 from kraft.node import joining
 from kraft.node.inbox import Inbox
+from kraft.process.hosting import host_raw_log
 from kraft.quorum.events import Resign
-from kraft.replica.interface.application import host_raw_log
 from kraft.testing import Cluster
 from kraft.testing.identities import Authority
 from metadata_log.errors import DirectoryError

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 import kraft
 from kraft.node import state_machine_node
-from kraft.replica.interface.application import host_raw_log
+from kraft.process.hosting import host_raw_log
 from kraft.sim.workloads.linearizability import Operation, Verdict, check
 from kraft.testing import Cluster
 from metadata_log.errors import CorruptBatch

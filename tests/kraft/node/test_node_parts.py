@@ -18,11 +18,12 @@ from kraft.node.clock import NodeClock
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.node.run import _closing
+from kraft.process.events import Input
+from kraft.process.hosting import host_raw_log
 from kraft.process.process import Process
 from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, PeerFault, StateChanged
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica import host_raw_log
-from kraft.replica.interface.events import FlushDone, Input, StartFlush
+from kraft.replica.interface.events import FlushDone, StartFlush
 from support.kraft.replica_net import START_MS, formatted_disk, options, voter_set
 
 

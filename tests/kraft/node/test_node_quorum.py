@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 import kraft
 import kraft.sync
-from kraft.replica.interface.application import host_raw_log
+from kraft.process.hosting import host_raw_log
 from kraft.testing import Cluster
 from metadata_log.errors import DirectoryError
 from support.loopback import free_ports

@@ -18,7 +18,7 @@ from kraft.admin import AdminClient, QuorumDescription, open_admin
 from kraft.admin.client import ConfigChange, ResourceType
 from kraft.config import Config
 from kraft.node.embed import open_node
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from kraft.security.certificates import Certificate
 from kraft.security.clients import ClientSecurity, load_client
 from support.eventually import pause

@@ -22,7 +22,7 @@ from kraft.cli.cluster.quorum_why import why_facts, why_lines
 from kraft.config import Config
 from kraft.node.embed import open_node
 from kraft.node.node import Node
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from metadata_log.types import NO_NODE, Uuid
 from support.kraft.command_line import run
 from support.loopback import free_ports

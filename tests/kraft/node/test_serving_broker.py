@@ -7,7 +7,7 @@ import pytest
 from kraft.config import Config, ConfigError
 from kraft.config.data_settings import RACK_AWARE
 from kraft.config.keys import STANDARD_AUTHORIZER
-from kraft.node.serving import broker_with_data
+from kraft.process.hosting import broker_with_data
 from metadata_log.memory_disk import MemoryDisk
 
 

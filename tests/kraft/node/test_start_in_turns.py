@@ -15,16 +15,18 @@ from trio.testing import MockClock
 
 import kraft.node.turns
 from kraft.config import Config
+from kraft.controller.server import ControllerServer
 from kraft.limits import START_RECORDS_PER_STEP, TURN_MS
 from kraft.node.embed import open_node
 from kraft.node.logging import NodeLog
 from kraft.node.turns import START_ROOM_S, start_in_turns
-from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.process.hosting import host_controller
+from kraft.process.options import ProcessOptions
 from kraft.process.process import Process
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica import ReplicaOptions
 from kraft.replica.interface.events import Output
+from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import DirectoryError
 from metadata_log.image import MetadataDelta, memberships
@@ -99,7 +101,7 @@ class Work:
         self.done: dict[str, int] = {"replayed": 0, "recovered": 0, "checked": 0}
         self._count(monkeypatch, MetadataDelta, "replay", "replayed", lambda *_: 1)
         self._count(monkeypatch, Segment, "note", "recovered", lambda *_: 1)
-        self._count(monkeypatch, ControllerHost, "check", "checked", lambda _, values: len(values))
+        self._count(monkeypatch, ControllerServer, "check", "checked", lambda _, values: len(values))
 
     def _count(
         self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, kind: str, weight: Callable[..., int]
@@ -114,7 +116,7 @@ class Work:
 
 
 def opening(disk: MemoryDisk) -> Generator[None, None, Opened]:
-    options = ReplicaOptions(
+    replica = ReplicaOptions(
         directory="/data",
         node_id=1,
         cluster_id=CLUSTER_ID,
@@ -122,6 +124,7 @@ def opening(disk: MemoryDisk) -> Generator[None, None, Opened]:
         endpoints=Endpoints((ListenerAddress("CONTROLLER", "n1", 9093),)),
         quorum=QuorumConfig(append_linger_ms=0),
     )
+    options = ProcessOptions(replica=replica)
     return Process.opening(options=options, disk=disk, rng=Random(1), application=host_controller, now_ms=1)
 
 
@@ -135,7 +138,7 @@ def filled() -> MemoryDisk:
 
 
 def image_of(process: Process) -> Any:
-    assert isinstance(process.application, ControllerHost)
+    assert isinstance(process.application, ControllerServer)
     return process.application.controller.history.committed
 
 
@@ -209,7 +212,7 @@ async def test_other_tasks_run_while_an_embedded_node_starts(tmp_path: Path, mon
         async with open_node(config, application=host_controller) as node:
             # Of two tasks that can run, Trio may run either first.
             assert len(replayed_in) >= PARTITIONS // START_RECORDS_PER_STEP // 2
-            assert isinstance(node.application, ControllerHost)
+            assert isinstance(node.application, ControllerServer)
             image = node.application.controller.history.committed
             assert len(list(memberships(image.topics, BROKER))) == PARTITIONS
         nursery.cancel_scope.cancel()

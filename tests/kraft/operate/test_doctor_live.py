@@ -14,7 +14,7 @@ import trio
 
 from kraft.config import Config
 from kraft.node.embed import open_node
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
 from metadata_log.records.control import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter

@@ -13,7 +13,7 @@ from kraft.admin import AdminError, QuorumDescription, ReplicaDescription
 from kraft.config import Config
 from kraft.node.embed import open_node
 from kraft.operate.recover.live.ghost import FETCHED_MS, ghost_of
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from metadata_log.image import MetadataImage
 from metadata_log.image.controllers import ControllerRegistration, ControllersImage
 from metadata_log.image.persistent_map import with_entry

@@ -18,7 +18,7 @@ from kraft.config import Config
 from kraft.node.embed import open_node
 from kraft.operate.recover.description import AcceptedStray, read_description
 from kraft.operate.recover.live.verify import StrayDirectory, check_live, read_live_quorum
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from metadata_log.disk import OsDisk
 from support.kraft.command_line import Done, run
 from support.kraft.recovery_data import paths, unpack_cluster

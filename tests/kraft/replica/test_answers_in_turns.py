@@ -15,14 +15,15 @@ from kraft.config import definitions
 from kraft.controller import ControllerResult
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import ANSWERS_PER_TURN, CHEAP_PER_STEP, EARLY_PER_TURN, ITEMS_PER_ANSWER
+from kraft.process.events import Input
 from kraft.process.process import Process
-from kraft.quorum.events import Resign
+from kraft.quorum.events import Resign, Tick
 from kraft.reads import configs as describe_configs
 from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
+from kraft.replica.interface.actions import ForRequest
 from kraft.replica.interface.answer_weight import weight_of_refusal
-from kraft.replica.interface.application import ForRequest
-from kraft.replica.interface.events import Input, Output, Tick
+from kraft.replica.interface.events import Output
 from kraft.wire import Answer
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message, encode
@@ -219,7 +220,7 @@ class Told:
 
         def counted(replica: Process, event: Input, now_ms: int) -> list[Output]:
             outputs = step(replica, event, now_ms)
-            if replica.options.node_id == node:
+            if replica.options.replica.node_id == node:
                 told = [one.request_id for one in outputs if isinstance(one, Answer)]
                 self.most = max(self.most, len(told))
                 self.requests += told

@@ -15,9 +15,10 @@ from trio.testing import wait_all_tasks_blocked
 
 from kraft.node.appends import Appends
 from kraft.node.inbox import Inbox
+from kraft.process.events import Input
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
-from kraft.replica import Input, Submit, SubmitDone
+from kraft.replica.interface.events import Submit, SubmitDone
 from metadata_log.records.batch import scan
 from support.kraft.replica_net import Net
 from transport.protocol.errors import Error

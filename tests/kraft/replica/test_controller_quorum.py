@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from kraft.access.caller import Caller
 from kraft.controller import QuorumController
-from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.controller.server import ControllerServer
+from kraft.process.hosting import host_controller
 from kraft.process.process import Process
 from kraft.wire import WireRequest
 from metadata_log.errors import MetadataLogError
@@ -48,7 +49,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 def controller_of(net: Net, node: int) -> QuorumController:
     hosted = net.processes[node].application
-    assert isinstance(hosted, ControllerHost)
+    assert isinstance(hosted, ControllerServer)
     return hosted.controller
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kraft.controller import QuorumController
-from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.controller.server import ControllerServer
+from kraft.process.hosting import host_controller
 from metadata_log.image import Broker
 from support.differential.controller_sides import registration
 from support.kraft.replica_net import CLUSTER_ID, Net
@@ -39,7 +40,7 @@ class Quorum:
     def controller(self, node: int) -> QuorumController:
         """The controller on a node."""
         hosted = self.net.processes[node].application
-        assert isinstance(hosted, ControllerHost)
+        assert isinstance(hosted, ControllerServer)
         return hosted.controller
 
     def broker(self, broker: int, node: int) -> Broker:

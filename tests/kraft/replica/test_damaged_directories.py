@@ -15,7 +15,7 @@ from msgspec import Struct
 from test_replica_real_data import PARTITION, loaded_disk
 
 from kraft.cli.files.dump import dump_command
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.memory_disk import MemoryDisk

@@ -8,7 +8,7 @@ from typing import Any
 
 from test_replica_real_data import PARTITION, batches_of, controller, loaded_disk
 
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voter_history import DYNAMIC
 from kraft.quorum.voters import Voter, VoterSet

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from test_replica_crash import Node, granted, leader_change, vote
 from test_turns import Counted, Quorum
 
-from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.controller.server import ControllerServer
+from kraft.process.hosting import host_controller
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.replica import applier
 from kraft.replica.applier import Applier
@@ -42,14 +43,14 @@ ROOM = 2_000
 def checks(monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Values that are judged."""
     counter = Counted()
-    check = ControllerHost.check
+    check = ControllerServer.check
 
-    def counted(host: ControllerHost, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
+    def counted(host: ControllerServer, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
         counter.now += len(values)
         counter.total += len(values)
         return check(host, values, in_snapshot=in_snapshot)
 
-    monkeypatch.setattr(ControllerHost, "check", counted)
+    monkeypatch.setattr(ControllerServer, "check", counted)
     return counter
 
 
@@ -182,7 +183,7 @@ def test_checking_records_does_not_expire_the_fetch_timeout() -> None:
         assert node.replica.replica.core.state_name == "Follower"
         if node.is_judging:
             assert node.fetches == before
-    config = node.replica.options.quorum
+    config = node.replica.options.replica.quorum
     assert node.now_ms - began_ms > max(config.fetch_timeout_ms, config.request_timeout_ms)
     assert node.replica.replica.log.end_offset == 1501
 
@@ -190,7 +191,7 @@ def test_checking_records_does_not_expire_the_fetch_timeout() -> None:
 def test_refused_records_do_not_reset_the_fetch_timeout() -> None:
     node = Follower()
     bad = build_batch(1, 1, START_MS, [*[NOTHING] * RECORDS, b"\xff\xff\xff\xff"])
-    end_ms = node.now_ms + 2 * node.replica.options.quorum.fetch_timeout_ms
+    end_ms = node.now_ms + 2 * node.replica.options.replica.quorum.fetch_timeout_ms
     answered = 0
     while node.replica.replica.core.state_name == "Follower":
         assert node.now_ms < end_ms, "the follower never looks for another leader"

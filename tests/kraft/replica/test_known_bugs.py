@@ -15,10 +15,10 @@ from test_dynamic_quorum import describe, directory_id, dynamic_net
 from test_replica_snapshots import SCARCE, are_equal, follower_of, pieces_seen, quorum, replace_disk, snapshots, write
 from test_voter_changes import add, agree_on, error_of, remove
 
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from kraft.quorum.effects import PeerFault, StateChanged
 from kraft.quorum.values import ListenerAddress, QuorumConfig
-from kraft.replica import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.log.retention import Retention

@@ -10,19 +10,18 @@ import pytest
 from msgspec import Struct
 from msgspec.msgpack import decode, encode
 
+from kraft.calls import CancelCall
 from kraft.limits import SESSION_WINDOW
-from kraft.process.parts import state_machine_host
-from kraft.process.parts.sessions import Sessions
-from kraft.process.parts.state_machine_calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall, TooLarge
-from kraft.process.parts.state_machine_host import (
-    Changes,
-    ReadCall,
-    ReadReady,
-    Skipped,
-    StateMachineHost,
-    host_state_machine,
-)
-from kraft.process.parts.state_machine_log import (
+from kraft.process.hosting import host_state_machine
+from kraft.quorum.events import BeginShutdown
+from kraft.quorum.values import QuorumConfig
+from kraft.replica.interface.options import SnapshotOptions
+from kraft.sim.state.fingerprints import fingerprint
+from kraft.sim.state.forking import forked
+from kraft.state_machine import Position, Refused, StateMachine
+from kraft.state_machine import server as state_machine_host
+from kraft.state_machine.calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall, TooLarge
+from kraft.state_machine.log import (
     Command,
     Entry,
     Expired,
@@ -34,13 +33,8 @@ from kraft.process.parts.state_machine_log import (
     Superseded,
     decode_entry,
 )
-from kraft.quorum.events import BeginShutdown
-from kraft.quorum.values import QuorumConfig
-from kraft.replica import SnapshotOptions
-from kraft.replica.interface.events import CancelCall
-from kraft.sim.state.fingerprints import fingerprint
-from kraft.sim.state.forking import forked
-from kraft.state_machine import Position, Refused, StateMachine
+from kraft.state_machine.server import Changes, ReadCall, ReadReady, Skipped, StateMachineServer
+from kraft.state_machine.sessions import Sessions
 from metadata_log.log.retention import Retention
 from support.kraft.replica_net import Net
 
@@ -80,9 +74,9 @@ def forgetful() -> Net:
     return machines(snapshots=SnapshotOptions(max_bytes=500, retention=retention), segment_bytes=500)
 
 
-def host(net: Net, node: int) -> StateMachineHost:
+def host(net: Net, node: int) -> StateMachineServer:
     application = net.processes[node].application
-    assert isinstance(application, StateMachineHost)
+    assert isinstance(application, StateMachineServer)
     return application
 
 
@@ -462,7 +456,7 @@ def test_a_fork_of_a_state_machine_replica_is_independent() -> None:
     assert fingerprint(fork) == fingerprint(net.processes[1])
     assert result(net, submit(net, 1, "one")) == 2
     application = fork.application
-    assert isinstance(application, StateMachineHost)
+    assert isinstance(application, StateMachineServer)
     assert isinstance(application.machine, Words)
     assert application.machine.words == ["both"]
 

@@ -16,9 +16,9 @@ from test_replica_crash import Node, leader_change
 from test_replica_snapshots import PARTITION, SMALL_PIECES, quorum, replace_disk, snapshots, write
 
 from kraft.limits import BATCH_BYTES
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller, host_raw_log
 from kraft.process.process import Process
-from kraft.replica.interface.application import RawLog, host_raw_log
+from kraft.state_machine.raw_log import RawLog
 from metadata_log.compression import Compression
 from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.log.segment import scan_file

@@ -17,7 +17,7 @@ from test_dynamic_quorum import directory_id, dynamic_net, voter
 from test_known_bugs import PARTITION, goes_on, others, reports
 from test_replica_snapshots import OFTEN, SCARCE, are_equal, follower_of, quorum, replace_disk, snapshots, write
 
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from kraft.quorum.voters import VoterSet
 from kraft.replica.storage.snapshots import SnapshotFiles
 from metadata_log.errors import CorruptBatch, DirectoryError

@@ -10,25 +10,25 @@ from typing import Any
 import pytest
 
 from kraft.committed import Noted
+from kraft.process.events import Input
+from kraft.process.hosting import host_raw_log, host_silent_raw_log
+from kraft.process.parts import ApplicationFactory
 from kraft.process.process import Process
 from kraft.quorum.effects import AppendBatch, FlushLog, PeerFault
-from kraft.quorum.events import LogFlushed
-from kraft.replica import (
-    ApplicationFactory,
+from kraft.quorum.events import LogFlushed, Tick
+from kraft.replica.interface.events import (
     FlushDone,
-    Input,
+    LogState,
+    MakeSnapshot,
     Output,
+    SnapshotMade,
     StartFlush,
     Submit,
     SubmitDone,
-    Tick,
     Trace,
-    host_raw_log,
 )
-from kraft.replica.interface.application import host_silent_raw_log
-from kraft.replica.interface.events import LogState, MakeSnapshot, SnapshotMade
-from kraft.replica.interface.raw_snapshot import raw_snapshot_values, state_of
 from kraft.replica.storage.storage import Storage
+from kraft.state_machine.raw_snapshot import raw_snapshot_values, state_of
 from kraft.wire import Answer, WireReply, WireRequest, WireSend
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.quorum_state_file import read_quorum_state
@@ -439,7 +439,7 @@ def test_the_snapshot_of_a_raw_log_survives_a_power_failure() -> None:
 
 def test_a_completed_fsync_acknowledges_only_the_records_that_it_covered() -> None:
     """Records that are appended while an fsync runs need the next fsync."""
-    storage = finished(Storage.opening(formatted_disk(1), options(1, voter_set(3)), Random(7), START_MS))
+    storage = finished(Storage.opening(formatted_disk(1), options(1, voter_set(3)).replica, Random(7), START_MS))
     storage.append_batch(AppendBatch(0, 1, START_MS, (b"a",)))
     first = storage.request_flush(FlushLog(1, 1))
     assert first is not None

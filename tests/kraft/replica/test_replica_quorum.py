@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller, host_raw_log
 from kraft.process.process import Process
 from kraft.quorum.effects import HighWatermarkMoved, PeerFault, StateChanged
-from kraft.quorum.events import BeginShutdown, Resign
+from kraft.quorum.events import BeginShutdown, Resign, Tick
 from kraft.quorum.leadership import STAY_MS
-from kraft.replica import FlushDone, Tick, commits, host_raw_log
+from kraft.replica import commits
 from kraft.replica import proposals as proposals_module
-from kraft.replica.interface.application import Proposal, Unit
-from kraft.replica.interface.events import Trace
+from kraft.replica.interface.actions import Proposal, Unit
+from kraft.replica.interface.events import FlushDone, Trace
 from kraft.replica.outbox import Outbox
 from kraft.replica.proposals import FINISH_MS, Proposals
 from kraft.sim.state.fingerprints import fingerprint
@@ -266,7 +266,7 @@ def test_a_fork_completes_its_own_pending_flush() -> None:
 
 HISTORY = """
 from support.kraft.replica_net import Net
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from kraft.sim.state.fingerprints import fingerprint
 from test_controller_quorum import alter
 net = Net(3, application=host_controller, seed=5)
@@ -346,7 +346,7 @@ def test_a_turn_ends_with_the_batch_that_fills_it(monkeypatch: pytest.MonkeyPatc
 def test_a_leader_with_so_many_uncommitted_bytes_takes_no_more(written: int, is_full: bool) -> None:
     net = Net(1)
     core = net.processes[net.elect()].replica.core
-    limits = options(1, voter_set(1), max_uncommitted_bytes=100)
+    limits = options(1, voter_set(1), max_uncommitted_bytes=100).replica
     proposals = Proposals(
         limits, core, leading=None, refusing=None, outbox=Outbox(), step_core=lambda event, now_ms: None
     )

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.controller.server import ControllerServer
+from kraft.process.hosting import host_controller, host_raw_log
 from kraft.process.process import Process
-from kraft.replica import host_raw_log
 from metadata_log.errors import DirectoryError
 from metadata_log.log.segment import parse_file_name
 from metadata_log.memory_disk import MemoryDisk
@@ -55,9 +55,9 @@ def real_net(**changes: Any) -> Net:
     return Net(3, application=host_controller, disks=disks, cluster_id=None, **changes)
 
 
-def controller(net: Net, node: int) -> ControllerHost:
+def controller(net: Net, node: int) -> ControllerServer:
     hosted = net.processes[node].application
-    assert isinstance(hosted, ControllerHost)
+    assert isinstance(hosted, ControllerServer)
     return hosted
 
 
@@ -103,7 +103,9 @@ def test_an_activation_on_a_real_log_writes_only_registrations() -> None:
     net.advance(300)
     assert net.processes[leader].replica.core.log.end_offset == end + 3
     known = controller(net, leader).controller.history.committed.controllers.by_id
-    ports = {voter.id: voter.endpoints.listeners[0].port for voter in net.processes[leader].options.voters.voters}
+    ports = {
+        voter.id: voter.endpoints.listeners[0].port for voter in net.processes[leader].options.replica.voters.voters
+    }
     assert {node: known[node].endpoints[0].port for node in ports} == ports
     levels = dict(controller(net, leader).finalized_features()[0])
     assert levels["metadata.version"] == 30

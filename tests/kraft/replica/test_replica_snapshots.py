@@ -9,11 +9,12 @@ import pytest
 from msgspec import structs
 from test_controller_quorum import alter, controller_of
 
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from kraft.process.process import Process
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import QuorumConfig
-from kraft.replica import FlushDone, SnapshotOptions, StartFlush
+from kraft.replica.interface.events import FlushDone, StartFlush
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.image.record_values import decode_records
@@ -436,4 +437,4 @@ def test_a_fork_continues_to_write_a_snapshot() -> None:
     copy = forked(leader)
     assert fingerprint(copy) == fingerprint(leader)
     assert isinstance(copy, Process)
-    assert options(1, net.voters).snapshots == SnapshotOptions()
+    assert options(1, net.voters).replica.snapshots == SnapshotOptions()

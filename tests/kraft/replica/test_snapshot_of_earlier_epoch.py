@@ -10,10 +10,10 @@ from test_controller_quorum import alter
 from test_known_bugs import PARTITION
 from test_replica_snapshots import SMALL_PIECES, are_equal, snapshots, write
 
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.log_view import LogView
-from kraft.replica import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.retention import Retention
 from metadata_log.types import OffsetAndEpoch

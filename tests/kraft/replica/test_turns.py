@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from kraft.controller import QuorumController
+from kraft.controller import QuorumController, decisions
 from kraft.controller.decision.request_context import DecisionSettings
+from kraft.controller.server import ControllerServer
 from kraft.controller.topics import elect_leaders, isr, partition_updates
 from kraft.limits import DECISION_STEPS_PER_TURN, DECISIONS_WAITING, RECORDS_PER_BATCH, RECORDS_PER_OPERATION
-from kraft.process.parts import decisions
-from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.process.events import Input
+from kraft.process.hosting import host_controller
 from kraft.quorum.events import Resign
-from kraft.replica.interface.events import Input
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import FactsOf
 from metadata_log.image import MetadataDelta, memberships, replaying
@@ -127,10 +127,10 @@ class Quorum:
             self.epochs[broker] = answer.broker_epoch
             self.net.ask(self.leader, self.heartbeat(broker))
 
-    def host(self, node: int = 0) -> ControllerHost:
+    def host(self, node: int = 0) -> ControllerServer:
         """The host of a node's controller, by default the leader's."""
         hosted = self.net.processes[node or self.leader].application
-        assert isinstance(hosted, ControllerHost)
+        assert isinstance(hosted, ControllerServer)
         return hosted
 
     def controller(self, node: int = 0) -> QuorumController:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from test_dynamic_quorum import describe, directory_id, dynamic_disk, dynamic_net, voter
 
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from kraft.process.process import Process
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, VersionRange
@@ -425,7 +425,7 @@ def test_a_node_with_only_lost_voters_in_its_log_asks_configured_voters() -> Non
 
 
 def voter_of(replica: Process) -> Voter:
-    return Voter(replica.replica.core.local, replica.options.endpoints, VersionRange(0, 1))
+    return Voter(replica.replica.core.local, replica.options.replica.endpoints, VersionRange(0, 1))
 
 
 def test_a_self_removed_voter_is_elected_to_commit_its_removal() -> None:

@@ -13,8 +13,9 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
+from kraft.process.events import Input
 from kraft.process.process import Process
-from kraft.replica.interface.events import Input, Output
+from kraft.replica.interface.events import Output
 from kraft.sim import Result, controller_member, run
 from kraft.sim.nodes.member_kinds import LOADED, MACHINES, MEMBERS
 from kraft.sim.search.seed_search import SeedSearch

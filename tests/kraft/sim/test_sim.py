@@ -6,10 +6,11 @@ from random import Random
 
 import pytest
 
+from kraft.process.events import Input
 from kraft.process.process import Process
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.values import QuorumConfig
-from kraft.replica.interface.events import FlushDone, Input, Output
+from kraft.replica.interface.events import FlushDone, Output
 from kraft.sim import (
     MakeMember,
     Result,

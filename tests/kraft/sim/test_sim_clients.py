@@ -10,7 +10,6 @@ from kraft.invariants.commits import CommitLedger
 from kraft.invariants.observation import LogBatch, View
 from kraft.invariants.quorum import Invariants
 from kraft.invariants.violation import InvariantViolated
-from kraft.process.parts.state_machine_log import Command, OpenSession, Refusal, Result, SessionState, encode
 from kraft.quorum.values import LeaderAndEpoch, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.sim.nodes.addresses import endpoints_of
@@ -26,6 +25,7 @@ from kraft.sim.workloads.client_history import ClientHistory, SessionModel
 from kraft.sim.world.actions import Action, Read, Submit
 from kraft.sim.world.read_watch import ReadWatch
 from kraft.sim.world.trace import Trace
+from kraft.state_machine.log import Command, OpenSession, Refusal, Result, SessionState, encode
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord
 

@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from kraft.cli.run.sim import sim_command
-from kraft.process.parts.state_machine_reads import StateMachineReads
 from kraft.quorum import reads
 from kraft.quorum.effects import ReadConfirmed
 from kraft.quorum.quorum_state import QuorumState
@@ -23,6 +22,7 @@ from kraft.sim.workloads import client_history
 from kraft.sim.workloads.client_history import ClientHistory, HistoryUndecided
 from kraft.sim.world.actions import Action
 from kraft.sim.world.trace import Trace
+from kraft.state_machine.reads import StateMachineReads
 from metadata_log.types import NO_OFFSET
 from planted_bugs.registry import CLASSIC_FAULTS
 

@@ -153,7 +153,7 @@ def _json(size: int) -> Iterator[tuple[str, str]]:
     }
     yield "doubling references", json.dumps({"$ref": "#/definitions/d0", "definitions": fork})
     yield "any of", json.dumps({"anyOf": [{"type": "object", "required": [f"r{at}"]} for at in range(size // 40)]})
-    two = {"oneOf": [{"minLength": at} for at in range(20)]}
+    two: dict[str, object] = {"oneOf": [{"minLength": at} for at in range(20)]}
     for _ in range(min(size // 400, 6)):
         two = {"oneOf": [{"items": two}, {"items": {"type": "string"}}]}
     yield "nested one of", json.dumps(two)

@@ -18,9 +18,8 @@ from kraft.node.clock import NodeClock
 from kraft.node.embed import tcp_transport
 from kraft.node.node import Node
 from kraft.node.run import run_node
-from kraft.node.serving import node_with_data
 from kraft.observer import read_image
-from kraft.process.parts.combined import controller_of
+from kraft.process.hosting import controller_of, node_with_data
 from metadata_log.disk import DirectoryDisk, OsDisk
 from metadata_log.image import MetadataImage
 from metadata_log.log.log_dir import format_directory

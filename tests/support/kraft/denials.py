@@ -1,10 +1,9 @@
 """What an authorizer has denied, as the process takes it."""
 
-from kraft.access.authorizer import Denial
-from kraft.access.older_node import OlderNode
+from typing import Any
 
 
-def taken(denials: list[Denial | OlderNode]) -> list[Denial | OlderNode]:
+def taken(denials: list[Any]) -> list[Any]:
     """Empty the list; returns what was in it."""
     found = list(denials)
     denials.clear()

@@ -9,27 +9,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from kraft.committed import Noted
+from kraft.calls import Call, Returned
+from kraft.committed import Committed, CommittedBatch, Noted
+from kraft.process.events import Input
+from kraft.process.hosting import host_raw_log
+from kraft.process.options import ProcessOptions
+from kraft.process.parts import ApplicationFactory
 from kraft.process.process import Process
-from kraft.quorum.events import FailureCause
+from kraft.quorum.events import FailureCause, Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica import (
-    ApplicationFactory,
-    Committed,
-    CommittedBatch,
-    FlushDone,
-    Input,
-    Output,
-    ReplicaOptions,
-    StartFlush,
-    Submit,
-    SubmitDone,
-    Tick,
-    Trace,
-    host_raw_log,
-)
-from kraft.replica.interface.events import Call, Returned
+from kraft.replica.interface.events import FlushDone, Output, StartFlush, Submit, SubmitDone, Trace
+from kraft.replica.interface.options import ReplicaOptions
 from kraft.wire import Answer, Drop, Part, WireFailed, WireReply, WireRequest, WireSend
 from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
@@ -46,7 +37,7 @@ def voter_set(count: int) -> VoterSet:
     return VoterSet.parse(",".join(f"{node}@n{node}:9093" for node in range(1, count + 1)))
 
 
-def options(node_id: int, voters: VoterSet, **changes: Any) -> ReplicaOptions:
+def options(node_id: int, voters: VoterSet, **changes: Any) -> ProcessOptions:
     known: dict[str, Any] = {
         "directory": DIRECTORY,
         "node_id": node_id,
@@ -55,7 +46,9 @@ def options(node_id: int, voters: VoterSet, **changes: Any) -> ReplicaOptions:
         "endpoints": Endpoints((ListenerAddress("CONTROLLER", f"n{node_id}", 9093),)),
         "quorum": QuorumConfig(append_linger_ms=0),
     }
-    return ReplicaOptions(**{**known, **changes})
+    of_process = {name: changes.pop(name) for name in ProcessOptions.__struct_fields__ if name in changes}
+    known["may_vote"] = of_process.get("broker") is None or of_process.get("client_endpoints") is not None
+    return ProcessOptions(replica=ReplicaOptions(**{**known, **changes}), **of_process)
 
 
 def formatted_disk(node_id: int, release: str = "4.3-IV0", cluster_id: str = CLUSTER_ID) -> MemoryDisk:
@@ -106,14 +99,14 @@ class Net:
 
     def start(self, node: int) -> None:
         self.committed[node] = []
-        replica, outputs = Process.open(
+        process, outputs = Process.open(
             options=options(node, self.voters, **self.changes),
             disk=self.disks[node],
             rng=Random(self.rng.getrandbits(64)),
             application=self.application,
             now_ms=self.now_ms,
         )
-        self.processes[node] = replica
+        self.processes[node] = process
         self._carry_out(node, outputs)
 
     def kill(self, node: int, *, torn: Random | None = None) -> None:
@@ -122,9 +115,9 @@ class Net:
         self.disks[node].crash(torn)
 
     def step(self, node: int, event: Input) -> None:
-        replica = self.processes.get(node)
-        if replica is not None:
-            self._carry_out(node, replica.step(event, self.now_ms))
+        process = self.processes.get(node)
+        if process is not None:
+            self._carry_out(node, process.step(event, self.now_ms))
 
     def settle(self) -> None:
         """Deliver everything, and tick every replica with a due deadline, until nothing is left to do now."""

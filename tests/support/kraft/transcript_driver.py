@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from kraft.broker import BrokerOptions
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.log.partition_log import PartitionLog
+from kraft.broker.opening import ServingOptions
 from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.server import BrokerServer, Found, Unfenced
 from kraft.committed import CommittedBatch, Noted
-from kraft.process.parts.broker import ServingOptions, host_serving_broker
+from kraft.process.hosting import host_serving_broker
+from kraft.process.options import ProcessOptions
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.quorum.voters import VoterSet
 from kraft.replica.interface.options import ReplicaOptions
@@ -214,13 +216,15 @@ def _server(spec: Spec, disk: MemoryDisk) -> BrokerServer:
         data=DataSettings(broker_id=spec.broker_id, directories=(), static=settings),
         requests=RequestSettings(broker_id=spec.broker_id, prefers_rack_of_client="replica.selector.class" in settings),
     )
-    options = ReplicaOptions(
+    replica = ReplicaOptions(
         directory=next(iter(spec.directories)),
         node_id=spec.broker_id,
         voters=VoterSet.parse("1@n1:9093"),
         endpoints=Endpoints((ListenerAddress(LISTENER, f"b{spec.broker_id}", 9092),)),
-        broker=BrokerOptions(directories=directories, clean_directories=spec.clean, rack=settings.get("broker.rack")),
+        may_vote=False,
     )
+    broker = BrokerOptions(directories=directories, clean_directories=spec.clean, rack=settings.get("broker.rack"))
+    options = ProcessOptions(replica=replica, broker=broker)
     made = host_serving_broker(disk, serving)(options, "cluster", (), Random(spec.broker_id))
     assert isinstance(made, BrokerServer), made
     return made

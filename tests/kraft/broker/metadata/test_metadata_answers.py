@@ -293,7 +293,7 @@ def test_ids_of_topics_that_do_not_exist_have_an_error_of_their_own():
 
 LOADING = """
 import sys
-import kraft.process.parts.broker
+import kraft.broker.opening
 from kraft.broker.metadata.answers import load_decisions
 assert not {"kraft.reads.acls", "kraft.access.refusals"} & set(sys.modules), "a start loads what it needs"
 load_decisions()

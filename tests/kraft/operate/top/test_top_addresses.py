@@ -11,7 +11,7 @@ import trio
 
 from kraft.config import Config
 from kraft.node.embed import open_node
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from support.interop.certificates import Stores, issue
 from support.kraft.command_line import CLUSTER_ID, Done, run, write_config
 from support.loopback import free_ports

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraft.access.errors import ApiError
-from kraft.process.parts.controller_host import ControllerHost
+from kraft.controller.server import ControllerServer
 from kraft.quorum.messages import FetchSnapshotReply, VoteReply
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.in_flight import InFlightRequests
@@ -100,7 +100,7 @@ def test_old_clients_find_the_error_of_a_fetch_in_its_partitions(version: int) -
 
 @pytest.mark.parametrize("level", [0, 1])
 def test_api_versions_names_the_level_of_the_quorum_above_0(level: int) -> None:
-    host = ControllerHost(InProcess().controller)
+    host = ControllerServer(InProcess().controller)
     asked = ApiVersionsRequest(client_software_name="c", client_software_version="1")
     described = describe_versions(host, asked, 4, level)
     levels = {one.name: (one.min_version_level, one.max_version_level) for one in described.finalized_features}
@@ -110,7 +110,7 @@ def test_api_versions_names_the_level_of_the_quorum_above_0(level: int) -> None:
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_a_feature_with_minimum_level_0_is_named_to_clients_that_can_read_it(version: int) -> None:
-    host = ControllerHost(InProcess().controller)
+    host = ControllerServer(InProcess().controller)
     asked = ApiVersionsRequest(client_software_name="c", client_software_version="1")
     ranges = {one.name: one.min_version for one in describe_versions(host, asked, version, 0).supported_features}
     assert ("kraft.version" in ranges) == (version == 4)
@@ -225,7 +225,7 @@ def test_an_answer_without_a_snapshot_has_its_id_at_zero() -> None:
 )
 def test_clients_have_names_and_versions_without_spaces(name: str, software: str, is_valid: bool) -> None:
     """KIP-511. Versions of the request below 3 have no room for names."""
-    host = ControllerHost(InProcess().controller)
+    host = ControllerServer(InProcess().controller)
     asked = ApiVersionsRequest(client_software_name=name, client_software_version=software)
     assert describe_versions(host, asked, 3, 0).error_code == (0 if is_valid else Error.INVALID_REQUEST)
     assert describe_versions(host, asked, 2, 0).error_code == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from kraft.wire import Answer, WireRequest
 from support import DATA
 from support.kraft.replica_net import Net, formatted_disk

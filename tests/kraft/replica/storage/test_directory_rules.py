@@ -11,7 +11,8 @@ import pytest
 from google_crc32c import value as crc32c
 
 from kraft.broker import BrokerOptions
-from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.controller.server import ControllerServer
+from kraft.process.hosting import host_controller
 from kraft.process.process import Process
 from kraft.quorum.effects import AppendBatch, AppendControl, FlushLog
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
@@ -41,7 +42,7 @@ DIRECTORY_ID = Uuid(bytes(range(16)))
 
 
 def opened(disk: MemoryDisk) -> Storage:
-    return finished(Storage.opening(disk, options(1, voter_set(3)), Random(1), START_MS))
+    return finished(Storage.opening(disk, options(1, voter_set(3)).replica, Random(1), START_MS))
 
 
 def put(disk: MemoryDisk, name: str, content: bytes = b"x") -> None:
@@ -389,7 +390,7 @@ def test_a_start_loads_a_snapshot_of_one_record() -> None:
     with_snapshot(disk, OffsetAndEpoch(epoch=3, offset=1))
     net = Net(disks={1: disk}, voters=voter_set(3), application=host_controller)
     hosted = net.processes[1].application
-    assert isinstance(hosted, ControllerHost)
+    assert isinstance(hosted, ControllerServer)
     assert hosted.controller.history.committed.end == OffsetAndEpoch(epoch=3, offset=1)
     assert net.processes[1].replica.status().applied_offset == 1
 
@@ -441,7 +442,7 @@ def test_only_a_controller_needs_its_votes(is_broker: int, is_controller: int, r
         broker=BrokerOptions(directories=(DIRECTORY_ID,)) if is_broker else None,
         client_endpoints=Endpoints(()) if is_broker and is_controller else None,
     )
-    start = Storage.opening(disk, roles, Random(1), START_MS)
+    start = Storage.opening(disk, roles.replica, Random(1), START_MS)
     if refuses:
         with pytest.raises(DirectoryError, match="quorum-state is missing"):
             finished(start)

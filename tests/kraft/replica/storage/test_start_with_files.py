@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_directory_rules import PARTITION, opened, partition, with_snapshot
 
-from kraft.process.parts.controller_host import host_controller
+from kraft.process.hosting import host_controller
 from metadata_log.errors import UnsupportedVersion
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from random import Random
 from typing import Any, Final
 
 from msgspec import DecodeError, Struct
@@ -16,11 +15,15 @@ from msgspec import DecodeError, Struct
 from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
 from kraft.access.older_node import OlderNode
+from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.limits import COMMANDS_PER_TURN, FORWARDED_ENTRIES
-from kraft.process.parts.sessions import Sessions
-from kraft.process.parts.state_machine_calls import Key, OpenCall, StateMachineCalls, SubmitCall, key_of
-from kraft.process.parts.state_machine_log import (
+from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
+from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
+from kraft.replica.interface.actions import Action, Confirm, Proposal, Unit
+from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
+from kraft.state_machine.calls import Key, OpenCall, StateMachineCalls, SubmitCall, key_of
+from kraft.state_machine.log import (
     AskIndex,
     Command,
     Entry,
@@ -38,29 +41,16 @@ from kraft.process.parts.state_machine_log import (
     read_snapshot,
     snapshot_values,
 )
-from kraft.process.parts.state_machine_reads import Reader, StateMachineReads
-from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
-from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
-from kraft.replica.interface.application import (
-    Action,
-    ApplicationFactory,
-    Confirm,
-    Proposal,
-    Unit,
-)
-from kraft.replica.interface.events import Call, CancelCall, Returned
-from kraft.replica.interface.options import ReplicaOptions
-from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
+from kraft.state_machine.reads import Reader, StateMachineReads
+from kraft.state_machine.sessions import Sessions
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-SESSION_TTL_MS: Final = 3_600_000
-"""A session that is not used for so long, by the clock of the log, is forgotten."""
 _ASK_INDEX: Final = encode(AskIndex())
 
 
@@ -98,7 +88,7 @@ class Skipped(Struct, frozen=True):
     end_offset: int
 
 
-class StateMachineHost:
+class StateMachineServer:
     """Hosts one `StateMachine`."""
 
     apis: tuple[ApiKey, ...] = (ApiKey.ENVELOPE,)
@@ -484,24 +474,3 @@ def _index_in(response: Message | None) -> int | None:
         return decode_index(response.response_data or b"").offset
     except CorruptBatch:
         return None
-
-
-def host_state_machine(
-    make: Callable[[], StateMachine[Any, Any]], *, session_ttl_ms: int = SESSION_TTL_MS
-) -> ApplicationFactory:
-    """The factory of an application that hosts what `make` returns, such as the class of a state machine.
-
-    The sessions that this node opens live for `session_ttl_ms` after their last use.
-    """
-
-    def host(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> StateMachineHost:
-        return StateMachineHost(
-            make,
-            client=f"{options.node_id}-{random_uuid(rng)}",
-            max_batch_bytes=options.quorum.max_batch_bytes,
-            retry_backoff_ms=options.quorum.retry_backoff_ms,
-            request_timeout_ms=options.quorum.request_timeout_ms,
-            session_ttl_ms=session_ttl_ms,
-        )
-
-    return host

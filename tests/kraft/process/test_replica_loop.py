@@ -14,24 +14,27 @@ from kraft.broker.server import BrokerServer
 from kraft.committed import CommittedBatch
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
+from kraft.controller.server import ControllerServer
 from kraft.limits import DECISION_STEPS_PER_TURN, EARLY_PER_TURN
-from kraft.process.parts import state_machine_host
-from kraft.process.parts.controller_host import ControllerHost, host_controller
-from kraft.process.parts.state_machine_calls import SubmitCall
-from kraft.process.parts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
-from kraft.process.parts.state_machine_reads import Reader
+from kraft.process.hosting import host_controller, host_raw_log, host_state_machine
+from kraft.process.parts import ApplicationFactory
 from kraft.quorum.effects import AppendDownload, BeginDownload, InstallSnapshot
-from kraft.quorum.events import BeginShutdown, FailureCause, Resign, SnapshotChecked
+from kraft.quorum.events import BeginShutdown, FailureCause, Resign, SnapshotChecked, Tick
 from kraft.quorum.messages import Fetch
 from kraft.quorum.values import ReplicaKey
-from kraft.replica import FlushDone, SnapshotOptions, StartFlush, Tick, commits, host_raw_log, proposals
+from kraft.replica import commits, proposals
 from kraft.replica import replica as module
-from kraft.replica.interface.application import ApplicationFactory, Confirm, ForSubmit, Proposal, Unit
-from kraft.replica.interface.events import PeerRequest
+from kraft.replica.interface.actions import Confirm, ForSubmit, Proposal, Unit
+from kraft.replica.interface.events import FlushDone, PeerRequest, StartFlush
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
 from kraft.state_machine import Position, StateMachine
+from kraft.state_machine import server as state_machine_host
+from kraft.state_machine.calls import SubmitCall
+from kraft.state_machine.reads import Reader
+from kraft.state_machine.server import ReadReady, StateMachineServer
 from kraft.wire import WireFailed, WireGone, WireReply
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import REMOVE_AFTER_MS, Retention
@@ -54,7 +57,7 @@ RPC = Rpc(cluster_id=CLUSTER_ID, listener="CONTROLLER")
 
 def controller_of(net: Net, node: int) -> QuorumController:
     hosted = net.processes[node].application
-    assert isinstance(hosted, ControllerHost)
+    assert isinstance(hosted, ControllerServer)
     return hosted.controller
 
 
@@ -408,7 +411,7 @@ def test_a_confirmed_read_waits_for_the_records_before_it() -> None:
     net.step(1, FlushDone(flush.ticket))
     replica = net.processes[1]
     host = replica.application
-    assert isinstance(host, StateMachineHost)
+    assert isinstance(host, StateMachineServer)
     assert replica.replica.status().applied_offset < replica.replica.core.log.high_watermark
     replica._perform(Confirm(host._reads.ask_for(Reader(99))), net.now_ms)
     assert 99 not in net.returned
@@ -468,7 +471,7 @@ def test_a_denial_of_a_request_that_has_waited_is_reported_with_its_decision() -
     net.elect()
     net.advance(10)
     hosted = net.processes[1].application
-    assert isinstance(hosted, ControllerHost)
+    assert isinstance(hosted, ControllerServer)
     hosted._decisions.decide(work(steps=2 * DECISION_STEPS_PER_TURN), hosted.controller, net.now_ms)
     asked = net.request(1, alter("1000", "one"))
     net.queue.popleft()()

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kraft.access.caller import Caller
 from kraft.access.failures import RequestFailures
-from kraft.controller import ControllerResult, QuorumController, VersionedRecord
+from kraft.controller import ControllerResult, QuorumController
 from kraft.controller.decision.result import Steps, answered_with
 from kraft.limits import (
     BYTES_PER_WEIGHT,
@@ -27,11 +27,12 @@ from kraft.limits import (
     STEPS_PER_DECISION,
     UNCOMMITTED_RECORDS,
 )
-from kraft.replica.interface.application import Action, ForRequest, Proposal, Unit
+from kraft.replica.interface.actions import Action, ForRequest, Proposal, Unit
 from kraft.wire import Answer, WireRequest
 from metadata_log.image.replaying import CHANGES_PER_RECORD, PARTITIONS_PER_RECORD, BatchReplay
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE
 from transport.protocol.messages import EnvelopeRequest

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kraft.access.failures import RequestFailures
-from kraft.controller import ControllerResult, VersionedRecord, leftovers
+from kraft.controller import ControllerResult, leftovers
+from kraft.controller import decisions as module
 from kraft.controller.decision.result import Steps
+from kraft.controller.decisions import NOTHING, Decisions, Work, _backlog, _not_decided, _UnderWay, _weight_of_all
 from kraft.limits import DECISION_STEPS_PER_TURN, STEPS_PER_DECISION
-from kraft.process.parts import decisions as module
-from kraft.process.parts.decisions import NOTHING, Decisions, Work, _backlog, _not_decided, _UnderWay, _weight_of_all
-from kraft.replica.interface.application import Action, ForRequest, Proposal
+from kraft.replica.interface.actions import Action, ForRequest, Proposal
 from kraft.wire import Answer, WireRequest
 from metadata_log.image.replaying import PARTITIONS_PER_RECORD
 from metadata_log.records.frame import encode_record
@@ -22,6 +22,7 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
 from support.differential.controller_sides import InProcess

@@ -13,10 +13,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.calls import Returned
 from kraft.limits import FORWARD_BYTES, FORWARD_ENTRIES, SESSION_WINDOW
-from kraft.process.parts.sessions import Sessions
-from kraft.process.parts.state_machine_log import Command, Entry, Expired, Opened, OpenSession, Outcome, encode
-from kraft.replica.interface.events import Returned
+from kraft.state_machine.log import Command, Entry, Expired, Opened, OpenSession, Outcome, encode
+from kraft.state_machine.sessions import Sessions
 
 ENTRY_OVERHEAD: Final = 40
 """More than an entry takes beside its command: tag, session, numbers, length."""

@@ -12,13 +12,13 @@ from kraft.access.authorizer import AclOperation, AuthorizerSettings, Denial
 from kraft.access.caller import Caller
 from kraft.broker import BrokerOptions, LifecycleState
 from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.opening import ServingOptions
 from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.server import BrokerServer, Found, Unfenced
 from kraft.controller.decision.request_context import AdminSettings
-from kraft.process.parts.broker import ServingOptions, broker_of, host_serving_broker
-from kraft.process.parts.combined import host_combined
+from kraft.process.hosting import broker_of, host_combined, host_serving_broker
+from kraft.process.parts import ApplicationFactory
 from kraft.quorum.values import Endpoints, ListenerAddress
-from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.events import Output, StartFlush, Trace
 from kraft.wire import Answer, Drop, LeaveUnanswered, WireGone, WireRequest
 from metadata_log.memory_disk import MemoryDisk

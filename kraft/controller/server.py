@@ -5,9 +5,8 @@ The host encodes and decodes: the controller uses records, the log holds values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from random import Random
 from typing import Final
 
 from msgspec import structs
@@ -15,37 +14,27 @@ from msgspec import structs
 from kraft.access.caller import Caller, host_of_peer
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
-from kraft.committed import Applying, Committed, CommittedBatch, Noted
-from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
+from kraft.committed import Committed, CommittedBatch, FollowsLog, Noted
+from kraft.controller import ControllerResult, QuorumController
 from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.decision.result import Steps, answered_with
+from kraft.controller.decisions import NOTHING, Decisions, Refused, Work
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
-from kraft.controller.features.activation import DEFAULT_BOOTSTRAP
-from kraft.limits import REPLAYED_RECORDS_PER_TURN
-from kraft.process.parts.decisions import NOTHING, Decisions, Refused, Work
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
-from kraft.replica.interface.application import (
-    Action,
-    ForRequest,
-    Proposal,
-    Redirect,
-    Unit,
-)
-from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.interface.actions import Action, ForRequest, Proposal, Redirect, Unit
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.record_values import (
-    decode_records,
     encode_image_by_steps,
     published_features,
 )
-from metadata_log.image.replaying import SnapshotReplay
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -58,11 +47,10 @@ from transport.protocol.messages import (
 from transport.protocol.messages.controller_registration import ControllerRegistrationRequest
 
 
-class ControllerHost:
+class ControllerServer(FollowsLog):
     """Hosts one `QuorumController`."""
 
     apis: tuple[ApiKey, ...] = QuorumController.apis
-    reads_batches = True
 
     def __init__(
         self,
@@ -73,29 +61,16 @@ class ControllerHost:
     ) -> None:
         """`request_timeout_ms` is the time for a request to the active controller."""
         self._request_timeout_ms = request_timeout_ms
-        self.controller = controller
+        self.controller = self._owner = controller
         self.denials = controller.denials
         self._failures = RequestFailures() if failures is None else failures
         self._decisions = Decisions(self._failures)
-        self._applying: Applying | None = None
         self._free_at_ms = NEVER_MS
         """When to free the next portion of objects that are in no image any more."""
 
     def committed_image(self) -> MetadataImage:
         """The committed metadata, as reads see it."""
         return self.controller.history.committed.stable
-
-    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
-        """Decode the values. Raises the errors of `decode_records` for an unknown type or version."""
-        return list(decode_records(values))
-
-    def check_snapshot(self, values: Iterable[bytes]) -> None:
-        """Nothing to do: each record was decoded."""
-
-    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
-        """Replace the image by that of a snapshot; `apply_more` completes this."""
-        self._applying = Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
-        self.apply_more()
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """Commit the image that is remembered for a batch of this controller; replay any other batch."""
@@ -109,22 +84,10 @@ class ControllerHost:
         if len(batch.records) == 1 and controller.commit_at_once(batch.records[0], end):
             self._look_at_leftovers()
             return ()
-        replay = controller.begin_committed(batch.base_offset)
-        self._applying = Applying(replay, end, batch.values, f"batch at offset {batch.base_offset}", batch.records)
-        return self.apply_more()
+        return super().on_committed(batch)
 
-    @property
-    def is_applying(self) -> bool:
-        """Whether the last batch or snapshot needs more turns."""
-        return self._applying is not None
-
-    def apply_more(self) -> tuple[Committed, ...]:
-        """Replay the next portion of the batch or the snapshot."""
-        assert self._applying is not None, "nothing is being applied"
-        if self._applying.go_on(self.controller, REPLAYED_RECORDS_PER_TURN):
-            self._applying = None
-            self._look_at_leftovers()
-        return ()
+    def _on_applied(self) -> None:
+        self._look_at_leftovers()
 
     def _look_at_leftovers(self) -> None:
         controller = self.controller
@@ -310,35 +273,6 @@ _READS: Final = frozenset(
 
 _REGISTRATION: Final = ReplyTo(Part.CONTROLLER, ApiKey.CONTROLLER_REGISTRATION)
 """Where the answer to the only request of a controller goes."""
-
-
-def host_controller(
-    options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-) -> ControllerHost:
-    """The factory of a controller."""
-    voters = tuple(
-        (voter.id, address.host, address.port)
-        for voter in options.voters.voters
-        if (address := voter.endpoints.default) is not None
-    )
-    settings = ControllerSettings(
-        cluster_id=cluster_id,
-        node_id=options.node_id,
-        incarnation_id=random_uuid(rng),
-        listeners=tuple((one.name, one.host, one.port) for one in options.endpoints.listeners),
-        listener=options.listener,
-        security_protocols=options.security_protocols,
-        voters=voters,
-        max_idle_interval_ms=options.max_idle_interval_ms,
-        min_insync_replicas=options.min_insync_replicas,
-        bootstrap=bootstrap or DEFAULT_BOOTSTRAP,
-        decisions=options.decisions,
-        admin=options.admin,
-        own_settings=options.own_settings,
-    )
-    failures = RequestFailures(is_survived=options.survives_failures)
-    timeout_ms = options.quorum.request_timeout_ms
-    return ControllerHost(QuorumController(settings), failures, request_timeout_ms=timeout_ms)
 
 
 def _units(result: ControllerResult) -> tuple[Unit, ...]:

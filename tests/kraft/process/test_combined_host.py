@@ -10,19 +10,20 @@ from test_host_answers import batch
 from test_machine_host import LEADER, wire
 
 from kraft.access.authorizer import AuthorizerSettings
-from kraft.broker import BrokerOptions, LifecycleState, server
+from kraft.broker import BrokerOptions, LifecycleState
 from kraft.broker.server import BrokerServer
+from kraft.calls import LeaveCluster, Left
 from kraft.controller.decision.request_context import AdminSettings
-from kraft.process.parts import controller_host
-from kraft.process.parts.broker import broker_of
-from kraft.process.parts.combined import controller_of, host_combined
-from kraft.process.parts.controller_host import ControllerHost
+from kraft.controller.server import ControllerServer
+from kraft.process.hosting import broker_of, controller_of, host_combined
+from kraft.process.options import ProcessOptions
+from kraft.process.parts import Broker, ControllerAndBroker, Deciding
 from kraft.process.process import Process
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.quorum.values import Endpoints, ListenerAddress
-from kraft.replica.interface.application import Broker, ControllerAndBroker, Deciding, ForRequest, Refusing
-from kraft.replica.interface.events import LeaveCluster, Left, Submit
-from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.interface.actions import ForRequest
+from kraft.replica.interface.events import Submit
+from kraft.replica.interface.leading import Refusing
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
 from kraft.sim.nodes.broker_without_data import host_of as host_without_data
 from kraft.supported_features import SUPPORTED_FEATURES
@@ -51,12 +52,12 @@ from transport.protocol.messages.create_topics import CreatableTopic
 OWN = Target(1, "n1", 9093)
 
 
-def node(role: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> ControllerAndBroker:
+def node(role: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> ControllerAndBroker:
     """A node of both roles; the broker's listener has the host `b` and the id."""
     own = structs.replace(
         role,
-        broker=BrokerOptions(directories=(Uuid(bytes([7, role.node_id] * 8)),)),
-        client_endpoints=Endpoints((ListenerAddress("PLAINTEXT", f"b{role.node_id}", 9092),)),
+        broker=BrokerOptions(directories=(Uuid(bytes([7, role.replica.node_id] * 8)),)),
+        client_endpoints=Endpoints((ListenerAddress("PLAINTEXT", f"b{role.replica.node_id}", 9092),)),
     )
     host = host_combined(host_broker_without_data)(own, cluster_id, bootstrap, rng)
     assert isinstance(host, ControllerAndBroker), host
@@ -70,7 +71,7 @@ def combined() -> ControllerAndBroker:
 
 def active() -> ControllerAndBroker:
     """An active controller with a broker that has not begun."""
-    parts = ControllerHost(InProcess().controller), host_without_data(new_agent())
+    parts = ControllerServer(InProcess().controller), host_without_data(new_agent())
     return ControllerAndBroker(*parts, own=OWN, client_listeners=frozenset({"PLAINTEXT"}))
 
 
@@ -178,8 +179,8 @@ def test_a_broker_that_has_stopped_by_itself_has_not_left_for_the_node() -> None
 def test_both_parts_apply_all_records_whichever_is_quicker(
     of_controller: int, of_broker: int, is_snapshot: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_host, "REPLAYED_RECORDS_PER_TURN", of_controller)
-    monkeypatch.setattr(server, "REPLAYED_RECORDS_PER_TURN", of_broker)
+    monkeypatch.setattr(ControllerServer, "records_per_turn", of_controller)
+    monkeypatch.setattr(BrokerServer, "records_per_turn", of_broker)
     process = Net(1, application=node).processes[1]
     controller, broker, commits = (
         controller_of(process.application),

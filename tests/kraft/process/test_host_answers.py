@@ -11,24 +11,24 @@ from test_decisions import TOPIC, configs, with_a_topic, work
 from test_machine_host import LEADER, state_machine, wire
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
-from kraft.broker import server
 from kraft.broker.server import BrokerServer
-from kraft.committed import CommittedBatch
-from kraft.controller import VersionedRecord, leftovers
+from kraft.committed import CommittedBatch, FollowsLog
+from kraft.controller import decisions as decisions_module
+from kraft.controller import leftovers
 from kraft.controller.decision.request_context import AdminSettings
+from kraft.controller.decisions import NOTHING
 from kraft.controller.envelope import refuse_envelope
+from kraft.controller.server import ControllerServer
 from kraft.limits import DECISION_STEPS_PER_TURN
-from kraft.process.parts import controller_host
-from kraft.process.parts import decisions as decisions_module
-from kraft.process.parts.controller_host import ControllerHost, host_controller
-from kraft.process.parts.decisions import NOTHING
-from kraft.process.parts.state_machine_host import StateMachineHost
-from kraft.replica.interface.application import Proposal, RawLog, RefuseSubmit, host_silent_raw_log
+from kraft.process.hosting import host_controller, host_silent_raw_log
+from kraft.replica.interface.actions import Proposal, RefuseSubmit
 from kraft.replica.interface.events import Submit, Trace
 from kraft.replica.rpc.api_versions import describe_versions
 from kraft.sim.nodes.broker_without_data import host_of
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
+from kraft.state_machine.raw_log import RawLog
+from kraft.state_machine.server import StateMachineServer
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer
 from metadata_log.errors import MetadataLogError
@@ -40,6 +40,7 @@ from metadata_log.records.metadata import (
     NoOpRecord,
     RemoveTopicRecord,
 )
+from metadata_log.records.versioned import VersionedRecord
 from metadata_log.releases import LATEST_LEVEL
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
@@ -70,10 +71,10 @@ from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTop
 
 @pytest.mark.parametrize(
     "host",
-    [ControllerHost(InProcess().controller), host_of(new_agent()), state_machine()],
+    [ControllerServer(InProcess().controller), host_of(new_agent()), state_machine()],
     ids=["controller", "broker", "state machine"],
 )
-def test_only_a_raw_log_takes_values_of_its_host(host: ControllerHost | BrokerServer | StateMachineHost) -> None:
+def test_only_a_raw_log_takes_values_of_its_host(host: ControllerServer | BrokerServer | StateMachineServer) -> None:
     net = Net(1, application=lambda *_: host)
     net.step(1, Submit(3, [b"value"]))
     assert net.done[3].error is Error.INVALID_REQUEST
@@ -131,7 +132,7 @@ def test_a_broker_ends_at_a_level_that_its_software_does_not_support(
 def test_a_broker_applies_so_many_records_in_a_turn(
     is_snapshot: bool, count: int, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "REPLAYED_RECORDS_PER_TURN", 4)
+    monkeypatch.setattr(BrokerServer, "records_per_turn", 4)
     host = host_of(new_agent())
     contents = batch([NoOpRecord()] * count)
     if is_snapshot:
@@ -151,10 +152,10 @@ def test_a_broker_applies_so_many_records_in_a_turn(
 def test_a_standby_applies_so_many_records_in_a_turn(
     is_snapshot: bool, count: int, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_host, "REPLAYED_RECORDS_PER_TURN", 4)
+    monkeypatch.setattr(ControllerServer, "records_per_turn", 4)
     process = InProcess()
     process.controller.renounce()
-    host, begin = ControllerHost(process.controller), 0 if is_snapshot else process.end
+    host, begin = ControllerServer(process.controller), 0 if is_snapshot else process.end
     contents = batch([NoOpRecord()] * count, begin)
     if is_snapshot:
         host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=count))
@@ -174,7 +175,7 @@ def test_a_standby_applies_so_many_records_in_a_turn(
 def test_a_heartbeat_that_a_full_controller_refuses_keeps_the_session_of_its_broker() -> None:
     """The broker is alive; a controller with too much to do must not fence it for that."""
     process = InProcess(max_idle_interval_ms=0)
-    host = ControllerHost(process.controller)
+    host = ControllerServer(process.controller)
     process.ask(registration(101), 4)
     epoch = process.end - 1
     sessions = process.controller._sessions
@@ -215,10 +216,9 @@ def test_a_broker_passes_requests_to_the_quorum_on_and_gets_the_answers_in_envel
 def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
     is_broker: bool, is_snapshot: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (server, controller_host):
-        monkeypatch.setattr(module, "REPLAYED_RECORDS_PER_TURN", 2)
+    monkeypatch.setattr(FollowsLog, "records_per_turn", 2)
     if is_broker:
-        host: BrokerServer | ControllerHost = host_of(new_agent())
+        host: BrokerServer | ControllerServer = host_of(new_agent())
     else:
         host = host_controller(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
     contents = batch([FeatureLevelRecord(name="metadata.version", feature_level=level) for level in (7, 8, 9, 10, 11)])
@@ -242,7 +242,7 @@ def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
 def test_removed_topics_are_freed_a_portion_in_each_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     process = with_a_topic()
-    host = ControllerHost(process.controller)
+    host = ControllerServer(process.controller)
     host._decisions.decide(work(), process.controller, process.now_ms)
     removal = RemoveTopicRecord(topic_id=TOPIC)
     process.controller.on_appended((VersionedRecord(removal),), process.end)
@@ -264,7 +264,7 @@ def test_a_commit_frees_what_is_left_over_and_hastens_no_portion(
 ) -> None:
     monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     process = with_a_topic()
-    host = ControllerHost(process.controller)
+    host = ControllerServer(process.controller)
     if is_standby:
         process.controller.renounce()
     else:
@@ -283,7 +283,7 @@ def test_a_commit_frees_what_is_left_over_and_hastens_no_portion(
 
 def test_a_commit_that_removes_nothing_frees_nothing() -> None:
     process = with_a_topic()
-    host = ControllerHost(process.controller)
+    host = ControllerServer(process.controller)
     process.controller.on_appended((VersionedRecord(NoOpRecord()),), process.end)
     host.on_committed(batch([NoOpRecord()], process.end))
     assert host.deadline_ms() > process.now_ms
@@ -292,7 +292,7 @@ def test_a_commit_that_removes_nothing_frees_nothing() -> None:
 def test_a_controller_with_a_decision_in_progress_begins_no_timed_work() -> None:
     """The decision would not see what the timed work changes."""
     process = InProcess()
-    host = ControllerHost(process.controller)
+    host = ControllerServer(process.controller)
     later_ms = process.controller.deadline_ms()
     begun = host._decisions.decide(work(steps=9 * DECISION_STEPS_PER_TURN), process.controller, process.now_ms)
     assert begun is NOTHING
@@ -303,7 +303,7 @@ def test_a_controller_with_a_decision_in_progress_begins_no_timed_work() -> None
 
 def test_a_request_waits_for_the_decision_in_progress() -> None:
     process = InProcess()
-    host = ControllerHost(process.controller)
+    host = ControllerServer(process.controller)
     host._decisions.decide(work(steps=9 * DECISION_STEPS_PER_TURN), process.controller, process.now_ms)
     assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), LEADER, process.now_ms) is NOTHING
     assert len(host._decisions._waiting) == 1
@@ -378,7 +378,7 @@ def test_a_leader_reports_a_denial_in_the_step_of_the_request() -> None:
 
 def test_a_controller_that_is_deposed_refuses_the_requests_that_wait() -> None:
     process = InProcess()
-    host = ControllerHost(process.controller)
+    host = ControllerServer(process.controller)
     host._decisions.decide(work(steps=9 * DECISION_STEPS_PER_TURN), process.controller, process.now_ms)
     assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), LEADER, process.now_ms) is NOTHING
     host.on_lost_leadership()
@@ -391,7 +391,7 @@ def test_a_decision_in_several_batches_leaves_its_image_to_be_freed(monkeypatch:
     monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     monkeypatch.setattr(decisions_module, "RECORDS_PER_BATCH", 2)
     process = with_a_topic()
-    host = ControllerHost(process.controller)
+    host = ControllerServer(process.controller)
     host._decisions.decide(work(*configs(3), is_atomic=False), process.controller, process.now_ms)
     now_ms = process.now_ms
     while host._decisions.is_busy:

@@ -12,16 +12,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kraft.limits import MACHINE_SESSIONS, SESSION_WINDOW
-from kraft.process.parts.state_machine_log import (
-    Command,
-    Expired,
-    Kept,
-    Opened,
-    OpenSession,
-    Outcome,
-    SessionState,
-    Superseded,
-)
+from kraft.state_machine.log import Command, Expired, Kept, Opened, OpenSession, Outcome, SessionState, Superseded
 
 
 class Sessions:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import CommittedBatch, Noted
-from kraft.process.parts import state_machine_host
-from kraft.process.parts.state_machine_calls import SubmitCall
-from kraft.process.parts.state_machine_host import (
-    Changes,
-    Kind,
-    Question,
-    ReadCall,
-    ReadReady,
-    StateMachineHost,
-    host_state_machine,
-)
-from kraft.process.parts.state_machine_log import (
+from kraft.process.hosting import host_state_machine
+from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.interface.actions import Confirm, Proposal
+from kraft.state_machine import Position, StateMachine
+from kraft.state_machine import server as state_machine_host
+from kraft.state_machine.calls import SubmitCall
+from kraft.state_machine.log import (
     AskIndex,
     Command,
     Forward,
@@ -28,12 +25,8 @@ from kraft.process.parts.state_machine_log import (
     encode,
     snapshot_values,
 )
-from kraft.process.parts.state_machine_reads import Reader
-from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
-from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.interface.application import Confirm, Proposal
-from kraft.replica.interface.events import Call, CancelCall, Returned
-from kraft.state_machine import Position, StateMachine
+from kraft.state_machine.reads import Reader
+from kraft.state_machine.server import Changes, Kind, Question, ReadCall, ReadReady, StateMachineServer
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message, schema_of
@@ -66,8 +59,8 @@ class Count(StateMachine[int, int]):
         self.total = int(data)
 
 
-def state_machine() -> StateMachineHost:
-    return StateMachineHost(
+def state_machine() -> StateMachineServer:
+    return StateMachineServer(
         Count,
         client="c",
         max_batch_bytes=MAX_ENTRY_BYTES + BATCH_OVERHEAD + RECORD_OVERHEAD,
@@ -246,7 +239,7 @@ def test_a_question_that_comes_too_late_for_the_leadership_is_refused_once() -> 
     node = next(node for node in net.processes if node != leader)
     replica = net.processes[node]
     host = replica.application
-    assert isinstance(host, StateMachineHost)
+    assert isinstance(host, StateMachineServer)
     token = host._reads.ask_for(Reader(77, is_remote=True))
     replica._perform(Confirm(token), net.now_ms)
     assert host._actions == [Answer(77, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))]

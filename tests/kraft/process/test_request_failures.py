@@ -8,15 +8,16 @@ import pytest
 
 from kraft.access.failures import RequestFailure, RequestFailures
 from kraft.committed import Noted
-from kraft.controller import ControllerResult, VersionedRecord
+from kraft.controller import ControllerResult
 from kraft.controller.decision.result import Steps
+from kraft.controller.decisions import Work
+from kraft.controller.server import ControllerServer
 from kraft.node.logging import NodeLog
 from kraft.node.node import Node
-from kraft.process.parts.controller_host import ControllerHost
-from kraft.process.parts.decisions import Work
-from kraft.replica.interface.application import ForRequest, Proposal
+from kraft.replica.interface.actions import ForRequest, Proposal
 from kraft.wire import Answer, WireRequest
 from metadata_log.records.metadata import NoOpRecord
+from metadata_log.records.versioned import VersionedRecord
 from support.differential.controller_sides import InProcess
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -48,8 +49,8 @@ def failing(records: int = 0, *, message: Any = CREATE) -> Work:
     return Work(begin, None if message is None else wire(message, ApiKey.CREATE_TOPICS))
 
 
-def host_of(*, is_survived: bool) -> ControllerHost:
-    return ControllerHost(InProcess(max_idle_interval_ms=0).controller, RequestFailures(is_survived=is_survived))
+def host_of(*, is_survived: bool) -> ControllerServer:
+    return ControllerServer(InProcess(max_idle_interval_ms=0).controller, RequestFailures(is_survived=is_survived))
 
 
 def test_a_bug_in_a_decision_is_an_answer_and_a_log_line_and_the_next_request_is_decided() -> None:
@@ -65,7 +66,7 @@ def test_a_bug_in_a_decision_is_an_answer_and_a_log_line_and_the_next_request_is
     (noted,) = (one for one in host.on_tick(NOW_MS) if isinstance(one, Noted))
     assert isinstance(noted.what, RequestFailure)
     assert (noted.what.request, noted.what.what) == ("CreateTopicsRequest", "ZeroDivisionError: a bug")
-    assert noted.what.where.startswith("parts/test_request_failures.py:")
+    assert noted.what.where.startswith("process/test_request_failures.py:")
     assert host.deadline_ms() > 0
     after = Work(lambda *_: ControllerResult(response=CreateTopicsResponse()), wire(CREATE, ApiKey.CREATE_TOPICS))
     assert isinstance(host._decisions.decide(after, host.controller, NOW_MS), Proposal)

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.process.parts import state_machine_calls as module
-from kraft.process.parts.sessions import Sessions
-from kraft.process.parts.state_machine_calls import (
-    ENTRY_OVERHEAD,
-    MaybeApplied,
-    OpenCall,
-    StateMachineCalls,
-    SubmitCall,
-    TooLarge,
-)
-from kraft.process.parts.state_machine_log import (
-    Command,
-    Opened,
-    OpenSession,
-    Result,
-    SessionState,
-    decode_entry,
-)
-from kraft.process.parts.state_machine_reads import Reader, StateMachineReads
-from kraft.replica.interface.events import Returned
+from kraft.calls import Returned
+from kraft.state_machine import calls as module
+from kraft.state_machine.calls import ENTRY_OVERHEAD, MaybeApplied, OpenCall, StateMachineCalls, SubmitCall, TooLarge
+from kraft.state_machine.log import Command, Opened, OpenSession, Result, SessionState, decode_entry
+from kraft.state_machine.reads import Reader, StateMachineReads
+from kraft.state_machine.sessions import Sessions
 
 
 def new_calls() -> StateMachineCalls:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.process.parts import sessions as module
-from kraft.process.parts.sessions import Sessions
-from kraft.process.parts.state_machine_log import Command, Expired, OpenSession, Result, Superseded
+from kraft.state_machine import sessions as module
+from kraft.state_machine.log import Command, Expired, OpenSession, Result, Superseded
+from kraft.state_machine.sessions import Sessions
 
 TTL_MS = 1000
 

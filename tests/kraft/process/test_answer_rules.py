@@ -6,8 +6,8 @@ from kraft.limits import ITEMS_PER_ANSWER, MOST_TOLD
 from kraft.quorum.effects import ReadConfirmed
 from kraft.replica.confirmations import Confirmations
 from kraft.replica.deferred import Abandoned, Deferred, Held
+from kraft.replica.interface.actions import ForSubmit
 from kraft.replica.interface.answer_weight import weight_of_answer, weight_of_refusal
-from kraft.replica.interface.application import ForSubmit
 from transport.protocol.messages import DeleteTopicsRequest
 
 

@@ -1,0 +1,207 @@
+"""Which parts a process has: the factories that `Process.open` takes (Kafka: `KafkaRaftServer`, `SharedServer`).
+
+Each factory loads its part with the first use: a broker needs no controller, and a program that embeds a log neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
+
+from kraft.access.failures import RequestFailures
+from kraft.config import Config
+from kraft.process.options import ProcessOptions
+from kraft.process.parts import Application, ApplicationFactory, ControllerAndBroker
+from kraft.state_machine.raw_log import RawLog
+from kraft.supported_features import SUPPORTED_FEATURES
+from kraft.wire import Target
+from metadata_log.disk import DirectoryDisk
+from metadata_log.serde import Message
+from metadata_log.types import random_uuid
+
+if TYPE_CHECKING:
+    from kraft.broker import BrokerSettings
+    from kraft.broker.handling.settings import RequestSettings
+    from kraft.broker.opening import ServingOptions
+    from kraft.broker.server import BrokerServer
+    from kraft.controller.server import ControllerServer
+    from kraft.state_machine import StateMachine
+    from kraft.state_machine.server import StateMachineServer
+
+SESSION_TTL_MS: Final = 3_600_000
+"""A session that is not used for so long, by the clock of the log, is forgotten."""
+
+
+def host_raw_log(options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> RawLog:
+    """The factory of a raw log that reports its committed batches as `Committed`."""
+    return RawLog(reads_batches=True)
+
+
+def host_silent_raw_log(
+    options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+) -> RawLog:
+    """The factory of a raw log for a host that reads `Replica.log` itself."""
+    return RawLog(reads_batches=False)
+
+
+def host_state_machine(
+    make: Callable[[], StateMachine[Any, Any]], *, session_ttl_ms: int = SESSION_TTL_MS
+) -> ApplicationFactory:
+    """The factory of an application that hosts what `make` returns, such as the class of a state machine.
+
+    The sessions that this node opens live for `session_ttl_ms` after their last use.
+    """
+    from kraft.state_machine.server import StateMachineServer
+
+    def host(
+        options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+    ) -> StateMachineServer:
+        replica = options.replica
+        return StateMachineServer(
+            make,
+            client=f"{replica.node_id}-{random_uuid(rng)}",
+            max_batch_bytes=replica.quorum.max_batch_bytes,
+            retry_backoff_ms=replica.quorum.retry_backoff_ms,
+            request_timeout_ms=replica.quorum.request_timeout_ms,
+            session_ttl_ms=session_ttl_ms,
+        )
+
+    return host
+
+
+def host_controller(
+    options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+) -> ControllerServer:
+    """The factory of a controller."""
+    from kraft.controller import ControllerSettings, QuorumController
+    from kraft.controller.features.activation import DEFAULT_BOOTSTRAP
+    from kraft.controller.server import ControllerServer
+
+    replica = options.replica
+    voters = tuple(
+        (voter.id, address.host, address.port)
+        for voter in replica.voters.voters
+        if (address := voter.endpoints.default) is not None
+    )
+    settings = ControllerSettings(
+        cluster_id=cluster_id,
+        node_id=replica.node_id,
+        incarnation_id=random_uuid(rng),
+        listeners=tuple((one.name, one.host, one.port) for one in replica.endpoints.listeners),
+        listener=replica.listener,
+        security_protocols=options.security_protocols,
+        voters=voters,
+        max_idle_interval_ms=options.max_idle_interval_ms,
+        min_insync_replicas=options.min_insync_replicas,
+        bootstrap=bootstrap or DEFAULT_BOOTSTRAP,
+        decisions=options.decisions,
+        admin=options.admin,
+        own_settings=options.own_settings,
+    )
+    failures = RequestFailures(is_survived=options.survives_failures)
+    timeout_ms = replica.quorum.request_timeout_ms
+    return ControllerServer(QuorumController(settings), failures, request_timeout_ms=timeout_ms)
+
+
+def node_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
+    """The factory of a broker with data, with the role of a controller if the configuration has both."""
+    broker = broker_with_data(config, disk)
+    return host_combined(broker) if config.is_controller else broker
+
+
+def broker_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
+    """The factory of a broker that holds data and serves clients."""
+    from kraft.broker.opening import serving_options
+
+    return host_serving_broker(disk, serving_options(config))
+
+
+def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> ApplicationFactory:
+    """The factory of a broker with data on the log directories of `disk`."""
+    from kraft.broker.opening import open_broker
+
+    def host(options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerServer:
+        agent = broker_settings(options, cluster_id, rng)
+        requests = _request_settings(serving.requests, options, cluster_id)
+        failures = RequestFailures(is_survived=options.survives_failures)
+        return open_broker(disk, serving, agent, requests, options.admin.authorizer, failures, rng)
+
+    return host
+
+
+def _request_settings(given: RequestSettings, options: ProcessOptions, cluster_id: str) -> RequestSettings:
+    assert options.broker is not None
+    return structs.replace(
+        given,
+        cluster_id=cluster_id,
+        own_settings=options.own_settings,
+        min_insync_replicas=options.min_insync_replicas,
+        num_partitions=options.decisions.num_partitions,
+        default_replication_factor=options.decisions.default_replication_factor,
+        auto_create_topics=options.broker.auto_create_topics,
+        controller_timeout_ms=options.broker.request_timeout_ms,
+        max_partitions=options.broker.max_described_partitions,
+        token_secret=options.admin.token_secret,
+    )
+
+
+def broker_settings(options: ProcessOptions, cluster_id: str, rng: Random) -> BrokerSettings:
+    """The settings of a broker's agent, with a new incarnation id."""
+    from kraft.broker import BrokerListener, BrokerSettings
+    from kraft.broker.settings import PLAINTEXT
+
+    assert options.broker is not None, "these are not the options of a broker"
+    endpoints = options.client_endpoints or options.replica.endpoints
+    protocols = dict(options.security_protocols)
+    return BrokerSettings(
+        broker_id=options.replica.node_id,
+        cluster_id=cluster_id,
+        incarnation_id=random_uuid(rng),
+        listeners=tuple(
+            BrokerListener(one.name, one.host, one.port, protocols.get(one.name, PLAINTEXT))
+            for one in endpoints.listeners
+        ),
+        features=SUPPORTED_FEATURES,
+        options=options.broker,
+    )
+
+
+def host_combined(broker: ApplicationFactory) -> ApplicationFactory:
+    """The factory of a controller with the broker that a factory makes (Kafka: both `process.roles`)."""
+    from kraft.broker.server import BrokerServer
+
+    def host(
+        options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+    ) -> ControllerAndBroker:
+        endpoints, own = options.client_endpoints, options.replica.endpoints.default
+        assert endpoints is not None, "these are not the options of a node with both roles"
+        assert own is not None, "the controller has no listener"
+        part = broker(options, cluster_id, bootstrap, rng)
+        assert isinstance(part, BrokerServer), part
+        return ControllerAndBroker(
+            host_controller(options, cluster_id, bootstrap, rng),
+            part,
+            own=Target(options.replica.node_id, own.host, own.port),
+            client_listeners=frozenset(one.name for one in endpoints.listeners),
+        )
+
+    return host
+
+
+def controller_of(application: Application) -> ControllerServer | None:
+    """The controller that an application is or has."""
+    from kraft.controller.server import ControllerServer
+
+    part = application.controller if isinstance(application, ControllerAndBroker) else application
+    return part if isinstance(part, ControllerServer) else None
+
+
+def broker_of(application: Application) -> BrokerServer | None:
+    """The broker that an application is, or has beside a controller."""
+    from kraft.broker.server import BrokerServer
+
+    part = application.broker if isinstance(application, ControllerAndBroker) else application
+    return part if isinstance(part, BrokerServer) else None

@@ -1,0 +1,33 @@
+"""The configuration of a process: of its replica, its controller and its broker (Kafka: `KafkaConfig`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.broker.settings import BrokerOptions
+from kraft.config.described import DescribedSetting
+from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
+from kraft.quorum.values import Endpoints
+from kraft.replica.interface.options import ReplicaOptions
+
+DEFAULT_MAX_IDLE_INTERVAL_MS: Final = 500
+
+
+class ProcessOptions(Struct, frozen=True, kw_only=True):
+    """The options of the replica, and of the parts that use it."""
+
+    replica: ReplicaOptions
+    max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS
+    min_insync_replicas: int = 1
+    decisions: DecisionSettings = DecisionSettings()
+    admin: AdminSettings = AdminSettings()
+    own_settings: tuple[DescribedSetting, ...] = ()
+    security_protocols: tuple[tuple[str, int], ...] = ()
+    """Kafka's number of the security protocol of each listener; 0, for PLAINTEXT, where the listener is missing."""
+    broker: BrokerOptions | None = None
+    client_endpoints: Endpoints | None = None
+    """The listeners of the broker of a node with both roles; those of the replica are then the controller's."""
+    survives_failures: bool = False
+    """Whether an unexpected exception in one request is an answer and a log line, where that is safe."""

@@ -1,1 +1,0 @@
-"""The parts of a process that use the log: the controller, the broker, a user's state machine."""

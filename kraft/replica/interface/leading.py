@@ -1,0 +1,51 @@
+"""The part of a process that leads where its replica leads the quorum, as the replica knows it."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from kraft.committed import LogReader
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.interface.actions import Action, ForRequest, Unit
+from kraft.wire import Answer
+from transport.protocol.errors import Error
+
+
+class Leading(LogReader, Protocol):
+    """The part that leads where this node leads the quorum: it may append to the log."""
+
+    def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
+        """Begin to lead in `epoch`: everything below `next_offset` is committed and applied."""
+
+    def on_lost_leadership(self) -> None:
+        """End the leadership that began with `on_leader`. Uncommitted proposals may vanish."""
+
+    def on_appended(self, unit: Unit, base_offset: int) -> None:
+        """Take the base offset of a proposed unit, which is in the log but not committed yet."""
+
+    def on_caught_up(self) -> None:
+        """The part has applied all known commits. Called after each commit."""
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A part whose clients wait for the commit of records."""
+
+    def refuse(
+        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
+    ) -> Answer | None:
+        """Answer a request with refused or lost records.
+
+        The records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be lost. `text` explains the
+        error. Returns None if the answer takes several turns: the part then returns it from `on_tick`.
+        """
+
+
+@runtime_checkable
+class Confirming(Protocol):
+    """A part that issues `Confirm`."""
+
+    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """The result of the `Confirm` with this token: this node still led after it and has applied everything that
+        was committed when it was issued; or this node does not lead any more.
+        """
