@@ -46,9 +46,10 @@ OBJECTS_AT_ONCE: Final = 50_000
 """The number of added objects after which a worker collects garbage."""
 WIPED: Final = "replica, wiped"
 SHARES: Final = {
-    "core": 79_800,
+    "core": 79_700,
     "replica": 11_000,
     "state-machine": 1_200,
+    "store": 100,
     "controller": 2_500,
     "dynamic": 1_500,
     "dynamic-controller": 800,

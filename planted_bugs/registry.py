@@ -34,6 +34,8 @@ class Scope(StrEnum):
     """Whole replicas with disks, over a raw log."""
     MACHINE = "state-machine"
     """Replicas that host a state machine, and clients with linearizable requests."""
+    STORE = "store"
+    """Replicas of a store, and clients with transactions or leases."""
     DYNAMIC = "dynamic"
     """Replicas with voter changes and snapshots."""
     UPGRADED = "upgraded-controller"

@@ -18,6 +18,7 @@ from kraft.sim.nodes.dynamic import draw_snapshots
 from kraft.sim.nodes.registers import host_readable_log, host_registers
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.state_machine_member import COUNTS, StateMachineMember
+from kraft.sim.nodes.store_workload import store_spec, transactions_spec
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.world.member_interface import Member
 from transport.protocol.apis import APIS, ApiKey
@@ -159,6 +160,8 @@ WITH_SNAPSHOTS: Final[dict[str, ApplicationFactory]] = {"replica": host_register
 LOADED: Final = "loaded"
 """The kind of members of a scenario with slow decisions."""
 MACHINES: Final = "state-machine"
+STORE: Final = "store"
+"""Replicas of a store: its machine, its leases and its watches."""
 """The kind of members of a scenario with state machines."""
 MEMBERS: Final[dict[str, MakeMember]] = {
     "core": core_member,
@@ -167,8 +170,22 @@ MEMBERS: Final[dict[str, MakeMember]] = {
     "controller": controller_member,
     LOADED: loaded_member,
     MACHINES: state_machine_members(COUNTS),
+    STORE: state_machine_members(transactions_spec()),
 }
 """The kinds of voters, by their name in a `Scenario`."""
+
+
+def spec_for(members: str, seed: int, given: WorkloadSpec | None = None) -> WorkloadSpec | None:
+    """The state machine of the voters of a run; None for members without one.
+
+    Args:
+        members: The kind of the voters.
+        seed: Draws what a store is asked.
+        given: The state machine of `state-machine` members, if not counters.
+    """
+    if members == STORE:
+        return store_spec(seed)
+    return (given or COUNTS) if members == MACHINES else None
 
 
 def _replica(

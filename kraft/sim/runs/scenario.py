@@ -24,15 +24,14 @@ from kraft.sim.nodes.cluster import (
 from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum
 from kraft.sim.nodes.member_kinds import (
     LOADED,
-    MACHINES,
     MEMBERS,
     WITH_SNAPSHOTS,
     MakeMember,
     draw_config,
     members_with_snapshots,
+    spec_for,
     state_machine_members,
 )
-from kraft.sim.nodes.state_machine_member import COUNTS
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.client_history import ClientHistory
 from kraft.sim.workloads.coordinator_watch import CoordinatorWatch
@@ -153,8 +152,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
         if self.members in CLUSTERS:
             return self._make_cluster(trace, check_quorum, voters)
         history = None
-        if self.members == MACHINES:
-            workload_spec = workload_spec or COUNTS
+        workload_spec = spec_for(self.members, self.seed, workload_spec)
+        if workload_spec is not None:
             history = ClientHistory(workload_spec)
             make_member = state_machine_members(workload_spec, history.clients, draw_lifetime_ms(self.seed))
         make_member = make_member or MEMBERS[self.members]

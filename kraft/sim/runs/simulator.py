@@ -18,7 +18,7 @@ from kraft.sim.faults.network import Corruptor, Network, StrandedLeaders, failur
 from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.nodes.frames import kind_of
-from kraft.sim.nodes.member_kinds import MakeMember
+from kraft.sim.nodes.member_kinds import MakeMember, spec_for
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.event_queue import EventQueue
 from kraft.sim.runs.scenario import Scenario
@@ -162,7 +162,9 @@ class Simulator(Driver):
         self._attacker = Attacker(Random(f"{seed}/attacker"), self.world)
         self._corruptor = Corruptor(Random(f"{seed}/corruption"), self.queue, self._perform)
         writes_ms = (profile.writes_ms or WRITES_MS) if work is None else work.writes_ms
-        self._workload = make_workload(Random(f"{seed}/workload"), scenario.members, workload_spec, writes_ms)
+        self._workload = make_workload(
+            Random(f"{seed}/workload"), spec_for(scenario.members, seed, workload_spec), writes_ms
+        )
         self.queue.draw_flush_times(Random(f"{seed}/flushes"), profile.flush_ms)
         self._most_at_once = profile.most_at_once
         self._burst_rng = Random(f"{seed}/bursts")

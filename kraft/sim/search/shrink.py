@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kraft.sim.nodes.cluster import CLUSTER, CLUSTERS, COORDINATOR_CLUSTER, DATA_CLUSTER, broker_ids
 from kraft.sim.nodes.dynamic import DYNAMIC
-from kraft.sim.nodes.member_kinds import MACHINES
+from kraft.sim.nodes.member_kinds import MACHINES, STORE
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.search.planting import planted
 from kraft.sim.search.schedule import Replayed, Schedule, check_of, perform_all, replay
@@ -206,7 +206,7 @@ def _without_calm(schedule: Schedule) -> Schedule | None:
     ends = [place for place, action in enumerate(schedule.actions) if isinstance(action, Note) and action.text == CALM]
     members = schedule.scenario.members
     is_other_cluster = members in CLUSTERS and (members not in _OF_DATA or schedule.mutant is None)
-    if is_other_cluster or members == MACHINES or (members in DYNAMIC and schedule.mutant is None) or not ends:
+    if is_other_cluster or members in (MACHINES, STORE) or (members in DYNAMIC and schedule.mutant is None) or not ends:
         return None
     ended = replace(schedule, actions=schedule.actions[: ends[-1]], calm_ms=_CALM_MS)
     failure = replay(ended).failure

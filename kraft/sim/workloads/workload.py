@@ -7,8 +7,6 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from kraft.sim.nodes.member_kinds import MACHINES
-from kraft.sim.nodes.state_machine_member import COUNTS
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.client_history import ClientWorkload
 from kraft.sim.world.world import World
@@ -42,11 +40,9 @@ class Workload:
 
 
 def make_workload(
-    rng: Random, members: str, workload_spec: WorkloadSpec | None, writes_ms: tuple[int, ...]
+    rng: Random, workload_spec: WorkloadSpec | None, writes_ms: tuple[int, ...]
 ) -> Workload | ClientWorkload:
-    """The workload for a kind of members: requests to the state machine, by default counters, or submissions of
-    records.
-    """
-    if members == MACHINES:
-        return ClientWorkload(rng, workload_spec or COUNTS)
+    """The workload of the clients of a state machine; submissions of records without one."""
+    if workload_spec is not None:
+        return ClientWorkload(rng, workload_spec)
     return Workload(rng, writes_ms)

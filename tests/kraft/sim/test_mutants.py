@@ -126,6 +126,7 @@ UNSHRUNK = {
         "leadership",
         "snapshot_rules",
         "staleness",
+        "stores",
         "tried_once",
         "unchecked_bytes",
         "voter_requests",

@@ -6,177 +6,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from kraft.sim import InvariantViolated, WorkloadSpec, run, workload_spec_of
+from kraft.sim import InvariantViolated, WorkloadSpec, run
 from kraft.sim.faults.nemesis import Nemesis
 from kraft.sim.faults.profiles import BROAD, CLOCKS, Profile
-from kraft.sim.nodes.workload_spec import READ
+from kraft.sim.nodes.store_workload import HISTORY, Tokens, WatchedStore, leases_spec, transactions_spec
 from kraft.state_machine import Position
 from kraft.store import commands
 from kraft.store.commands import (
-    Append,
-    Clear,
-    Command,
-    Delete,
     Done,
-    Entry,
-    Event,
-    Grant,
     Granted,
-    IfValue,
-    IfVersion,
-    Pass,
-    Put,
-    Renew,
-    Result,
-    Revoke,
-    Transaction,
 )
 from kraft.store.machine import StoreMachine
-
-HISTORY = 6
 
 
 def size(seed: int) -> int:
     return 3 if seed % 3 else 5
 
 
-# Without leases a store is its own specification: nothing of its answers depends on time.
-
-
-def draw_transaction(rng: Random) -> Transaction:
-    def key() -> str:
-        return rng.choice("abc")
-
-    operation: Put | Delete | Clear | Append = rng.choice(
-        (Put(key(), b"%d" % rng.randint(0, 3)), Delete(key()), Clear(key(), 1), Append(key(), b""))
-    )
-    condition = rng.choice((None, IfVersion(key(), rng.randint(0, 9)), IfValue(key(), b"%d" % rng.randint(0, 3))))
-    return Transaction((operation,), () if condition is None else (condition,))
-
-
-def seen(machine: StoreMachine) -> object:
-    """The values that a reader and a watcher may see, from as far back as the history goes."""
-    return machine.revision, machine.scan(), list(machine.events_after(machine.compacted))
-
-
-def store_spec(make: Callable[[], StoreMachine]) -> WorkloadSpec:
-    spec = workload_spec_of(partial(StoreMachine, HISTORY), draw_transaction, look=seen)
-    return msgspec.structs.replace(spec, make=make)
-
-
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.soak) for n in range(100, 200))])
 def test_a_store_is_linearizable(seed: int) -> None:
-    assert run(seed, size(seed), workload_spec=store_spec(partial(StoreMachine, HISTORY))).acknowledged > 0
+    assert run(seed, size(seed), workload_spec=transactions_spec()).acknowledged > 0
 
 
-# With leases. Holders stand in a line, as those of `Lock`; who is first holds the lock.
-
-
-class Tokens:
-    """The tokens that the nodes of a run granted, by the place in the log: the same everywhere, and each token once."""
-
-    def __init__(self) -> None:
-        self.granted: dict[int, int] = {}
-        self.held: dict[int, int | None] = {}
-        """Who held the lock after each command."""
-        self.events: dict[int, list[Event]] = {}
-
-    def note(self, at: Position, result: Result, holder: int | None) -> None:
-        if isinstance(result, Granted):
-            known = self.granted.setdefault(at.offset, result.lease)
-            if known != result.lease:
-                raise InvariantViolated(f"the token of offset {at.offset} is {known} and {result.lease}")
-            before = [token for offset, token in self.granted.items() if offset < at.offset]
-            if before and max(before) >= result.lease:
-                raise InvariantViolated(f"token {result.lease} at offset {at.offset} is not above {max(before)}")
-        known_holder = self.held.setdefault(at.offset, holder)
-        if known_holder != holder:
-            raise InvariantViolated(f"after offset {at.offset} both {known_holder} and {holder} hold the lock")
-        if holder is not None:
-            before = [one for offset, one in self.held.items() if offset < at.offset and one is not None]
-            if before and max(before) > holder:
-                raise InvariantViolated(f"after offset {at.offset} {holder} holds the lock, and {max(before)} did")
-
-    def note_events(self, machine: StoreMachine, revision: int, changed: list[tuple[str, bytes | None]]) -> None:
-        """A watch from any revision that is kept sees each change once, the same at all nodes."""
-        new = machine.events_after(max(revision, machine.compacted))
-        # If more keys ended at one command than events are kept, nobody was to see those before.
-        is_whole = revision >= machine.compacted
-        if is_whole and ({(event.key, event.value) for event in new} != set(changed) or len(new) != len(changed)):
-            raise InvariantViolated(f"the changes {changed} are the events {new}")
-        for event in new:
-            known = self.events.setdefault(event.revision, [])
-            if event not in known:
-                known.append(event)
-        wanted = [
-            one for at in sorted(self.events) for one in self.events[at] if machine.compacted < at <= machine.revision
-        ]
-        kept = list(machine.events_after(machine.compacted))
-        if kept != wanted:
-            raise InvariantViolated(f"a watch sees {kept} after revision {machine.compacted}, and not {wanted}")
-
-
-class WatchedStore(StoreMachine):
-    """Tells its run what it grants, and what a watch would see. What it answers does not depend on time."""
-
-    tick_ms = 100
-
-    def __init__(self, tokens: Tokens) -> None:
-        super().__init__(2)
-        self.tokens = tokens
-
-    def apply(self, command: Command, at: Position) -> Result:
-        before, revision = self.by_key(), self.revision
-        result = super().apply(command, at)
-        line = self.scan("lock/", limit=1)
-        self.tokens.note(at, result, line[0].created if line else None)
-        after = self.by_key()
-        changed: list[tuple[str, bytes | None]] = [(key, None) for key in before.keys() - after.keys()]
-        changed += [(key, one.value) for key, one in after.items() if before.get(key) != one]
-        self.tokens.note_events(self, revision, changed)
-        return Done(0)
-
-    def by_key(self) -> dict[str, Entry]:
-        return {one.key: one for one in self.scan()}
-
-
-def draw_lease_command(rng: Random) -> Command:
-    lease = rng.randint(1, 40)
-    return rng.choice(
-        (
-            Grant(300),
-            Grant(300),
-            Renew(lease),
-            Revoke(lease),
-            Transaction((Append("lock/", b"", lease),)),
-            Transaction((Append("lock/", b"", lease),)),
-            Pass(),
-        )
-    )
+SHORT_MS = 300
 
 
 @pytest.fixture(autouse=True)
 def _short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run lasts some seconds."""
-    monkeypatch.setattr(commands, "SHORTEST_LEASE_MS", 300)
+    monkeypatch.setattr(commands, "SHORTEST_LEASE_MS", SHORT_MS)
 
 
 def lease_spec(machine: Callable[[Tokens], StoreMachine]) -> WorkloadSpec:
-    tokens = Tokens()
-    return WorkloadSpec(
-        make=partial(machine, tokens),
-        draw=lambda rng: msgspec.json.encode(draw_lease_command(rng)).decode(),
-        command=msgspec.json.Decoder(Command).decode,
-        look=lambda machine, line: None,
-        initial=None,
-        step=lambda state, line: (None, None if line == READ else Done(0)),
-    )
+    return leases_spec(machine, SHORT_MS)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -275,7 +142,7 @@ class WatchSkipsAtTheBound(WatchedStore):
     [
         (partial(lease_spec, LeaseByLocalClock), "machine of node|hold the lock|token of offset"),
         (partial(lease_spec, TokenReusedAfterRestart), "machine of node|is not above|token of offset"),
-        (partial(store_spec, WatchSkipsAnEvent), "machine of node"),
+        (partial(transactions_spec, WatchSkipsAnEvent), "machine of node"),
         (partial(lease_spec, WatchSkipsAtTheBound), "a watch sees"),
     ],
     ids=["lease-by-local-clock", "token-reused-after-restart", "watch-skips-an-event", "watch-skips-at-the-bound"],
