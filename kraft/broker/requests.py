@@ -405,7 +405,7 @@ class Requests:
                     # There may be markers to send.
                     self._senders_ms = None
         if is_due:
-            if self._budget.is_spent:
+            if self._budget.left <= 0:
                 self._runtimes = self._runtimes[::-1]
             self._budget.renew()
 

@@ -37,7 +37,6 @@ from metadata_log.records.batch_builder import batch_of
 from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.records.record import encode_record
 from metadata_log.serde import Message
-from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 
@@ -62,7 +61,7 @@ RETRY_TIMER_MS: Final = 500
 _FREED_PER_UNIT: Final = 10
 """The groups, with all that they have, that are freed in the time of a unit."""
 _UNITS_PER_END: Final = 10
-"""What the end of a transaction takes of a turn for each group with offsets in it, and for each hundred of them."""
+"""What the end of a transaction takes of a turn for each further group with offsets in it, or hundred of them."""
 _RECORD_OVERHEAD: Final = 32
 """What a record takes at most besides its key and its value."""
 
@@ -431,23 +430,19 @@ class CoordinatorPartition(Generic[S]):
         done = self._manager.leaders.append_marker(self.part, marker, now_ms)
         if isinstance(done, Appended):
             ending = self.shard.end_transaction(self.state, marker.producer_id, is_commit=marker.is_commit)
-            self.state = finished(self._spending(ending))
+            units = 1
+            try:
+                while True:
+                    next(ending)
+                    self._budget.left -= units
+                    units = _UNITS_PER_END
+            except StopIteration as ended:
+                self.state = ended.value
             self.is_stale |= done.first_offset != self._end_offset
             self._end_offset = done.last_offset + 1
             self._snapshots.append((self._end_offset, self.state))
         self.advance(now_ms)
         return done
-
-    def _spending(self, work: Generator[None, None, S]) -> Generator[None, None, S]:
-        """Make the steps of some work, and take them from what the turn may do."""
-        while True:
-            try:
-                next(work)
-            except StopIteration as done:
-                state: S = done.value
-                return state
-            self._budget.take(_UNITS_PER_END)
-            yield None
 
     def advance(self, now_ms: int) -> None:
         """The high watermark may have moved: what waited for it ends, as far as the turn allows."""

@@ -94,6 +94,8 @@ class CoordinatorRuntime(Generic[S]):
         self._compared = self._image.topics.by_name
         """The names of the topics that existed when deleted ones were last looked for."""
         self._comparing: Generator[None, None, None] | None = None
+        self.is_spent = False
+        """Whether the last marker has left no room in its turn."""
         self.watched: dict[PartitionKey, CoordinatorPartition[S]] = {}
         """The partitions with operations that wait for the high watermark."""
 
@@ -233,17 +235,13 @@ class CoordinatorRuntime(Generic[S]):
         self._note(known)
         return answer
 
-    @property
-    def is_spent(self) -> bool:
-        """Whether the coordinators have no room left in this turn."""
-        return self._budget.is_spent
-
     def append_marker(self, part: HostedPartition, marker: TransactionMarker, now_ms: int) -> Appended | Refused | None:
         """Append the end of a transaction to a partition, and replay it; None if nobody has the partition in memory."""
         known = self.partitions.get(part.number) if part.topic == self.topic else None
         if known is None or known.part is not part or known.status is not Status.ACTIVE:
             return None
         done = known.append_marker(marker, now_ms)
+        self.is_spent = self._budget.left <= 0
         self._note(known)
         return done
 

@@ -44,13 +44,10 @@ class Timers:
         """Let a timer end at a time in ms since 1970, instead of any other time."""
         self._at[key] = at_ms
         entered = self._entered.get(key)
-        if entered is None:
-            self._enter(key, at_ms)
-        elif at_ms < entered[0]:
+        if entered is not None:
+            if at_ms >= entered[0]:
+                return
             del self._keys[entered[1]]
-            self._enter(key, at_ms)
-
-    def _enter(self, key: Hashable, at_ms: int) -> None:
         number = next(self._numbers)
         self._entered[key] = entry = at_ms, number
         self._keys[number] = key
@@ -76,7 +73,7 @@ class Timers:
             if at_ms <= now_ms:
                 del self._at[key]
                 return key
-            self._enter(key, at_ms)
+            self.set(key, at_ms)
         return None
 
     def clear(self) -> Generator[None, None, None]:

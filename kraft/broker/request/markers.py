@@ -5,7 +5,7 @@ Kafka: `KafkaApis.handleWriteTxnMarkersRequest`).
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -19,12 +19,15 @@ from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.transaction_guards import TransactionGuards
-from kraft.limits import ITEMS_PER_STEP, MARKERS_PER_STEP, REQUEST_STEPS_PER_TURN
+from kraft.limits import MARKERS_PER_STEP, REQUEST_STEPS_PER_TURN
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import write_txn_markers as messages
+
+ANSWERED_PER_STEP: Final = 128
+"""The markers of which a step makes the answer: a small request is one turn."""
 
 
 class MarkerEntry(Struct):
@@ -57,14 +60,13 @@ class WaitingMarkers(Struct):
 class Coordinated(Protocol):
     """The coordinators of this broker that follow the log of a partition."""
 
+    is_spent: bool
+    """Whether the last marker has left no room in its turn."""
+
     def append_marker(
         self, partition: HostedPartition, marker: TransactionMarker, now_ms: int
     ) -> Appended | Refused | None:
         """Append a marker, and replay it; None if no coordinator follows the log."""
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether the coordinators have no room left in this turn."""
 
 
 class MarkersHandler:
@@ -115,10 +117,10 @@ class MarkersHandler:
                     self._append(entry, marker, now_ms)
                     if self._groups.is_spent:
                         # The transaction had very many offsets.
+                        self._groups.is_spent = False
                         yield from long_step(REQUEST_STEPS_PER_TURN)
         left = deque([one for one in entries if one.awaited is not None])
         waiting = WaitingMarkers(request, entries, self._timeout_ms, left)
-        yield None
         return (yield from self.end(waiting, image, now_ms)) if self.is_complete(waiting, image) else waiting
 
     def _append(self, entry: MarkerEntry, marker: messages.WritableTxnMarker, now_ms: int) -> None:
@@ -150,17 +152,13 @@ class MarkersHandler:
         """Whether no marker is awaited any more. Those behind one that is are looked at later."""
         left = waiting.left
         while left:
-            if not self._is_told(left[0], image):
-                return False
+            entry = left[0]
+            if entry.awaited is not None:
+                error = acknowledgement(self._manager, image, entry.key, entry.awaited)
+                if error is None:
+                    return False
+                entry.error, entry.awaited = error, None
             left.popleft()
-        return True
-
-    def _is_told(self, entry: MarkerEntry, image: MetadataImage) -> bool:
-        if entry.awaited is not None:
-            error = acknowledgement(self._manager, image, entry.key, entry.awaited)
-            if error is None:
-                return False
-            entry.error, entry.awaited = error, None
         return True
 
     def end(self, waiting: WaitingMarkers, image: MetadataImage, now_ms: int) -> Handling[Answer]:
@@ -169,16 +167,20 @@ class MarkersHandler:
         assert isinstance(message, messages.WriteTxnMarkersRequest), message
         # Kafka keeps one result of a producer and a partition, however often the request names them.
         results: dict[int, dict[str, dict[int, messages.WritableTxnMarkerPartitionResult]]] = {}
-        for count, entry in enumerate(waiting.entries):
-            if count % ITEMS_PER_STEP == 0:
+        for count, entry in enumerate(waiting.entries, 1):
+            if count % ANSWERED_PER_STEP == 0:
                 yield None
-            error = entry.error if self._is_told(entry, image) else Error.REQUEST_TIMED_OUT
+            error: Error | None = entry.error
+            if entry.awaited is not None:
+                error = acknowledgement(self._manager, image, entry.key, entry.awaited)
+            if error is None:
+                error = Error.REQUEST_TIMED_OUT
             topics = results.setdefault(message.markers[entry.at].producer_id, {})
             number = entry.key[1]
             topics.setdefault(entry.topic, {})[number] = messages.WritableTxnMarkerPartitionResult(number, error)
         markers = []
-        for count, (producer_id, topics) in enumerate(results.items()):
-            if count % ITEMS_PER_STEP == 0:
+        for count, (producer_id, topics) in enumerate(results.items(), 1):
+            if count % ANSWERED_PER_STEP == 0:
                 yield None
             told = [messages.WritableTxnMarkerTopicResult(name, list(parts.values())) for name, parts in topics.items()]
             markers.append(messages.WritableTxnMarkerResult(producer_id, told))

@@ -69,6 +69,8 @@ FENCED_SINCE: Final[Mapping[type[Message], int]] = {
 """The versions since which clients know PRODUCER_FENCED."""
 BROKERS_SINCE: Final = 4
 """The first version of AddPartitionsToTxn that only brokers send."""
+MANY_PARTITIONS: Final = 1000
+"""The partitions of a transaction from which on each change of it has a turn of its own."""
 FEW_PARTITIONS: Final = 8
 """The partitions that a transaction may have even if the ids take as much memory as they may."""
 BUMPING_SINCE: Final = 5
@@ -109,6 +111,8 @@ class TransactionsHandler:
         self._rights = rights
         self._settings = settings
         self._group_partitions = group_partitions
+        self._added = 0
+        """How many partitions the transaction has that was changed last."""
 
     def _shard(self, number: int) -> TransactionShard | None:
         """The coordinator of a partition, while it is at this broker."""
@@ -270,7 +274,9 @@ class TransactionsHandler:
                 note(at, partitions, self._verify(name, producer, partitions))
             else:
                 self._add(name, producer, partitions, BUMPING, partial(note, at, partitions), now_ms)
-                if self._runtime.is_spent:
+                if self._added >= MANY_PARTITIONS:
+                    self._added = 0
+                    # Each record has all partitions.
                     yield from long_step(REQUEST_STEPS_PER_TURN)
         return None
 
@@ -308,8 +314,10 @@ class TransactionsHandler:
                 known, producer, partitions, context.now_ms, is_pending=is_pending, client_version=client_version
             )
             written = decision.written
-            if written is not None and len(written.partitions) > FEW_PARTITIONS and self._is_full:
-                return Decision(Error.POLICY_VIOLATION)
+            if written is not None:
+                self._added = len(written.partitions)
+                if self._added > FEW_PARTITIONS and self._is_full:
+                    return Decision(Error.POLICY_VIOLATION)
             return decision
 
         number, shard = place

@@ -15,7 +15,6 @@ from typing import Final, Protocol
 from msgspec import Struct, structs
 
 from kraft.broker.coordinator.shard import NOTHING, Context, Operate, Operation, Record
-from kraft.broker.coordinator.weights import text_bytes
 from kraft.broker.transactions.marker_sender import MarkerSender
 from kraft.broker.transactions.transaction import (
     NO_EPOCH,
@@ -56,8 +55,8 @@ RETRY_MS: Final = 500
 _FIXED_BYTES: Final = 1500
 _PARTITION_BYTES: Final = 300
 """How much memory an id and a partition of its transaction take, also while the markers of its end are on their way."""
-_PLACES: Final = 3
-"""Where an id is kept as a text of its own."""
+_CHARACTER_BYTES: Final = 12
+"""A character may take four bytes, and an id is kept in three places as a text of its own."""
 
 
 class Timeout(Struct, frozen=True, gc=False):
@@ -87,7 +86,7 @@ class Transactions(Struct, frozen=True):
 
 
 def _weight(name: str, one: Transaction | None) -> int:
-    return 0 if one is None else _FIXED_BYTES + _PLACES * text_bytes(name) + _PARTITION_BYTES * len(one.partitions)
+    return 0 if one is None else _FIXED_BYTES + _CHARACTER_BYTES * len(name) + _PARTITION_BYTES * len(one.partitions)
 
 
 def version_of(image: MetadataImage) -> int:
@@ -247,7 +246,7 @@ class TransactionShard:
 
     def _writing(self, name: str, written: Transaction, context: Context, result: object) -> Operation:
         # The record has all of them.
-        context.budget.take(len(written.partitions) // GLANCES_PER_UNIT)
+        context.budget.left -= len(written.partitions) // GLANCES_PER_UNIT
         self._pending[name] = written
         self._last_epochs[name] = written.producer_id, written.epoch, written.last_epoch
         if written.last_epoch == NO_EPOCH:
