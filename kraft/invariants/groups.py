@@ -21,8 +21,12 @@ from metadata_log.records.batch import scan
 from metadata_log.records.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -137,6 +141,16 @@ class GroupLedger:
         self._ended: set[tuple[Place, str]] = set()
         """The offsets of transactions that are over, however they have ended."""
         self._acknowledged: dict[Place, int] = {}
+        self.may_forget = False
+        """Whether offsets that no member wants may be forgotten: somebody deletes them, or they are old."""
+        self._forgotten: dict[Place, int] = {}
+        """When the offset of a partition was forgotten, in the order of the records."""
+        self._wishes: dict[str, dict[str, tuple[frozenset[str], str]]] = {}
+        """The topics and the regular expression of each member of a consumer group."""
+        self._resolved: dict[str, dict[str, frozenset[str]]] = {}
+        """The topics of each regular expression of a group."""
+        self.forgotten = 0
+        """How many offsets were forgotten."""
         self.assignments = 0
         self.commits = 0
         """How many commits were acknowledged."""
@@ -199,14 +213,15 @@ class GroupLedger:
 
     def floor(self) -> dict[Place, int]:
         """The least offsets that a fetch of offsets from now on may return."""
-        return dict(self._acknowledged)
+        known = dict(self._acknowledged)
+        return known | {one: max(known.get(one, 0), order) for one, order in self._forgotten.items()}
 
     def fetched(self, place: Place, offset: int, its_mark: str, floor: int) -> None:
         """A member was told the committed offset of a partition; -1 for none."""
         self.fetches += 1
         name = f"{place[1]}-{place[2]} of group {place[0]}"
         if offset < 0:
-            if floor:
+            if floor > self._forgotten.get(place, 0):
                 raise InvariantViolated(f"there is no committed offset for {name}, though one was acknowledged")
             return
         noted = self._marks.get((place, its_mark))
@@ -263,7 +278,21 @@ class GroupLedger:
                     self._check_committer(place, value.metadata)
                     self._effect(place, Committed(value.offset, value.metadata, self._order, self._order))
             case OffsetCommitKey(group=group, topic=topic, partition=number), None:
-                raise InvariantViolated(f"the offset of {topic}-{number} in group {group} is forgotten: nobody asked")
+                self._forget((group, topic, number))
+            case ConsumerGroupMemberMetadataKey(group_id=group, member_id=member_id), None:
+                self._wishes.get(group, {}).pop(member_id, None)
+            case (
+                ConsumerGroupMemberMetadataKey(group_id=group, member_id=member_id),
+                ConsumerGroupMemberMetadataValue(subscribed_topic_names=names, subscribed_topic_regex=regex),
+            ):
+                self._wishes.setdefault(group, {})[member_id] = frozenset(names), regex or ""
+            case ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=regex), None:
+                self._resolved.get(group, {}).pop(regex, None)
+            case (
+                ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=regex),
+                ConsumerGroupRegularExpressionValue(topics=names),
+            ):
+                self._resolved.setdefault(group, {})[regex] = frozenset(names)
             case GroupMetadataKey(group=group), GroupMetadataValue():
                 self._check_generation(group, value)
             case GroupMetadataKey(group=group), None:
@@ -292,6 +321,23 @@ class GroupLedger:
             case ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member_id), None:
                 if self._members.get(group, {}).pop(member_id, None) is not None:
                     self._left.setdefault(group, []).append(member_id)
+
+    def _forget(self, place: Place) -> None:
+        """An offset is gone: no member may want it."""
+        group, topic, number = place
+        classic, resolved = self._classic.get(group), self._resolved.get(group, {})
+        wanted = [
+            one
+            for one, (names, regex) in self._wishes.get(group, {}).items()
+            if topic in names or topic in resolved.get(regex, ())
+        ]
+        if not self.may_forget or wanted or (classic is not None and classic.names):
+            who = "nobody asked" if not self.may_forget else "a member wants it"
+            raise InvariantViolated(f"the offset of {topic}-{number} in group {group} is forgotten: {who}")
+        self._order += 1
+        self.forgotten += 1
+        self._forgotten[place] = self._order
+        self._offsets.pop(place, None)
 
     def _ends(self, group: str, epoch: int, members: dict[str, str]) -> None:
         """The records of a group are gone. With members it may only have changed its protocol."""

@@ -31,6 +31,15 @@ FOREVER: Final = str(2**62)
 """Clocks are wrong by many days in some runs: no limit may depend on the time of a record."""
 
 
+_FORGETS: Final = 0.2
+"""How many of the runs with coordinators forget offsets."""
+
+
+def forgets(seed: int) -> bool:
+    """Whether the coordinators of a run forget the offsets of groups as soon as nobody wants them."""
+    return Random(f"{seed}/forgets").random() < _FORGETS
+
+
 class DataSpec:
     """The settings of the brokers with data of one run, drawn from its seed."""
 
@@ -68,6 +77,10 @@ class DataSpec:
             self.flush_messages = Random(f"{seed}/coordinator-flushes").choice((None, 1, 1, 1))
             self._retention_bytes = None
             self._requests = _coordinating(Random(f"{seed}/coordinator-settings"), coordinating)
+            if forgets(seed):
+                # Clocks are wrong by days: what may be forgotten is so at the next look, whenever it was committed.
+                groups = replace(self._requests.groups, retention_minutes=0, retention_check_ms=500)
+                self._requests = replace(self._requests, groups=groups)
 
     def serving(self, broker_id: int, directories: int) -> ServingOptions:
         """The settings of one broker."""

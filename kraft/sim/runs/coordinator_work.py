@@ -10,6 +10,7 @@ from typing import Final
 
 from kraft.invariants.cluster_model import PartitionKey
 from kraft.sim.nodes.cluster import broker_ids
+from kraft.sim.nodes.data_broker import forgets
 from kraft.sim.runs.client_requests import FIRST_TOPIC_MS, TEND_MS, ClientRequests, leader_of, restart_without_directory
 from kraft.sim.runs.simulator import Simulator, Work
 from kraft.sim.workloads.coordinator_clients import (
@@ -20,6 +21,7 @@ from kraft.sim.workloads.coordinator_clients import (
     MixedMember,
     Observer,
     Pause,
+    Remover,
     Steps,
     Worker,
     World,
@@ -35,6 +37,8 @@ MIXED: Final = ("mixed-0",)
 ARE_MIXED: Final = 0.3
 """How many of the runs have one group of both kinds of members, in place of one of each."""
 MEMBERS: Final = 3
+BY_REGEX: Final = 0.4
+"""How many of the consumer groups want the inputs by a regular expression."""
 INSTANCES: Final = 2
 _KINDS: Final = {
     **dict.fromkeys(CLASSIC, ClassicMember),
@@ -63,6 +67,10 @@ class CoordinatorWork(Work):
         if Random(f"{seed}/mixed").random() < ARE_MIXED:
             self._groups = MIXED
         self._workers = WORKERS[: rng.choice((1, 3)) if self._groups else 3]
+        self._forgets = forgets(seed)
+        if self._forgets:
+            # Workers have no group that keeps their offsets.
+            self._groups, self._workers = self._groups or CONSUMER, ()
         self._seed = seed
         self._steps: list[Steps] = []
         self._awaited: dict[int, int] = {}
@@ -76,10 +84,12 @@ class CoordinatorWork(Work):
         assert isinstance(watch, CoordinatorWatch), watch
         self._simulator, self._watch = simulator, watch
         self._world = World(watch.ledger.image)
+        if CONSUMER[0] in self._groups and Random(f"{self._seed}/regex").random() < BY_REGEX:
+            self._world.regex = f"{INPUT[:3]}.*"
         self._requests.begin(simulator)
         for group in self._groups:
             kind = _KINDS[group]
-            for one in range(MEMBERS):
+            for one in range(1 if self._forgets else MEMBERS):
                 self._steps.append(kind(Random(f"{self._seed}/{group} {one}"), self._world, group, one).steps())
         for number, name in enumerate(self._workers):
             is_plain = Random(f"{self._seed}/plain {name}").random() < PLAIN
@@ -89,6 +99,9 @@ class CoordinatorWork(Work):
         for group in (*self._groups, *((TRANSFORMERS,) if self._workers else ())):
             rng = Random(f"{self._seed}/observer of {group}")
             self._steps.append(Observer(rng, self._world, GROUP, group).steps())
+        for group in self._groups if self._forgets else ():
+            rng = Random(f"{self._seed}/remover of {group}")
+            self._steps.append(Remover(rng, self._world, GROUP, group).steps())
         self._known = [{} for _ in self._steps]
         for number in range(len(self._steps)):
             simulator.queue.schedule(1 + self._rng.randrange(1000), partial(self._go_on, number, None))

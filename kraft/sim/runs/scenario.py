@@ -21,6 +21,7 @@ from kraft.sim.nodes.cluster import (
     draw_combined,
     dynamic_members,
 )
+from kraft.sim.nodes.data_broker import forgets
 from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum
 from kraft.sim.nodes.member_kinds import (
     LOADED,
@@ -183,6 +184,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
         if cluster.data is not None:
             kind = CoordinatorWatch if self.members == COORDINATOR_CLUSTER else RecordWatch
             watch = kind(cluster.broker_ids, cluster.data.flush_messages)
+            if isinstance(watch, CoordinatorWatch):
+                watch.groups.may_forget = forgets(self.seed)
         if not is_dynamic:
             members = {one: cluster.make_controller(one, voters, self.config) for one in voters.ids}
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}

@@ -35,6 +35,7 @@ from transport.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
+from transport.protocol.messages.delete_groups import DeleteGroupsRequest
 from transport.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from transport.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from transport.protocol.messages.heartbeat import HeartbeatRequest
@@ -46,6 +47,11 @@ from transport.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+)
+from transport.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from transport.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -86,7 +92,7 @@ _LATE: Final = 0.15
 _OUT: Final = frozenset(
     (
         *(Error.UNKNOWN_MEMBER_ID, Error.FENCED_MEMBER_EPOCH),
-        *(Error.UNRELEASED_INSTANCE_ID, Error.FENCED_INSTANCE_ID),
+        *(Error.UNRELEASED_INSTANCE_ID, Error.FENCED_INSTANCE_ID, Error.GROUP_ID_NOT_FOUND),
     )
 )
 """The answers after which a member of a consumer group begins anew."""
@@ -136,6 +142,8 @@ class World(Struct):
 
     image: MetadataImage
     now_ms: int = 0
+    regex: str = ""
+    """The regular expression by which members of consumer groups want the inputs; empty if they name the topic."""
     is_over: bool = False
     """Whether all faults have ended: no client goes silent any more."""
     commits: dict[tuple[str, int], None] = {}
@@ -474,6 +482,7 @@ class ConsumerMember(_Member):
         if topic_id is None:
             return True
         is_new = self._epoch == 0
+        says = is_new or self._rng.random() < 0.1
         owned = [ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, sorted(self._positions))]
         answer = yield from self._coordinated(
             ConsumerGroupHeartbeatRequest(
@@ -482,7 +491,8 @@ class ConsumerMember(_Member):
                 member_epoch=self._epoch,
                 instance_id=self._instance_id,
                 rebalance_timeout_ms=REBALANCE_MS,
-                subscribed_topic_names=[INPUT] if is_new or self._rng.random() < 0.1 else None,
+                subscribed_topic_names=[INPUT] if not self._world.regex and says else None,
+                subscribed_topic_regex=self._world.regex if self._world.regex and says else None,
                 topic_partitions=[] if is_new or not self._positions else owned,
             )
         )
@@ -538,6 +548,22 @@ class Observer(_Client):
                 groups = [OffsetFetchRequestGroup(group_id=self._name, topics=topics)]
                 is_stable = self._rng.random() < 0.5
                 yield from self._coordinated(OffsetFetchRequest(groups=groups, require_stable=is_stable))
+
+
+class Remover(_Client):
+    """An operator who deletes a group or its offsets now and then. It is refused while members want them."""
+
+    def steps(self) -> Steps:
+        """Delete now and then."""
+        while not self._world.is_over:
+            yield self._pause(400)
+            parts = [OffsetDeleteRequestPartition(one) for one in range(self._world.input_count)]
+            topics = [OffsetDeleteRequestTopic(INPUT, parts)]
+            yield from self._coordinated(
+                DeleteGroupsRequest([self._name])
+                if self._rng.random() < 0.5 or not parts
+                else OffsetDeleteRequest(self._name, topics)
+            )
 
 
 class Worker(_Client):

@@ -16,6 +16,7 @@ from support.invariants import (
     partition_cases,
     record_cases,
     simulator_cases,
+    store_cases,
 )
 from support.invariants.check_sites import REACHED_BY_RUNS, Case, all_sites, played
 
@@ -28,6 +29,7 @@ CASES: list[Case] = [
     *coordinator_cases.CASES.all,
     *belief_cases.CASES.all,
     *simulator_cases.CASES.all,
+    *store_cases.CASES.all,
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from kraft.broker.coordinator.shard import Record
 from kraft.broker.groups.offsets import delete_group, expired, of_deleted_topics
 from kraft.broker.groups.state import replay_groups
-from kraft.config.group_settings import ConsumerGroupConfig, GroupConfig
+from kraft.config.group_settings import GroupConfig
 from metadata_log.records.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -26,12 +26,10 @@ PLACE = "rx-1", 0
 PRODUCER = 7
 
 
-def partition(**settings: int) -> Shard:
+def partition() -> Shard:
     """A partition whose offsets live for ten minutes."""
     shard = Shard()
-    shard.settings = GroupConfig(
-        retention_minutes=10, initial_rebalance_delay_ms=0, consumer=ConsumerGroupConfig(), **settings
-    )
+    shard.settings = GroupConfig(retention_minutes=10, initial_rebalance_delay_ms=0)
     shard.image = image_of({"rx-1": 1, "a": 1})
     shard.restart()
     return shard

@@ -96,7 +96,7 @@ LOST = NEVER, 0.0
     ],
 )
 async def test_nobody_relies_on_a_lease_that_may_have_ended(
-    delays: tuple[float, ...], autojump_clock: MockClock
+    delays: tuple[tuple[float, float], ...], autojump_clock: MockClock
 ) -> None:
     await hold(Leader(*delays), 20)
 
@@ -107,7 +107,8 @@ async def test_nobody_relies_on_a_lease_with_any_delays(seed: int, autojump_cloc
     print("seed", seed)
     for _ in range(5):
         late = (0.0, 0.1, rng.random() * TTL, rng.random() * 2 * TTL)
-        await hold(Leader(*((rng.choice((*late, NEVER)), rng.choice(late)) for _ in range(12))), 15)
+        delays = [(rng.choice((*late, NEVER)), rng.choice(late)) for _ in range(12)]
+        await hold(Leader(*delays), 15)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.9, 1.4])

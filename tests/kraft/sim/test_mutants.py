@@ -24,6 +24,9 @@ SCHEDULES = sorted((DOCS / "schedules").glob("*.json"))
 FOUND = [name for name, mutant in MUTANTS.items() if mutant.budget]
 """Those that a seed finds."""
 SLOW = {
+    "groups-with-members-are-deleted",
+    "offsets-that-expressions-want-are-forgotten",
+    "offsets-that-members-want-are-forgotten",
     "classic-members-wait-for-no-former-owner",
     "downgraded-groups-begin-their-generations-anew",
     "replicas-that-nobody-may-lead-are-given-up",
@@ -122,6 +125,7 @@ UNSHRUNK = {
         "answers",
         "fetching",
         "flushes",
+        "forgetting",
         "identities",
         "leadership",
         "snapshot_rules",
