@@ -26,11 +26,15 @@ def _run(seed: int) -> CoordinatorWatch:
 
 def test_groups_and_transactions_go_on_under_faults() -> None:
     """Members are assigned partitions and commit, workers end transactions, and the invariants hold."""
-    groups, both = _run(8), _run(10)
+    groups, both = _run(16), _run(10)
     assert groups.groups.assignments > 20, "no group has come together"
     assert groups.groups.commits > 10, "nothing is committed"
     assert both.groups.fetches > 20, "nobody looks"
     assert both.transactions.ended >= 3, "no transaction has ended"
+
+
+def test_offsets_are_forgotten_in_some_runs() -> None:
+    assert _run(25).groups.forgotten > 3, "nothing is forgotten"
 
 
 @pytest.mark.soak
