@@ -310,7 +310,7 @@ def run(options: argparse.Namespace, sides: tuple[Side, Side], root: Path) -> No
 
 def has_data(side: Side) -> bool:
     """Whether brokers of a version hold records: before, they had no log."""
-    return (side.tree / "kraft" / "broker" / "log").is_dir()
+    return any((side.tree / "kraft" / room / "log").is_dir() for room in ("partitions", "broker"))
 
 
 def numbers(text: str) -> list[int]:

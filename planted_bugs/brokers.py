@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from kraft.broker.partitions import leading
 from kraft.controller import controller
 from kraft.controller.brokers import broker_heartbeat, broker_registration
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
@@ -22,6 +21,7 @@ from kraft.controller.topics import isr, partition_change
 from kraft.controller.topics.leader_selection import Candidates, Elected, Election, elect
 from kraft.controller.topics.partition_updates import is_active
 from kraft.controller.topics.reassignment_steps import Assignment
+from kraft.partitions.replicas import leading
 from kraft.process.process import Process
 from kraft.sim.faults.nemesis import FAULTS
 from kraft.wire import Part, Target

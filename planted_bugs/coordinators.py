@@ -7,27 +7,27 @@ from typing import Any
 
 from msgspec import structs
 
-from kraft.broker.coordinator.partition import CoordinatorPartition
-from kraft.broker.coordinator.runtime import CoordinatorRuntime
-from kraft.broker.coordinator.shard import Context, Operation, Record
-from kraft.broker.groups import classic, classic_members, migration, state
-from kraft.broker.groups import shard as group_shard
-from kraft.broker.groups.classic import ClassicGroups
-from kraft.broker.groups.classic_group import ClassicGroup, Member
-from kraft.broker.groups.consumer.draft import Draft
-from kraft.broker.groups.consumer.group import ConsumerGroup
-from kraft.broker.groups.consumer.groups import ConsumerGroups
-from kraft.broker.groups.consumer.member import Member as ConsumerMember
-from kraft.broker.groups.consumer.member import with_epoch
-from kraft.broker.groups.state import GroupsState
-from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.request.batch_check import FirstBatch
 from kraft.broker.request.produce import Entry, ProduceHandler, UnverifiedProduce
-from kraft.broker.request.verification import ADDS_SINCE
-from kraft.broker.transactions import coordinator, marker_sender, transaction
-from kraft.broker.transactions import shard as transaction_shard
-from kraft.broker.transactions.shard import TransactionShard
-from kraft.broker.transactions.transaction import Decision, Expected, Transaction
+from kraft.coordinators.groups import classic, classic_members, migration, state
+from kraft.coordinators.groups import shard as group_shard
+from kraft.coordinators.groups.classic import ClassicGroups
+from kraft.coordinators.groups.classic_group import ClassicGroup, Member
+from kraft.coordinators.groups.consumer.draft import Draft
+from kraft.coordinators.groups.consumer.group import ConsumerGroup
+from kraft.coordinators.groups.consumer.groups import ConsumerGroups
+from kraft.coordinators.groups.consumer.member import Member as ConsumerMember
+from kraft.coordinators.groups.consumer.member import with_epoch
+from kraft.coordinators.groups.state import GroupsState
+from kraft.coordinators.runtime.partition import CoordinatorPartition
+from kraft.coordinators.runtime.runtime import CoordinatorRuntime
+from kraft.coordinators.runtime.shard import Context, Operation, Record
+from kraft.coordinators.transactions import coordinator, marker_sender, transaction
+from kraft.coordinators.transactions import shard as transaction_shard
+from kraft.coordinators.transactions.shard import TransactionShard
+from kraft.coordinators.transactions.transaction import Decision, Expected, Transaction
+from kraft.coordinators.transactions.verification import ADDS_SINCE
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.wire import WireRequest
 from planted_bugs.registry import Patches, Scope, mutant
 from transport.protocol.errors import Error

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraft.broker.groups import offsets
-from kraft.broker.groups.consumer.group import ConsumerGroup
-from kraft.broker.groups.state import consumer_group
+from kraft.coordinators.groups import offsets
+from kraft.coordinators.groups.consumer.group import ConsumerGroup
+from kraft.coordinators.groups.state import consumer_group
 from planted_bugs.registry import Patches, Scope, mutant
 
 

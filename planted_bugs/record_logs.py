@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from functools import partial
 
-from kraft.broker.log import data_segment, loading, retention
-from kraft.broker.log.cleaning.batch_filter import Filter
-from kraft.broker.log.outcomes import Appended, Refused
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.log.validation import Checked
-from kraft.broker.partitions.hosted_partition import Copy, HostedPartition
-from kraft.broker.partitions.moves import Moves, _Move
+from kraft.partitions.log import data_segment, loading, retention
+from kraft.partitions.log.cleaning.batch_filter import Filter
+from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.log.validation import Checked
+from kraft.partitions.replicas.hosted_partition import Copy, HostedPartition
+from kraft.partitions.replicas.moves import Moves, _Move
 from metadata_log.log.segment import scan_file
 from metadata_log.records.batch import scan
 from planted_bugs.registry import Patches, Scope, mutant

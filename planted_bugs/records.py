@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.log.producers import ProducerStates
-from kraft.broker.partitions import hosted_partition, leading
-from kraft.broker.partitions.followers import Followers
-from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.hosting import Hosting
-from kraft.broker.partitions.key import PartitionKey
-from kraft.broker.partitions.leaders import Leaders
-from kraft.broker.partitions.leading import Leading, RemoteReplica
-from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.partitions.watermarks import next_high_watermark
 from kraft.broker.request import fetch, reading
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.log.producers import ProducerStates
+from kraft.partitions.replicas import hosted_partition, leading
+from kraft.partitions.replicas.followers import Followers
+from kraft.partitions.replicas.hosted_partition import HostedPartition
+from kraft.partitions.replicas.hosting import Hosting
+from kraft.partitions.replicas.key import PartitionKey
+from kraft.partitions.replicas.leaders import Leaders
+from kraft.partitions.replicas.leading import Leading, RemoteReplica
+from kraft.partitions.replicas.manager import ReplicaManager
+from kraft.partitions.replicas.watermarks import next_high_watermark
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.types import NEVER_MS, Uuid
 from planted_bugs.registry import Patches, Scope, mutant, survivor
@@ -150,7 +150,7 @@ def watermark_from_a_stale_fetch(code: Patches) -> None:
 @survivor(
     Scope.DATA_CLUSTER,
     tried=30,
-    killed_by="tests/kraft/broker/partitions/test_watermarks.py::test_a_follower_that_has_lost_records_ends_where_it_fetches",
+    killed_by="tests/kraft/partitions/replicas/test_watermarks.py::test_a_follower_that_has_lost_records_ends_where_it_fetches",
     because="Probably a broker that restarts leaves its ISRs, or finds another leader epoch.",
 )
 def ends_of_followers_never_fall(code: Patches) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kraft.broker.log.loading import LoadedLog
-from kraft.broker.log.options import LogOptions
-from kraft.broker.log.outcomes import Appended
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.partitions.followers import Followers
-from kraft.broker.partitions.key import PartitionKey
+from kraft.partitions.log.loading import LoadedLog
+from kraft.partitions.log.options import LogOptions
+from kraft.partitions.log.outcomes import Appended
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.replicas.followers import Followers
+from kraft.partitions.replicas.key import PartitionKey
 from metadata_log.disk import Disk
 from metadata_log.records.batch import RecordBatch
 from planted_bugs.registry import Patches, Scope, mutant

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.partitions import leading as leading_module
-from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.isr_changes import IsrChanges
-from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
-from kraft.broker.partitions.leaders import Leaders
-from kraft.broker.partitions.leading import Leading
-from kraft.broker.partitions.manager import ReplicaManager
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.replicas import leading as leading_module
+from kraft.partitions.replicas.hosted_partition import HostedPartition
+from kraft.partitions.replicas.isr_changes import IsrChanges
+from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.leaders import Leaders
+from kraft.partitions.replicas.leading import Leading
+from kraft.partitions.replicas.manager import ReplicaManager
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.types import Uuid
 from planted_bugs.registry import Patches, Scope, mutant, survivor

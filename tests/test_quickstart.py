@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import trio
 
-from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.metadata.auto_creation import internal_topic
 from kraft.broker.metadata.coordinators import COORDINATED
 from kraft.cli.main import main
 from kraft.client import open_client
 from kraft.config import Config
+from kraft.handling.settings import RequestSettings
 from kraft.local.local_cluster import prepare_cluster
 from transport.interface import Endpoint
 

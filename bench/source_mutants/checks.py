@@ -34,18 +34,18 @@ TESTS: Final = {
     ),
     "metadata_log.log": (
         "tests/metadata_log/log",
-        "tests/kraft/broker/log",
+        "tests/kraft/partitions/log",
         "tests/kraft/replica/test_replica_crash.py",
     ),
     "kraft.replica": (
         *("tests/kraft/replica", "tests/kraft/process"),
-        "tests/kraft/broker/partitions/test_broker_services.py",
+        "tests/kraft/partitions/replicas/test_broker_services.py",
         "tests/kraft/controller/test_controller_authorizer.py",
         "tests/kraft/test_testing_brokers.py",
     ),
     "kraft.process": (
         *("tests/kraft/process", "tests/kraft/replica"),
-        "tests/kraft/broker/partitions/test_broker_services.py",
+        "tests/kraft/partitions/replicas/test_broker_services.py",
         "tests/kraft/controller/test_controller_authorizer.py",
         "tests/kraft/test_testing_brokers.py",
     ),

@@ -13,13 +13,13 @@ from itertools import islice
 from typing import Final, Protocol
 
 from kraft.broker.directories import Directories
-from kraft.broker.handling.reply_keys import Channel, FetchFrom, to_broker
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirectory
-from kraft.broker.partitions.isr_changes import IsrChanges
-from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.settings import BrokerSettings
 from kraft.config.definitions import elements
+from kraft.handling.reply_keys import Channel, FetchFrom, to_broker
 from kraft.limits import PARTITIONS_PER_TURN
+from kraft.partitions.replicas.isr_changes import IsrChanges
+from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
 from kraft.wire import Send, Target
 from metadata_log.image import Broker, MetadataImage, Partition, ResourceType
 from metadata_log.image.features import DIRECTORIES_SINCE

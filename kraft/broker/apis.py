@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation
-from kraft.access.errors import ApiError
-from kraft.broker.handling.steps import Handling, Result
 from kraft.broker.metadata import answers as metadata
 from kraft.broker.metadata.answers import MetadataHandler
 from kraft.broker.metadata.forwarding import Forwarding, refused
@@ -21,10 +18,9 @@ from kraft.broker.request.fetch import FetchHandler, refuse_fetch
 from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler
-from kraft.broker.request.producers import DescribeProducersHandler, InitProducerIdHandler
-from kraft.limits import METADATA_STEPS_PER_TURN, REQUEST_STEPS_PER_TURN
-from kraft.wire import Outcome, WireRequest
-from metadata_log.image import MetadataImage
+from kraft.coordinators.transactions.producer_ids import DescribeProducersHandler, InitProducerIdHandler
+from kraft.handling.api import Api, Begin, Refuse
+from kraft.limits import METADATA_STEPS_PER_TURN
 from transport.protocol.apis import APIS, ApiKey
 
 FORWARDED: Final = frozenset(ApiKey(key) for key, api in APIS.items() if api.forwardable and "broker" in api.listeners)
@@ -57,39 +53,7 @@ COORDINATED: Final = frozenset(
         ApiKey.DELETE_GROUPS,
     )
 )
-"""The APIs of the coordinators of groups and transactions: the rows of `kraft.broker.coordinator_apis`."""
-
-Begin = Callable[[WireRequest, MetadataImage, int], Result | Handling[Result]]
-Refuse = Callable[[WireRequest, ApiError], Outcome | Handling[Outcome] | None]
-
-
-class Api(Struct, frozen=True, kw_only=True):
-    """One API. The functions take the request or what waits of it, the metadata, and the time in ms since 1970."""
-
-    begin: Begin
-    """Handle a request: an outcome, a wait, or steps to one of these."""
-    is_complete: Callable[[Any, MetadataImage], bool] | None = None
-    """Whether a request that waits is to be answered; None for an API that never waits."""
-    end: Callable[[Any, MetadataImage, int], Result | Handling[Result]] | None = None
-    """Go on with a request that has waited long enough, or has no room to wait."""
-    refuse: Refuse | None = None
-    """The answer to a request that fails as a whole. None for an API, or a request, of which the handling may have
-    changed something: a bug there ends the node.
-    """
-    needs: AclOperation | None = None
-    """What a client must be allowed to do with the cluster. Rights to topics and groups are judged for each of them."""
-    needs_login: bool = False
-    """Whether the client must have logged in, and not by a token."""
-    steps: int = REQUEST_STEPS_PER_TURN
-    """How many steps a turn makes."""
-    pauses: bool = True
-    """Whether the steps of a further turn wait for a millisecond, in which others have their turns."""
-    is_plain: bool = False
-    """Whether the handling only reads and changes partitions and groups: then no room has anything to send but for a
-    request that waits for something else than partitions.
-    """
-    unpacks: bool = False
-    """Whether a request may have megabytes of records unpacked, so that few of the kind go on at a time."""
+"""The APIs of the coordinators of groups and transactions: the rows of `kraft.coordinators.apis`."""
 
 
 class Rooms(Struct, frozen=True):

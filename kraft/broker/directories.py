@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.broker.partitions.key import PartitionKey
+from kraft.partitions.replicas.key import PartitionKey
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error

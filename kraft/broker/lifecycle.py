@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
-from kraft.broker.partitions.key import NO_EPOCH
 from kraft.broker.settings import BrokerSettings
+from kraft.partitions.replicas.key import NO_EPOCH
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid

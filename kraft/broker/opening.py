@@ -11,13 +11,13 @@ from msgspec import Struct, structs
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent, BrokerOptions, BrokerSettings
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
-from kraft.broker.partitions.settings import cleaner_settings
 from kraft.broker.requests import Requests
 from kraft.broker.server import BrokerServer
 from kraft.config import Config
+from kraft.handling.rights import Rights
+from kraft.handling.settings import RequestSettings
+from kraft.partitions.replicas import DataDirectory, DataSettings, ReplicaManager
+from kraft.partitions.replicas.settings import cleaner_settings
 from metadata_log.disk import DirectoryDisk, Disk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, take_clean_shutdown

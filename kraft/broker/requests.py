@@ -18,22 +18,10 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
-from kraft.broker.apis import COORDINATED, Api, Rooms, apis_of
-from kraft.broker.coordinator.budget import Budget
-from kraft.broker.coordinator.runtime import CoordinatorRuntime
-from kraft.broker.coordinator.settings import CoordinatorSettings
-from kraft.broker.handling.coordinators import GROUP, TOPICS, TRANSACTION, Counted
-from kraft.broker.handling.purgatory import EVERY_CHANGE, Purgatory
-from kraft.broker.handling.reply_keys import Channel, Creation, Forwarded, MarkersSent, Verification
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.handling.steps import Handling, Result, Sender, Waiting
+from kraft.broker.apis import COORDINATED, Rooms, apis_of
 from kraft.broker.metadata.answers import MetadataHandler
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.forwarding import Forwarding
-from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
-from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.delete_records import DeleteRecordsHandler
 from kraft.broker.request.directories import DirectoriesHandler
 from kraft.broker.request.epoch_ends import EpochEndHandler
@@ -41,11 +29,24 @@ from kraft.broker.request.fetch import FetchHandler, WaitingFetch
 from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
-from kraft.broker.request.producers import DescribeProducersHandler, InitProducerIdHandler, ProducerIds
 from kraft.broker.request.quotas import ClientQuotas
-from kraft.broker.request.transaction_guards import TransactionGuards
-from kraft.broker.request.verification import Verifier
+from kraft.coordinators.runtime.budget import Budget
+from kraft.coordinators.runtime.runtime import CoordinatorRuntime
+from kraft.coordinators.runtime.settings import CoordinatorSettings
+from kraft.coordinators.transactions.producer_ids import DescribeProducersHandler, InitProducerIdHandler, ProducerIds
+from kraft.coordinators.transactions.transaction_guards import TransactionGuards
+from kraft.coordinators.transactions.verification import Verifier
+from kraft.handling.api import Api
+from kraft.handling.coordinators import GROUP, TOPICS, TRANSACTION, Counted
+from kraft.handling.purgatory import EVERY_CHANGE, Purgatory
+from kraft.handling.reply_keys import Channel, Creation, Forwarded, MarkersSent, Verification
+from kraft.handling.rights import Rights
+from kraft.handling.settings import RequestSettings
+from kraft.handling.steps import Handling, Result, Sender, Waiting
 from kraft.limits import ORPHANED_PRODUCES, UNPACKED_AT_ONCE, WAITING_PER_TURN
+from kraft.partitions.replicas.hosted_partition import HostedPartition
+from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -55,11 +56,11 @@ from transport.protocol.errors import Error
 from transport.protocol.inbound import ANONYMOUS
 
 if TYPE_CHECKING:
-    from kraft.broker.coordinator_apis import CoordinatorRooms
-    from kraft.broker.groups.shard import GroupShard
-    from kraft.broker.groups.state import GroupsState
-    from kraft.broker.transactions.marker_sender import MarkerSender
-    from kraft.broker.transactions.shard import Transactions, TransactionShard
+    from kraft.coordinators.apis import CoordinatorRooms
+    from kraft.coordinators.groups.shard import GroupShard
+    from kraft.coordinators.groups.state import GroupsState
+    from kraft.coordinators.transactions.marker_sender import MarkerSender
+    from kraft.coordinators.transactions.shard import Transactions, TransactionShard
 
 _AT_ONCE_MS: Final = 0
 """A deadline in the past: there is more to do now."""
@@ -167,7 +168,7 @@ class Requests:
     def load_coordinators(self) -> CoordinatorRooms:
         """Load what serves groups and transactions; a second call returns the same."""
         if self._coordinators is None:
-            from kraft.broker.coordinator_apis import coordinator_apis_of, coordinator_rooms
+            from kraft.coordinators.apis import coordinator_apis_of, coordinator_rooms
 
             self._coordinators = rooms = coordinator_rooms(
                 self._settings,
@@ -187,7 +188,7 @@ class Requests:
     @cached_property
     def markers(self) -> MarkerSender:
         """What tells leaders how transactions have ended."""
-        from kraft.broker.transactions.marker_sender import MarkerSender
+        from kraft.coordinators.transactions.marker_sender import MarkerSender
 
         return MarkerSender(self._settings.inter_broker_listener, self._settings.request_timeout_ms)
 
@@ -198,13 +199,13 @@ class Requests:
         return self._table
 
     def _group_shard(self, _: HostedPartition) -> GroupShard:
-        from kraft.broker.groups.shard import GroupShard
+        from kraft.coordinators.groups.shard import GroupShard
 
         self.load_coordinators()
         return GroupShard(self._settings.groups, self.groups_counted, self._are_groups_full)
 
     def _transaction_shard(self, part: HostedPartition) -> TransactionShard:
-        from kraft.broker.transactions.shard import TransactionShard
+        from kraft.coordinators.transactions.shard import TransactionShard
 
         self.load_coordinators()
         settings = self._settings.transactions
@@ -215,7 +216,7 @@ class Requests:
 
     def _are_groups_full(self) -> bool:
         """Whether the groups take so much memory that no new ones are accepted."""
-        from kraft.broker.groups.shard import GroupShard
+        from kraft.coordinators.groups.shard import GroupShard
 
         held = 0
         for one in self.groups.partitions.values():

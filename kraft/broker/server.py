@@ -16,10 +16,10 @@ from kraft.access.authorizer import AclOperation, Denial
 from kraft.access.caller import Caller
 from kraft.access.older_node import OlderNode
 from kraft.broker.agent import BrokerAgent
-from kraft.broker.partitions.checkpoint_writer import CheckpointWriter
-from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.requests import Requests
 from kraft.committed import Committed, FollowsLog, Noted
+from kraft.partitions.replicas.checkpoint_writer import CheckpointWriter
+from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.wire import Answer, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage

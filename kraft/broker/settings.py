@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.partitions.key import NO_EPOCH
+from kraft.partitions.replicas.key import NO_EPOCH
 from metadata_log.types import Uuid
 
 PLAINTEXT: Final = 0

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kraft.broker.coordinator.partition import CoordinatorPartition
-from kraft.broker.coordinator.runtime import CoordinatorRuntime
-from kraft.broker.coordinator.settings import Status
-from kraft.broker.groups.classic_group import GroupState
-from kraft.broker.groups.consumer.group import ConsumerGroup
-from kraft.broker.groups.consumer.group import GroupState as ConsumerState
-from kraft.broker.groups.shard import GroupShard
-from kraft.broker.groups.state import NO_OFFSETS, GroupsState
 from kraft.broker.requests import Requests
+from kraft.coordinators.groups.classic_group import GroupState
+from kraft.coordinators.groups.consumer.group import ConsumerGroup
+from kraft.coordinators.groups.consumer.group import GroupState as ConsumerState
+from kraft.coordinators.groups.shard import GroupShard
+from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState
+from kraft.coordinators.runtime.partition import CoordinatorPartition
+from kraft.coordinators.runtime.runtime import CoordinatorRuntime
+from kraft.coordinators.runtime.settings import Status
 from kraft.metrics import kafka, own_names
 from kraft.metrics.names import Mbean, Reading
 from kraft.metrics.windows import WINDOW_S, WINDOWS

@@ -24,10 +24,10 @@ from metadata_log.types import random_uuid
 
 if TYPE_CHECKING:
     from kraft.broker import BrokerSettings
-    from kraft.broker.handling.settings import RequestSettings
     from kraft.broker.opening import ServingOptions
     from kraft.broker.server import BrokerServer
     from kraft.controller.server import ControllerServer
+    from kraft.handling.settings import RequestSettings
     from kraft.state_machine import StateMachine
     from kraft.state_machine.server import StateMachineServer
 

@@ -13,7 +13,6 @@ import trio
 
 from kraft.admin import AdminClient, open_admin
 from kraft.admin.topics import create_topic
-from kraft.broker.partitions import ReplicaManager
 from kraft.broker.server import BrokerServer
 from kraft.client import Client, ConsumedRecord, Delivered, open_client
 from kraft.config import Config
@@ -24,6 +23,7 @@ from kraft.node.clock import NodeClock
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.state_machine_node import StateMachineNode
+from kraft.partitions.replicas import ReplicaManager
 from kraft.process.hosting import broker_with_data, host_controller, host_state_machine
 from kraft.process.parts import ApplicationFactory
 from kraft.quorum.values import LeaderAndEpoch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kraft.admin import ElectionType, TopicPartition, alter_reassignments, elect_leaders
-from kraft.broker.handling.coordinators import GROUP, TOPICS, partition_of
+from kraft.handling.coordinators import GROUP, TOPICS, partition_of
 from kraft.testing.faults import FailNext
 from kraft.testing.live import LiveCluster
 from kraft.testing.looking import described_group

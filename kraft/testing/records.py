@@ -11,11 +11,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.broker.partitions import HostedPartition, ReplicaManager
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel, model_of_image
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
 from kraft.invariants.violation import InvariantViolated
+from kraft.partitions.replicas import HostedPartition, ReplicaManager
 from kraft.sim.workloads.record_watch import replica_of
 from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.memory_disk import MemoryDisk

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 from kraft.access.errors import ApiError
-from kraft.broker.apis import Api
+from kraft.handling.api import Api
 from kraft.wire import Answer, WireRequest
 from metadata_log.serde import Message
 from transport.interface import Request

@@ -16,15 +16,15 @@ from typing import Final
 
 import pytest
 
-from kraft.broker.coordinator import budget
-from kraft.broker.coordinator.shard import Context, Operation
-from kraft.broker.groups import classic
-from kraft.broker.groups.classic import GroupTimer
-from kraft.broker.groups.offsets import Commit, Committer, commit
-from kraft.broker.groups.shard import GroupShard
-from kraft.broker.transactions import coordinator
-from kraft.broker.transactions.shard import Timeout
 from kraft.config.group_settings import GroupConfig
+from kraft.coordinators.groups import classic
+from kraft.coordinators.groups.classic import GroupTimer
+from kraft.coordinators.groups.offsets import Commit, Committer, commit
+from kraft.coordinators.groups.shard import GroupShard
+from kraft.coordinators.runtime import budget
+from kraft.coordinators.runtime.shard import Context, Operation
+from kraft.coordinators.transactions import coordinator
+from kraft.coordinators.transactions.shard import Timeout
 from kraft.limits import COORDINATOR_UNITS_PER_TURN, TURN_MS
 from metadata_log.types import Uuid
 from support.hostile.amplified import Amplified

@@ -22,8 +22,8 @@ import trio
 
 from kraft.admin import open_admin
 from kraft.admin.topics import create_topic
-from kraft.broker.handling.coordinators import GROUP, TRANSACTION
 from kraft.config import Config
+from kraft.handling.coordinators import GROUP, TRANSACTION
 from kraft.limits import TURN_MS
 from kraft.node.embed import tcp_transport
 from kraft.node.node import Node

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from kraft.broker.coordinator.budget import Budget
-from kraft.broker.handling.patterns import Pattern
 from kraft.broker.requests import Requests
+from kraft.coordinators.runtime.budget import Budget
+from kraft.handling.patterns import Pattern
 from kraft.limits import COORDINATOR_UNITS_PER_TURN, PATTERN_STEPS_PER_UNIT, PATTERN_UNITS_PER_PORTION
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.types import Uuid

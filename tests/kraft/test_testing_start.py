@@ -14,8 +14,12 @@ MOST_COMPILED = 6
 OURS = ("kraft", "metadata_log", "transport")
 UNUSED = (
     *("kraft.admin", "kraft.client", "kraft.registry", "kraft.sim", "kraft.cli", "kraft.operate"),
-    *("kraft.broker.groups", "kraft.broker.coordinator_apis", "kraft.broker.transactions"),
-    *("kraft.broker.coordinator.partition", "metadata_log.records.coordinator", "kraft.broker.log.cleaning.cleaner"),
+    *("kraft.coordinators.groups", "kraft.coordinators.apis", "kraft.coordinators.transactions"),
+    *(
+        "kraft.coordinators.runtime.partition",
+        "metadata_log.records.coordinator",
+        "kraft.partitions.log.cleaning.cleaner",
+    ),
     *("kraft.controller.configs.incremental_configs", "kraft.controller.security.acls", "kraft.access.refusals"),
     *("kraft.state_machine.server", "kraft.node.state_machine_node", "kraft.testing.refusals"),
     *("transport.protocol.messages.join_group", "transport.protocol.messages.end_txn"),

@@ -6,10 +6,6 @@ from importlib import import_module
 from random import Random
 
 from kraft.access.errors import ApiError
-from kraft.broker.handling.coordinators import TOPICS
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.handling.steps import Handling
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
 from kraft.broker.metadata.coordinators import COORDINATED, find_coordinator, is_sought, refuse_coordinator
@@ -20,6 +16,10 @@ from kraft.broker.metadata.topics import (
     refuse_metadata,
     refuse_topic_partitions,
 )
+from kraft.handling.coordinators import TOPICS
+from kraft.handling.rights import Rights
+from kraft.handling.settings import RequestSettings
+from kraft.handling.steps import Handling
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -38,7 +38,7 @@ def load_decisions() -> None:
     keeps no compiled modules.
     """
     for name in (
-        *("kraft.broker.coordinator_apis", "kraft.broker.coordinator.partition", "kraft.broker.log.cleaning.cleaner"),
+        *("kraft.coordinators.apis", "kraft.coordinators.runtime.partition", "kraft.partitions.log.cleaning.cleaner"),
         *("kraft.broker.metadata.reads", "kraft.access.refusals", "metadata_log.image.java_text"),
         *("kraft.broker.metadata.configs", "kraft.broker.metadata.config_changes", "kraft.broker.metadata.tokens"),
     ):

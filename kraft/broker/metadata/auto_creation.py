@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from kraft.broker.handling.coordinators import GROUP, TOPICS, TRANSACTION
-from kraft.broker.handling.reply_keys import Creation, to_broker
-from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.metadata.forwarding import envelope_of
 from kraft.config.data_settings import REPLICATION_FACTORS
+from kraft.handling.coordinators import GROUP, TOPICS, TRANSACTION
+from kraft.handling.reply_keys import Creation, to_broker
+from kraft.handling.settings import RequestSettings
 from kraft.limits import TOPICS_IN_CREATION
 from kraft.wire import Send, WireRequest
 from metadata_log.image import MetadataImage

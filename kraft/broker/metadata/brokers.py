@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from kraft.access.errors import wrong_endpoint_type
-from kraft.broker.handling.rights import Permissions
+from kraft.handling.rights import Permissions
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import BrokerEndpoint

@@ -10,14 +10,8 @@ from typing import Final
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
-from kraft.broker.handling.coordinators import (
-    GROUP,
-    SHARE,
-    TOPICS,
-    TRANSACTION,
-    coordinator_of,
-)
-from kraft.broker.handling.rights import Permissions
+from kraft.handling.coordinators import GROUP, SHARE, TOPICS, TRANSACTION, coordinator_of
+from kraft.handling.rights import Permissions
 from kraft.limits import NAME_CHARACTERS_PER_STEP
 from metadata_log.image import MetadataImage
 from metadata_log.types import NO_NODE

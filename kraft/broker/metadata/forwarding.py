@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
-from kraft.broker.handling.reply_keys import Forwarded, to_broker
-from kraft.broker.handling.settings import RequestSettings
+from kraft.handling.reply_keys import Forwarded, to_broker
+from kraft.handling.settings import RequestSettings
 from kraft.limits import FORWARDED_REQUESTS
 from kraft.wire import Answer, Drop, Outcome, Send, WireRequest
 from metadata_log.errors import MetadataLogError

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from kraft.access.items import authorize_items
 from kraft.access.permissions import check_cluster
-from kraft.broker.handling.rights import Permissions
-from kraft.broker.handling.settings import RequestSettings
+from kraft.handling.rights import Permissions
+from kraft.handling.settings import RequestSettings
 from kraft.reads.acls import describe_acls
 from kraft.reads.configs import describe_configs
 from kraft.reads.reading import Reading

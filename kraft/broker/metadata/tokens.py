@@ -8,8 +8,8 @@ from collections.abc import Generator
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.tokens import token_hmac
-from kraft.broker.handling.rights import Permissions
 from kraft.config.described import Secret
+from kraft.handling.rights import Permissions
 from metadata_log.image import DelegationToken, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error

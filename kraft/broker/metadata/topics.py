@@ -14,9 +14,9 @@ from msgspec import Struct
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.access.topic_names import check_name
-from kraft.broker.handling.coordinators import TOPICS
-from kraft.broker.handling.rights import Permissions
 from kraft.broker.metadata.brokers import NOT_ASKED, any_of, endpoint_of, reachable
+from kraft.handling.coordinators import TOPICS
+from kraft.handling.rights import Permissions
 from kraft.limits import ITEMS_PER_STEP
 from metadata_log.image import Broker, MetadataImage, Partition, TopicImage
 from metadata_log.types import NO_NODE, Uuid

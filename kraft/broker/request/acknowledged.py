@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kraft.broker.log.outcomes import Refused
-from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
-from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.lookup import not_served
+from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.lookup import not_served
+from kraft.partitions.replicas.hosted_partition import HostedPartition
+from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.manager import ReplicaManager
 from metadata_log.image import MetadataImage
 from transport.protocol.errors import Error
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.log.outcomes import Refused
+from kraft.partitions.log.outcomes import Refused
 from metadata_log.compression import Compression
 from metadata_log.records.batch import COMPRESSION_MASK, TRANSACTIONAL
 from transport.protocol.errors import Error

@@ -9,14 +9,14 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.steps import Handling
-from kraft.broker.log.outcomes import Refused
-from kraft.broker.partitions.key import INTERNAL_TOPICS, PartitionKey
-from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.lookup import hosted, is_known
 from kraft.broker.request.produce import ADMIN_CLIENT
+from kraft.handling.rights import Rights
+from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
+from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.lookup import hosted, is_known
+from kraft.partitions.replicas.key import INTERNAL_TOPICS, PartitionKey
+from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid

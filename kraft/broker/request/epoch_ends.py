@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.steps import Handling
-from kraft.broker.partitions.epoch_ends import end_of_epoch
-from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.lookup import hosted
+from kraft.handling.rights import Rights
+from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
+from kraft.partitions.lookup import hosted
+from kraft.partitions.replicas.epoch_ends import end_of_epoch
+from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid

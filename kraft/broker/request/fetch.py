@@ -12,14 +12,6 @@ from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.handling.steps import Handling
-from kraft.broker.log.outcomes import Refused
-from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import ANY_CHANGE, NO_EPOCH, NOT_THE_WATERMARK, PartitionKey
-from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.lookup import current_leader, is_known, not_served
 from kraft.broker.request.nearest import preferred_replica
 from kraft.broker.request.quotas import FETCHED, ClientQuotas
 from kraft.broker.request.reading import (
@@ -47,7 +39,15 @@ from kraft.broker.request.sessions import (
     throttled_session,
 )
 from kraft.broker.request.sizes import answer_size
+from kraft.handling.rights import Rights
+from kraft.handling.settings import RequestSettings
+from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
+from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.lookup import current_leader, is_known, not_served
+from kraft.partitions.replicas.hosted_partition import HostedPartition
+from kraft.partitions.replicas.key import ANY_CHANGE, NO_EPOCH, NOT_THE_WATERMARK, PartitionKey
+from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Drop, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde.codec import finished

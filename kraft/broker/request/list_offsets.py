@@ -10,12 +10,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.steps import Handling
-from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.lookup import hosted
+from kraft.handling.rights import Rights
+from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
+from kraft.partitions.lookup import hosted
+from kraft.partitions.replicas.hosted_partition import HostedPartition
+from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, WireRequest
 from metadata_log.errors import MetadataLogError, OversizedRecord
 from metadata_log.image import MetadataImage

@@ -10,16 +10,16 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.steps import Handling, long_step
-from kraft.broker.log.outcomes import Appended, Refused
-from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
-from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import PartitionKey
-from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
-from kraft.broker.request.transaction_guards import TransactionGuards
+from kraft.coordinators.transactions.transaction_guards import TransactionGuards
+from kraft.handling.rights import Rights
+from kraft.handling.steps import Handling, long_step
 from kraft.limits import MARKERS_PER_STEP, REQUEST_STEPS_PER_TURN
+from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
+from kraft.partitions.replicas.hosted_partition import HostedPartition
+from kraft.partitions.replicas.key import PartitionKey
+from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.partitions.replicas.hosted_partition import HostedPartition
 from metadata_log.image import MetadataImage
 
 

@@ -14,21 +14,12 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.handling.steps import Handling
-from kraft.broker.log.outcomes import Refused
-from kraft.broker.log.validation import Checked, checking_all
-from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import ANY_CHANGE, INTERNAL_TOPICS, NOT_THE_END, PartitionKey
-from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
-from kraft.broker.request.lookup import current_leader, hosted, is_known
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.request.sizes import request_size
-from kraft.broker.request.transaction_guards import Guard, TransactionGuards
-from kraft.broker.request.verification import (
+from kraft.coordinators.transactions.transaction_guards import Guard, TransactionGuards
+from kraft.coordinators.transactions.verification import (
     ADDS_SINCE,
     Asking,
     Transaction,
@@ -36,7 +27,16 @@ from kraft.broker.request.verification import (
     Verifier,
     produce_error,
 )
+from kraft.handling.rights import Rights
+from kraft.handling.settings import RequestSettings
+from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
+from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.validation import Checked, checking_all
+from kraft.partitions.lookup import current_leader, hosted, is_known
+from kraft.partitions.replicas.hosted_partition import HostedPartition
+from kraft.partitions.replicas.key import ANY_CHANGE, INTERNAL_TOPICS, NOT_THE_END, PartitionKey
+from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import NEVER_MS, Uuid

@@ -7,13 +7,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.log.outcomes import Place, Refused
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.partitions.epoch_ends import end_of_epoch
-from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.key import NO_EPOCH
-from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.sessions import Wanted
+from kraft.partitions.log.outcomes import Place, Refused
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.replicas.epoch_ends import end_of_epoch
+from kraft.partitions.replicas.hosted_partition import HostedPartition
+from kraft.partitions.replicas.key import NO_EPOCH
+from kraft.partitions.replicas.manager import ReplicaManager
 from metadata_log.records.batch import HEADER_BYTES
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error

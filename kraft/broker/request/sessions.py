@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.handling.steps import Handling
+from kraft.handling.steps import Handling
 from kraft.limits import (
     PARTITIONS_PER_STEP,
     SESSION_CONSUMER_PARTITIONS,

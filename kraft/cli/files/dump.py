@@ -261,7 +261,7 @@ def _verify_log_directory(disk: OsDisk, named: str, ends: dict[str, int], *, as_
     if not is_log_directory(disk, named):
         return True
     # As slow to load as the rest of this command.
-    from kraft.broker.log.verify_log_directory import verify_log_directory
+    from kraft.partitions.log.verify_log_directory import verify_log_directory
 
     sound = True
     for each in verify_log_directory(disk, named.rstrip("/") or "/", ends):
@@ -301,7 +301,7 @@ def _verify_topic(disk: OsDisk, path: str, wanted: Wanted, ends: dict[str, int])
 
     `ends` gets the end of the log by the name of its directory.
     """
-    from kraft.broker.log.verify_partition import verify_partition  # as slow to load as the rest of this command
+    from kraft.partitions.log.verify_partition import verify_partition
 
     is_directory = os.path.isdir(path)
     sound = True

@@ -11,7 +11,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.broker.log.dump_lines import (
+from kraft.cli.files.coordinator_lines import Kinds, kinds_of, record_object, shown_pair
+from kraft.cli.text import echo, echo_raw
+from kraft.partitions.log.dump_lines import (
     batch_line,
     index_lines,
     plain_pair,
@@ -20,12 +22,10 @@ from kraft.broker.log.dump_lines import (
     sequence_of,
     transaction_lines,
 )
-from kraft.broker.log.producers import marker_of
-from kraft.broker.log.segment_batches import batches_of
-from kraft.broker.log.transaction_index import SUFFIX as ABORTED_SUFFIX
-from kraft.broker.log.transaction_index import decode_transactions
-from kraft.cli.files.coordinator_lines import Kinds, kinds_of, record_object, shown_pair
-from kraft.cli.text import echo, echo_raw
+from kraft.partitions.log.producers import marker_of
+from kraft.partitions.log.segment_batches import batches_of
+from kraft.partitions.log.transaction_index import SUFFIX as ABORTED_SUFFIX
+from kraft.partitions.log.transaction_index import decode_transactions
 from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE

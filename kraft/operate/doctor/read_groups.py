@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kraft.broker.coordinator.shard import Record
-from kraft.broker.groups.state import GroupsState, lacking_before, replay_groups
+from kraft.coordinators.groups.state import GroupsState, lacking_before, replay_groups
+from kraft.coordinators.runtime.shard import Record
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.segment import parse_file_name, scan_file

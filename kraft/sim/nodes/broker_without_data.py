@@ -14,10 +14,10 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.broker import BrokerAgent, BrokerSettings
-from kraft.broker.partitions.isr_changes import IsrChanges
-from kraft.broker.partitions.key import PartitionKey
-from kraft.broker.partitions.leading import Leading, RemoteReplica, new_leadership
 from kraft.broker.server import BrokerServer
+from kraft.partitions.replicas.isr_changes import IsrChanges
+from kraft.partitions.replicas.key import PartitionKey
+from kraft.partitions.replicas.leading import Leading, RemoteReplica, new_leadership
 from kraft.process.hosting import broker_settings
 from kraft.process.options import ProcessOptions
 from metadata_log.image import MetadataImage, Partition

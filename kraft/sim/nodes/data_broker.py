@@ -8,11 +8,11 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent
-from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.opening import ServingOptions
-from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.config.group_settings import ASSIGNORS, ConsumerGroupConfig, GroupConfig
 from kraft.config.transaction_settings import TransactionConfig
+from kraft.handling.settings import RequestSettings
+from kraft.partitions.replicas import DataSettings, ReplicaManager
 from kraft.process.hosting import host_serving_broker
 from kraft.process.parts import ApplicationFactory
 from kraft.sim.nodes.late_writer import LateWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kraft.broker.partitions.checkpoint_writer import AtOnce
+from kraft.partitions.replicas.checkpoint_writer import AtOnce
 from metadata_log.disk import Disk
 from metadata_log.types import Uuid
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.broker.partitions import HostedPartition
 from kraft.invariants.cluster_model import PartitionKey
 from kraft.invariants.stored_batches import NO_PRODUCER, stored_batches
+from kraft.partitions.replicas import HostedPartition
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.workloads.record_watch import ALL, READ_COMMITTED, RecordWatch

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from kraft.broker.handling.coordinators import partition_of
-from kraft.broker.partitions import HostedPartition, ReplicaManager
+from kraft.handling.coordinators import partition_of
 from kraft.invariants.cluster_model import PartitionKey
 from kraft.invariants.groups import GroupLedger, Place, decoded_assignment
 from kraft.invariants.stored_batches import StoredBatch, batches_between
 from kraft.invariants.transactions import TransactionLedger
+from kraft.partitions.replicas import HostedPartition, ReplicaManager
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.workloads.partition_watch import PartitionWatch, is_hopeless
 from kraft.sim.workloads.record_watch import Life, RecordWatch, with_ids

@@ -7,14 +7,14 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.partitions import HostedPartition, ReplicaManager
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
 from kraft.invariants.compaction import CompactionLedger
 from kraft.invariants.leaderships import Belief, LeadershipLedger, Remote
 from kraft.invariants.liveness import Liveness
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.replicas import HostedPartition, ReplicaManager
 from kraft.sim.nodes.cluster import SLOWEST_LAG_MS
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.nodes.frames import Frame

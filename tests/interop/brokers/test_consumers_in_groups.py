@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer
 
-from kraft.broker.handling.coordinators import GROUP, coordinator_of
+from kraft.handling.coordinators import GROUP, coordinator_of
 from support.kraft.data_cluster import FIRST_BROKER, DataCluster, data_cluster
 
 SECONDS = 60

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from kraft.broker.transactions.shard import record_of, transaction_of
-from kraft.broker.transactions.transaction import Status
 from kraft.client import open_client
+from kraft.coordinators.transactions.shard import record_of, transaction_of
+from kraft.coordinators.transactions.transaction import Status
 from metadata_log.records.batch import scan
 from metadata_log.records.coordinator import TRANSACTION_STATE, decode_pair, encode_key, encode_value
 from metadata_log.records.record import records

@@ -12,12 +12,12 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from kraft.broker.log.cleaning.choice import CleanerSettings, cleanable
-from kraft.broker.log.cleaning.cleaner import cleaning
-from kraft.broker.log.options import LogOptions
-from kraft.broker.log.outcomes import Refused
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.log.validation import prepare_all
+from kraft.partitions.log.cleaning.choice import CleanerSettings, cleanable
+from kraft.partitions.log.cleaning.cleaner import cleaning
+from kraft.partitions.log.options import LogOptions
+from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.log.validation import prepare_all
 from metadata_log.compression import Compression
 from metadata_log.errors import OversizedRecord
 from metadata_log.memory_disk import MemoryDisk

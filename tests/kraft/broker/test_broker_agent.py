@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kraft.broker import BrokerAgent, LifecycleState, NoLogDirectory, RegistrationFailed
-from kraft.broker.handling.reply_keys import Channel
-from kraft.broker.partitions import DataSettings, ReplicaManager
-from kraft.broker.partitions.settings import DataDirectory
+from kraft.handling.reply_keys import Channel
+from kraft.partitions.replicas import DataSettings, ReplicaManager
+from kraft.partitions.replicas.settings import DataDirectory
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
 from kraft.wire import Target

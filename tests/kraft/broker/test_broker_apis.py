@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from kraft.broker.apis import FORWARDED, LOGGED_IN
-from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.requests import Requests
+from kraft.handling.settings import RequestSettings
+from kraft.partitions.replicas import DataSettings, ReplicaManager
 from metadata_log.memory_disk import MemoryDisk
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_listener import AT_BROKERS, advertised, broker_request_limit

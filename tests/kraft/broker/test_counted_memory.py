@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from kraft.broker.coordinator.settings import Status
-from kraft.broker.coordinator.timers import Timers
-from kraft.broker.groups.consumer import groups
-from kraft.broker.groups.shard import GroupShard
+from kraft.coordinators.groups.consumer import groups
+from kraft.coordinators.groups.shard import GroupShard
+from kraft.coordinators.runtime.settings import Status
+from kraft.coordinators.runtime.timers import Timers
 from metadata_log.records.metadata import PartitionChangeRecord
 from support.broker.request_brokers import topic_id
 from support.hostile.coordinated import BROKER, ORDERS, Coordinator

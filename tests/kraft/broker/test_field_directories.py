@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from kraft.broker.opening import broker_options
-from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.cli.doctor.command import doctor_command
 from kraft.config import Config
 from kraft.operate.recover.inventory import read_partitions
+from kraft.partitions.replicas import DataDirectory, DataSettings, ReplicaManager
 from metadata_log import replay
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError

@@ -10,11 +10,11 @@ import pytest
 import trio
 from confluent_kafka import Producer
 
-from kraft.broker.transactions.transaction import STATUS_OF
 from kraft.client import open_client
 from kraft.client.state.identity import LAST_PRODUCE_OF_V1
 from kraft.client.state.requests import Ask
 from kraft.client.transactions import STATES
+from kraft.coordinators.transactions.transaction import STATUS_OF
 from kraft.testing import Kafka
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record

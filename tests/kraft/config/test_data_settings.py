@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from kraft.broker.partitions.topic_settings import topic_settings
 from kraft.config import Config, ConfigError
 from kraft.config.data_settings import _KEYS, RACK_AWARE, DataConfig
 from kraft.config.definitions import NODE, OF_QUOTAS, checked
+from kraft.partitions.replicas.topic_settings import topic_settings
 from metadata_log.image import ConfigsImage, ResourceType
 from metadata_log.image.configs import replay_config
 from metadata_log.records.metadata import ConfigRecord

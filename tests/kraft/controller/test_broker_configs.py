@@ -6,7 +6,7 @@ import pytest
 
 from kraft.access.errors import ApiError
 from kraft.broker.metadata.config_changes import judged, validate
-from kraft.broker.partitions.topic_settings import topic_settings
+from kraft.partitions.replicas.topic_settings import topic_settings
 from metadata_log.image import ConfigsImage, ResourceType
 from metadata_log.image.configs import replay_config
 from metadata_log.records.metadata import ConfigRecord

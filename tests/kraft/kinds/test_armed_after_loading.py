@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.groups.consumer.fencing import ConsumerTimer, Watch
-from kraft.broker.groups.consumer.member import MemberState
-from kraft.broker.partitions.hosted_partition import Leading
+from kraft.coordinators.groups.consumer.fencing import ConsumerTimer, Watch
+from kraft.coordinators.groups.consumer.member import MemberState
+from kraft.partitions.replicas.hosted_partition import Leading
 from metadata_log.records.metadata import FeatureLevelRecord, PartitionChangeRecord
 from support.broker.consumer_world import World, places
 from support.broker.coordinated_brokers import OUT, STATE, Coordinated

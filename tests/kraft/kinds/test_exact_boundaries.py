@@ -13,14 +13,14 @@ from random import Random
 import pytest
 from msgspec import structs
 
-from kraft.broker.log.options import LogOptions
-from kraft.broker.log.outcomes import Refused
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.log.producers import Producer, ProducerStates
-from kraft.broker.log.retention import expired_segments
-from kraft.broker.partitions.epoch_ends import end_of_epoch, truncation
-from kraft.broker.partitions.leading import RemoteReplica
 from kraft.controller.decision.broker_sessions import BrokerSessions
+from kraft.partitions.log.options import LogOptions
+from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.log.producers import Producer, ProducerStates
+from kraft.partitions.log.retention import expired_segments
+from kraft.partitions.replicas.epoch_ends import end_of_epoch, truncation
+from kraft.partitions.replicas.leading import RemoteReplica
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.states import LeaderState
 from kraft.quorum.states.leader import Progress

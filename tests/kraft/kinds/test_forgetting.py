@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.broker.coordinator.shard import Record
-from kraft.broker.groups.offsets import delete_group, expired, of_deleted_topics
-from kraft.broker.groups.state import replay_groups
 from kraft.config.group_settings import GroupConfig
+from kraft.coordinators.groups.offsets import delete_group, expired, of_deleted_topics
+from kraft.coordinators.groups.state import replay_groups
+from kraft.coordinators.runtime.shard import Record
 from metadata_log.records.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,

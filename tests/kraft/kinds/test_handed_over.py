@@ -13,18 +13,18 @@ from random import Random
 import pytest
 from msgspec import Struct, structs
 
-from kraft.broker.log.cleaning.choice import CleanerSettings, cleanable
-from kraft.broker.log.cleaning.cleaner import cleaning
-from kraft.broker.log.outcomes import Appended
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.partitions import ReplicaManager
-from kraft.broker.partitions.checkpoint_writer import CheckpointWriter
-from kraft.broker.partitions.fetch_session import FetchSession
-from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.request.sessions import FetchSessions, FullFetch, IncrementalFetch, SessionRefused
 from kraft.client import Delivered, ProducerSettings
 from kraft.client.state.batches import NewRecord
 from kraft.client.state.producing import ProducerState, Undelivered
+from kraft.partitions.log.cleaning.choice import CleanerSettings, cleanable
+from kraft.partitions.log.cleaning.cleaner import cleaning
+from kraft.partitions.log.outcomes import Appended
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.replicas import ReplicaManager
+from kraft.partitions.replicas.checkpoint_writer import CheckpointWriter
+from kraft.partitions.replicas.fetch_session import FetchSession
+from kraft.partitions.replicas.key import PartitionKey
 from metadata_log.disk import replace_file
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.records import records as records_of_image

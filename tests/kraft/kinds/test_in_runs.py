@@ -12,15 +12,15 @@ import trio
 from trio.testing import MockClock
 
 import kraft
-from kraft.broker.coordinator.shard import Context, Record
-from kraft.broker.coordinator.timers import Timers
-from kraft.broker.groups.classic import ClassicGroups
-from kraft.broker.groups.offsets import delete_group
-from kraft.broker.groups.state import GroupsState, end_transaction, replay_groups
-from kraft.broker.handling.coordinators import Counted
-from kraft.broker.log.cleaning.choice import cleanable
-from kraft.broker.log.partition_log import PartitionLog
 from kraft.config.group_settings import GroupConfig
+from kraft.coordinators.groups.classic import ClassicGroups
+from kraft.coordinators.groups.offsets import delete_group
+from kraft.coordinators.groups.state import GroupsState, end_transaction, replay_groups
+from kraft.coordinators.runtime.shard import Context, Record
+from kraft.coordinators.runtime.timers import Timers
+from kraft.handling.coordinators import Counted
+from kraft.partitions.log.cleaning.choice import cleanable
+from kraft.partitions.log.partition_log import PartitionLog
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.store import Put

@@ -10,13 +10,13 @@ from random import Random
 import pytest
 from msgspec import Struct, field
 
-from kraft.broker.coordinator.shard import Context, Record
-from kraft.broker.coordinator.timers import Timers
-from kraft.broker.groups.classic import ClassicGroups
-from kraft.broker.groups.offsets import expired, fetched, tombstone
-from kraft.broker.groups.state import GroupsState, Place, end_transaction, replay_groups
-from kraft.broker.handling.coordinators import Counted
 from kraft.config.group_settings import GroupConfig
+from kraft.coordinators.groups.classic import ClassicGroups
+from kraft.coordinators.groups.offsets import expired, fetched, tombstone
+from kraft.coordinators.groups.state import GroupsState, Place, end_transaction, replay_groups
+from kraft.coordinators.runtime.shard import Context, Record
+from kraft.coordinators.runtime.timers import Timers
+from kraft.handling.coordinators import Counted
 from metadata_log.image import MetadataImage
 from metadata_log.records.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from metadata_log.serde.codec import finished

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kraft.broker.groups.classic_group import GroupState
-from kraft.broker.groups.consumer.group import GroupState as ConsumerState
 from kraft.broker.requests import Requests
+from kraft.coordinators.groups.classic_group import GroupState
+from kraft.coordinators.groups.consumer.group import GroupState as ConsumerState
 from kraft.metrics import kafka
 from kraft.metrics.coordinators import coordinator_readings, counting
 from kraft.metrics.names import Mbean

@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 import trio
 
-from kraft.broker.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from kraft.node.checkpoint_thread import CheckpointThread
+from kraft.partitions.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from metadata_log.disk import OsDisk, OsFile
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.records.batch_builder import build_batch

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kraft.broker.groups.shard import GroupShard
-from kraft.broker.handling.coordinators import Counted
 from kraft.config.group_settings import GroupConfig
+from kraft.coordinators.groups.shard import GroupShard
+from kraft.handling.coordinators import Counted
 from kraft.node.gc_freeze import Survivors
 from support.kraft.data_cluster import DataCluster, data_cluster
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.handling.rights import Rights
+from kraft.handling.rights import Rights
 from kraft.node.loggers import LoggerRequests, levels
 from kraft.node.logging import NodeLog
 from metadata_log.image import MetadataDelta, MetadataImage, ResourceType

@@ -11,11 +11,11 @@ from msgspec import structs
 from kraft.access.authorizer import AclOperation, AuthorizerSettings, Denial
 from kraft.access.caller import Caller
 from kraft.broker import BrokerOptions, LifecycleState
-from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.opening import ServingOptions
-from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.server import BrokerServer, Found, Unfenced
 from kraft.controller.decision.request_context import AdminSettings
+from kraft.handling.settings import RequestSettings
+from kraft.partitions.replicas import DataSettings, ReplicaManager
 from kraft.process.hosting import broker_of, host_combined, host_serving_broker
 from kraft.process.parts import ApplicationFactory
 from kraft.quorum.values import Endpoints, ListenerAddress

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.requests import Requests
+from kraft.handling.settings import RequestSettings
+from kraft.partitions.replicas import DataSettings, ReplicaManager
 from kraft.process import unserved
 from kraft.process.unserved import refuse_unserved
 from metadata_log.memory_disk import MemoryDisk

@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
-from kraft.broker.log.options import LogOptions
+from kraft.partitions.log.options import LogOptions
 from metadata_log.disk import Disk
 from metadata_log.log.partition_names import PartitionName, parse_partition_name
 from metadata_log.memory_disk import MemoryDisk

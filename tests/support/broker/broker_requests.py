@@ -8,9 +8,9 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.requests import Requests
+from kraft.handling.settings import RequestSettings
+from kraft.partitions.replicas import DataSettings, ReplicaManager
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryDisk

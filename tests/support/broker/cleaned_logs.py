@@ -10,9 +10,9 @@ from random import Random
 
 from msgspec import Struct
 
-from kraft.broker.log.cleaning.choice import CleanerSettings, cleanable
-from kraft.broker.log.cleaning.cleaner import cleaning
-from kraft.broker.log.partition_log import PartitionLog
+from kraft.partitions.log.cleaning.choice import CleanerSettings, cleanable
+from kraft.partitions.log.cleaning.cleaner import cleaning
+from kraft.partitions.log.partition_log import PartitionLog
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde.codec import finished
 from support import DATA

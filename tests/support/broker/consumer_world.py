@@ -8,15 +8,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kraft.broker.coordinator.shard import Context, Operation, Record
-from kraft.broker.coordinator.timers import Timers
-from kraft.broker.groups.consumer.fencing import ConsumerTimer
-from kraft.broker.groups.consumer.group import ConsumerGroup, GroupState
-from kraft.broker.groups.consumer.groups import ConsumerGroups, check
-from kraft.broker.groups.consumer.member import Member
-from kraft.broker.groups.consumer.replaying import GroupKey, replay
-from kraft.broker.handling.coordinators import Counted
 from kraft.config.group_settings import ConsumerGroupConfig
+from kraft.coordinators.groups.consumer.fencing import ConsumerTimer
+from kraft.coordinators.groups.consumer.group import ConsumerGroup, GroupState
+from kraft.coordinators.groups.consumer.groups import ConsumerGroups, check
+from kraft.coordinators.groups.consumer.member import Member
+from kraft.coordinators.groups.consumer.replaying import GroupKey, replay
+from kraft.coordinators.runtime.shard import Context, Operation, Record
+from kraft.coordinators.runtime.timers import Timers
+from kraft.handling.coordinators import Counted
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage, Partition, TopicImage, TopicsImage
 from metadata_log.image.persistent_map import Map

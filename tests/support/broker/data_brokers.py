@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import structs
 
-from kraft.broker.log.outcomes import Appended, Refused
-from kraft.broker.partitions import DataDirectory, DataSettings, HostedPartition, ReplicaManager
-from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
+from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.replicas import DataDirectory, DataSettings, HostedPartition, ReplicaManager
+from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from kraft.broker.log.options import LogOptions
-from kraft.broker.log.partition_log import PartitionLog
+from kraft.partitions.log.options import LogOptions
+from kraft.partitions.log.partition_log import PartitionLog
 from metadata_log.compression import Compression
 from metadata_log.disk import Disk
 from metadata_log.records.batch_builder import write_batch

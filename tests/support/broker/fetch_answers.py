@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kraft.broker.log.outcomes import Refused
-from kraft.broker.partitions import ReplicaManager
-from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.request.reading import Isolation, Readable, look, read
 from kraft.broker.request.sessions import Wanted
+from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.replicas import ReplicaManager
+from kraft.partitions.replicas.key import PartitionKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
     EpochEndOffset,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kraft.broker.partitions.key import PartitionKey
 from kraft.config.group_settings import GroupConfig
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.wire import Answer, Outcome
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message, schema_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
+from kraft.partitions.replicas import DataDirectory, DataSettings, ReplicaManager
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records

@@ -8,13 +8,13 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.handling.reply_keys import Channel
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.partitions import DataDirectory, DataSettings, HostedPartition, ReplicaManager
-from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.requests import Requests
+from kraft.handling.reply_keys import Channel
+from kraft.handling.rights import Rights
+from kraft.handling.settings import RequestSettings
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.replicas import DataDirectory, DataSettings, HostedPartition, ReplicaManager
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.wire import Answer, Outcome, Send, WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage, Partition
 from metadata_log.memory_disk import MemoryDisk

@@ -6,13 +6,13 @@ import struct
 from random import Random
 from typing import Any
 
-from kraft.broker.coordinator.shard import HELD, Context, Operation, Record
-from kraft.broker.coordinator.timers import Timers
-from kraft.broker.groups.consumer.embedded import assignment_of
-from kraft.broker.groups.shard import GroupShard
-from kraft.broker.groups.state import GroupsState
-from kraft.broker.handling.coordinators import Counted
 from kraft.config.group_settings import ConsumerGroupConfig, GroupConfig
+from kraft.coordinators.groups.consumer.embedded import assignment_of
+from kraft.coordinators.groups.shard import GroupShard
+from kraft.coordinators.groups.state import GroupsState
+from kraft.coordinators.runtime.shard import HELD, Context, Operation, Record
+from kraft.coordinators.runtime.timers import Timers
+from kraft.handling.coordinators import Counted
 from kraft.wire import WireRequest
 from metadata_log.serde import Message, encode
 from support.broker.consumer_world import START_MS, TYPES, image_of, topic_id

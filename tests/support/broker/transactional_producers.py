@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraft.broker.log.producers import marker_of
-from kraft.broker.partitions.key import PartitionKey
+from kraft.partitions.log.producers import marker_of
+from kraft.partitions.replicas.key import PartitionKey
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionChangeRecord

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kraft.broker.partitions.key import PartitionKey
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.wire import Answer, Outcome
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.serde import Message

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kraft.broker.log.outcomes import Appended, Refused
-from kraft.broker.partitions import ReplicaManager
+from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.replicas import ReplicaManager
 from metadata_log.image import Partition
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records

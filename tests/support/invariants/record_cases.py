@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
 from kraft.invariants.liveness import Liveness
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
+from kraft.partitions.log.transaction_markers import TransactionMarker
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from support.invariants.check_sites import Cases

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState
-from kraft.broker.handling.reply_keys import Channel
-from kraft.broker.partitions.key import PartitionKey
-from kraft.broker.partitions.leading import Leading
+from kraft.handling.reply_keys import Channel
+from kraft.partitions.replicas.key import PartitionKey
+from kraft.partitions.replicas.leading import Leading
 from kraft.sim.nodes.broker_without_data import ReplicasWithoutData, agent_without_data
 from kraft.wire import Send
 from metadata_log.serde import Message

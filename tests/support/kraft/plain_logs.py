@@ -10,10 +10,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.log.options import LogOptions
-from kraft.broker.log.outcomes import Appended
-from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.log.transaction_markers import TransactionMarker
+from kraft.partitions.log.options import LogOptions
+from kraft.partitions.log.outcomes import Appended
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.log.transaction_markers import TransactionMarker
 from metadata_log.log.producer_snapshot import StoredProducer
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.aborted_txn import AbortedTxn

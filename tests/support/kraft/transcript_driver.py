@@ -9,12 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.broker import BrokerOptions
-from kraft.broker.handling.settings import RequestSettings
-from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.opening import ServingOptions
-from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.server import BrokerServer, Found, Unfenced
 from kraft.committed import CommittedBatch, Noted
+from kraft.handling.settings import RequestSettings
+from kraft.partitions.log.partition_log import PartitionLog
+from kraft.partitions.replicas import DataSettings, ReplicaManager
 from kraft.process.hosting import host_serving_broker
 from kraft.process.options import ProcessOptions
 from kraft.quorum.values import Endpoints, ListenerAddress

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kraft.broker.handling.coordinators import TOPICS, java_hash, partition_of
-from kraft.broker.handling.reply_keys import Creation
-from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.coordinators import COORDINATED
 from kraft.config.data_settings import REPLICATION_FACTORS
+from kraft.handling.coordinators import TOPICS, java_hash, partition_of
+from kraft.handling.reply_keys import Creation
+from kraft.handling.settings import RequestSettings
 from kraft.wire import Answer, Send
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, decode, encode

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.handling.rights import Rights
-from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.requests import Requests
 from kraft.config.described import Secret
+from kraft.handling.rights import Rights
+from kraft.handling.settings import RequestSettings
 from kraft.wire import Send
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import AccessControlEntryRecord, DelegationTokenRecord

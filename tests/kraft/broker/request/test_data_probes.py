@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec import Struct, structs, to_builtins
 
-from kraft.broker.log.partition_log import PartitionLog
+from kraft.partitions.log.partition_log import PartitionLog
 from kraft.wire import Answer, Drop
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kraft.access.failures import RequestFailures
-from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.request.fetch import FetchHandler
 from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.requests import Requests
+from kraft.handling.settings import RequestSettings
 from kraft.limits import REPEATED_GROUPS
 from kraft.wire import Answer
 from metadata_log.serde import Message

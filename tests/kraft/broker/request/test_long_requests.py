@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.broker import requests as module
-from kraft.broker.apis import Api
-from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.request import fetch as fetch_module
+from kraft.handling.api import Api
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.compression import Compression
 from metadata_log.records import metadata as records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.broker.log import producer_files, producers
+from kraft.partitions.log import producer_files, producers
 from support.broker.request_brokers import Brokers, NewTopic, batch, produce, topic_id
 
 COUNT = 60

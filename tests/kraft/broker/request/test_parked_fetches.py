@@ -7,8 +7,8 @@ from types import FrameType
 
 import pytest
 
-from kraft.broker.partitions.key import ANY_CHANGE
 from kraft.broker.request.fetch import FetchHandler, WaitingFetch
+from kraft.partitions.replicas.key import ANY_CHANGE
 from kraft.wire import Answer, Outcome
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryFile

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kraft.broker.handling.reply_keys import Channel
-from kraft.broker.request.producers import ProducerIds
+from kraft.coordinators.transactions.producer_ids import ProducerIds
+from kraft.handling.reply_keys import Channel
 from kraft.wire import Answer
 from metadata_log.image import MetadataImage
 from metadata_log.types import NEVER_MS

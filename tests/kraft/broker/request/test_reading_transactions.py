@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from test_data_probes import new_topics, plain
 
-from kraft.broker.log.partition_log import PartitionLog
+from kraft.partitions.log.partition_log import PartitionLog
 from kraft.wire import Answer
 from metadata_log.memory_disk import MemoryDisk
 from support.broker.broker_logs import NOW_MS, files_below, options_of, put

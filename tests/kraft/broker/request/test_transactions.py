@@ -9,8 +9,8 @@ from msgspec import structs
 from test_request_rights import rule
 
 from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.partitions.key import PartitionKey
-from kraft.broker.request import verification
+from kraft.coordinators.transactions import verification
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.wire import Answer, Send, Target
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from kraft.broker import NoLogDirectory
-from kraft.broker.partitions.topic_settings import topic_settings
+from kraft.partitions.replicas.topic_settings import topic_settings
 from kraft.sim import Result
 from kraft.sim.nodes.cluster import COMBINED_CLUSTER, DATA_CLUSTER
 from kraft.sim.nodes.data_broker import DataBroker, DataSpec

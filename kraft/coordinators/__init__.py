@@ -1,0 +1,1 @@
+"""Coordinators of groups and of transactions, and what they share (Kafka: `CoordinatorRuntime`)."""

@@ -1,0 +1,120 @@
+"""Requests that wait for a change of a partition, or for their time-out (Kafka: `DelayedOperationPurgatory`).
+
+A connection has one request in flight, so that the number of connections bounds the number of waiting requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import islice
+from typing import Final, TypeVar
+
+from kraft.handling.steps import Waiting
+from metadata_log.types import NEVER_MS
+
+_Key = TypeVar("_Key", bound=Hashable)
+EVERY_CHANGE: Final = -1
+"""All bits: each change of what a request watches may end its wait."""
+
+
+class Purgatory:
+    """Waiting requests by their ids, with the changes that each one watches: most are keys of partitions."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, tuple[Waiting, frozenset[Hashable]]] = {}
+        self._watchers: dict[Hashable, dict[int, int]] = {}
+        """By key the requests that watch it, with the changes that concern them."""
+        self._woken: dict[int, None] = {}
+        """The waiting requests with a change that nobody has looked at yet."""
+        self._deadlines: list[tuple[int, int]] = []
+        """A heap of times in ms and request ids. An answered request stays in it until its time."""
+
+    def __len__(self) -> int:
+        """The number of waiting requests."""
+        return len(self._waiting)
+
+    def park(self, waiting: Waiting, now_ms: int, concerns: int = EVERY_CHANGE) -> None:
+        """Let a request wait; `concerns` are the changes of its partitions that may end the wait."""
+        request_id, watched = waiting.request.request_id, frozenset(waiting.keys)
+        self._waiting[request_id] = waiting, watched
+        watchers = self._watchers
+        for key in watched:
+            if key in watchers:
+                watchers[key][request_id] = concerns
+            else:
+                watchers[key] = {request_id: concerns}
+        heappush(self._deadlines, (now_ms + max(0, waiting.timeout_ms), request_id))
+
+    def forget(self, request_id: int) -> Waiting | None:
+        """Remove a request, because the request is complete or its connection is gone; None if it does not wait."""
+        waiting = self._waiting.pop(request_id, None)
+        if waiting is None:
+            return None
+        for key in waiting[1]:
+            watchers = self._watchers[key]
+            del watchers[request_id]
+            if not watchers:
+                del self._watchers[key]
+        deadlines = self._deadlines
+        if deadlines and (deadlines[0][1] not in self._waiting or len(deadlines) > 2 * len(self._waiting) + 64):
+            self._trim()
+        return waiting[0]
+
+    def wake(self, changes: Mapping[_Key, int]) -> None:
+        """Partitions have changed: the requests that this concerns may be complete, in the order of their ids."""
+        watchers = self._watchers
+        if not watchers:
+            return
+        woken: list[int] = []
+        for key, change in changes.items():
+            if key in watchers:
+                woken += [one for one, concerns in watchers[key].items() if concerns & change]
+        if woken:
+            self._woken.update(dict.fromkeys(sorted(woken)))
+
+    def wake_in_turn(self, keys: Iterable[Hashable]) -> None:
+        """As `wake`, but in the order of the changes; those that watch one of them, in the order of their arrival."""
+        watchers = self._watchers
+        for key in keys:
+            if key in watchers:
+                self._woken.update(dict.fromkeys(watchers[key]))
+
+    def is_watching(self, keys: Collection[Hashable]) -> bool:
+        """Whether a request watches one of these changes."""
+        return bool(self._watchers and keys) and not self._watchers.keys().isdisjoint(keys)
+
+    def take_woken(self, most: int) -> list[Waiting]:
+        """The requests that may be complete, at most `most` of them. They wait on."""
+        woken = self._woken
+        if len(woken) <= most:
+            ids, self._woken = woken, {}
+        else:
+            ids = dict.fromkeys(islice(woken, most))
+            for request_id in ids:
+                del woken[request_id]
+        waiting = self._waiting
+        return [waiting[request_id][0] for request_id in ids if request_id in waiting]
+
+    def due(self, now_ms: int, most: int) -> list[Waiting]:
+        """Take the requests with a time-out that is over, at most `most` of them."""
+        taken: list[Waiting] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms and len(taken) < most:
+            _, request_id = heappop(self._deadlines)
+            waiting = self.forget(request_id)
+            if waiting is not None:
+                taken.append(waiting)
+        return taken
+
+    def deadline_ms(self) -> int:
+        """When something is due: at once with a woken request, else the next time-out; `NEVER_MS` without one."""
+        if self._woken:
+            return 0
+        return self._deadlines[0][0] if self._deadlines else NEVER_MS
+
+    def _trim(self) -> None:
+        """Drop the time-outs of answered requests, so that the heap is never much larger than what waits."""
+        while self._deadlines and self._deadlines[0][1] not in self._waiting:
+            heappop(self._deadlines)
+        if len(self._deadlines) > 2 * len(self._waiting) + 64:
+            self._deadlines = sorted(each for each in self._deadlines if each[1] in self._waiting)

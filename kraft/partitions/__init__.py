@@ -1,0 +1,1 @@
+"""Partitions: their records on disk, and their replicas (Kafka: `LogManager`, `ReplicaManager`)."""

@@ -1,0 +1,423 @@
+"""Moves between the log directories of a broker: under load, stopped in the middle, with directories that fail."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec import structs
+from test_compaction import run_until
+
+from kraft.broker.directories import Directories
+from kraft.broker.requests import Requests
+from kraft.config import Config
+from kraft.handling.settings import RequestSettings
+from kraft.node.broker import locked_directories
+from kraft.partitions.log.outcomes import Appended
+from kraft.partitions.replicas import DataSettings, ReplicaManager
+from kraft.partitions.replicas.key import PartitionKey
+from kraft.wire import Answer
+from metadata_log.errors import DirectoryError
+from metadata_log.image.persistent_map import with_entry
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records import metadata as records
+from metadata_log.types import Uuid
+from support.broker.data_brokers import (
+    KEY,
+    NOW_MS,
+    TOPIC,
+    append,
+    part_of,
+    publish,
+    replayed,
+    values_of,
+)
+from support.broker.moving_brokers import FIRST, SECOND, assigned, image_of, moved, started, two_directories
+from support.broker.request_brokers import wire_request
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages import alter_replica_log_dirs as alter
+from transport.protocol.messages import describe_log_dirs as describe
+
+
+class Power(Exception):
+    pass
+
+
+def fill(manager: ReplicaManager, count: int) -> None:
+    for _ in range(count):
+        append(manager, b"%06d" % part_of(manager).log.end_offset, b"x" * 90)
+
+
+def directories_of(disk: MemoryDisk) -> list[str]:
+    return [f"{path}/{name.partition('.')[0]}{name[-7:]}" for path in "de" for name in disk.list(path) if "t-0" in name]
+
+
+def test_a_replica_moves_while_it_takes_records() -> None:
+    disk = MemoryDisk()
+    image = image_of()
+    manager = started(disk, image)
+    fill(manager, 100)
+    before = manager.partitions.get(KEY)
+    assert manager.moves.alter(KEY, "e", NOW_MS) is Error.NONE
+    now_ms = NOW_MS
+    told: dict[PartitionKey, Uuid] = {}
+    while not told:
+        now_ms = max(now_ms, manager.deadline_ms())
+        manager.shrink(now_ms)
+        told = manager.moves.take_wanted()
+        fill(manager, 1)
+    assert told == {KEY: SECOND}
+    # The controller has not answered: the log stays, and the agent keeps the new directory.
+    assert (part_of(manager).directory, manager.directory_of(KEY)) == (FIRST, SECOND)
+    run_until(manager, now_ms + 1000, now_ms)
+    assert part_of(manager).directory == FIRST
+    image = assigned(image, SECOND)
+    publish(manager, image, now_ms)
+    fill(manager, 1)
+    values, epochs = values_of(manager), part_of(manager).log.epochs
+    run_until(manager, now_ms + 2000, now_ms + 1000)
+    part = part_of(manager)
+    assert part is before
+    assert (part.directory, part.copy, part.log.directory, part.is_leader) == (SECOND, None, "e/t-0", True)
+    assert (values_of(manager), part.log.epochs, part.log.high_watermark) == (values, epochs, part.log.end_offset)
+    assert directories_of(disk) == ["d/t-0-delete", "e/t-0t-0"]
+    fill(manager, 3)
+    run_until(manager, now_ms + 120_000, now_ms + 2000)
+    assert directories_of(disk) == ["e/t-0t-0"]
+    values = values_of(manager)
+    manager.close(broker_epoch=1001)
+    again = started(disk, image)
+    assert (values_of(again), part_of(again).directory) == (values, SECOND)
+
+
+def test_a_move_back_to_its_own_directory_ends_a_move_and_another_target_begins_anew() -> None:
+    disk = MemoryDisk()
+    image = image_of()
+    manager = started(disk, image)
+    fill(manager, 30)
+    values = values_of(manager)
+    assert manager.moves.alter(KEY, "d", NOW_MS) is Error.NONE
+    assert part_of(manager).copy is None
+    manager.moves.alter(KEY, "e", NOW_MS)
+    run_until(manager, NOW_MS + 1000)
+    assert manager.moves.take_wanted() == {KEY: SECOND}
+    assert manager.moves.alter(KEY, "d/", NOW_MS + 1000) is Error.NONE
+    # The controller learned of the other directory, and has to learn of this one.
+    assert manager.moves.take_wanted() == {KEY: FIRST}
+    assert (part_of(manager).copy, manager.directory_of(KEY)) == (None, FIRST)
+    run_until(manager, NOW_MS + 120_000, NOW_MS + 1000)
+    assert (directories_of(disk), values_of(manager)) == (["d/t-0t-0"], values)
+    manager.moves.alter(KEY, "e", NOW_MS)
+    moved(manager, image)
+    assert (part_of(manager).directory, values_of(manager)) == (SECOND, values)
+
+
+def test_errors_of_a_move_are_those_of_kafka() -> None:
+    disk = MemoryDisk()
+    manager = started(disk, image_of())
+    assert manager.moves.alter(KEY, "/nowhere", NOW_MS) is Error.LOG_DIR_NOT_FOUND
+    assert manager.moves.alter((TOPIC, 7), "e", NOW_MS) is Error.REPLICA_NOT_AVAILABLE
+    fail_directory(disk, manager, "e")
+    assert manager.moves.alter(KEY, "e", NOW_MS) is Error.KAFKA_STORAGE_ERROR
+    assert not part_of(manager).is_offline
+
+
+def fail_directory(disk: MemoryDisk, manager: ReplicaManager, path: str) -> None:
+    """Let the next change below a path fail, and make one by a move."""
+
+    def fail(_: str, changed: str) -> None:
+        if changed.startswith(f"{path}/"):
+            raise OSError(5, "broken", changed)
+
+    disk.on_operation = fail
+    manager.moves.alter(KEY, path, NOW_MS)
+    disk.on_operation = None
+    assert len(manager.failed_directories) == 1
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_target_that_fails_leaves_the_replica_where_it_is(is_told: bool) -> None:
+    disk = MemoryDisk()
+    image = image_of()
+    manager = started(disk, image)
+    fill(manager, 50)
+    manager.moves.alter(KEY, "e", NOW_MS)
+    if is_told:
+        run_until(manager, NOW_MS + 1000)
+        assert manager.moves.take_wanted() == {KEY: SECOND}
+        image = assigned(image, SECOND)
+        manager.on_image(image)
+
+    def fail(_: str, changed: str) -> None:
+        if changed.startswith("e/"):
+            raise OSError(5, "broken", changed)
+
+    disk.on_operation = fail
+    fill(manager, 1)
+    values = values_of(manager)
+    run_until(manager, NOW_MS + 3000, NOW_MS + 1000)
+    part = part_of(manager)
+    assert (list(manager.failed_directories), part.directory, part.copy) == ([SECOND], FIRST, None)
+    assert manager.moves.take_wanted() == ({KEY: FIRST} if is_told else {})
+    # The agent says that the directory of the metadata has failed; the log is in the other one.
+    manager.on_partition(KEY, None, NOW_MS)
+    assert not part.is_offline
+    assert values_of(manager) == values
+    assert any("stays in its log directory" in each for each in manager.findings)
+
+
+def test_a_source_that_fails_takes_the_replica_offline_and_the_copy_is_there_after_a_restart() -> None:
+    disk = MemoryDisk()
+    image = image_of()
+    manager = started(disk, image)
+    fill(manager, 50)
+    values = values_of(manager)
+    manager.moves.alter(KEY, "e", NOW_MS)
+    run_until(manager, NOW_MS + 1000)
+
+    def fail(_: str, changed: str) -> None:
+        if changed.startswith("d/"):
+            raise OSError(5, "broken", changed)
+
+    disk.on_operation = fail
+    run_until(manager, NOW_MS + 10_000, NOW_MS + 1000)
+    assert part_of(manager).is_offline
+    assert list(manager.failed_directories) == [FIRST]
+    disk.on_operation = None
+    # The metadata names the copy's directory, and the other one has failed again.
+    disk.on_operation = fail
+    again = started(disk, assigned(image, SECOND))
+    disk.on_operation = None
+    assert (part_of(again).directory, values_of(again)) == (SECOND, values)
+
+
+def test_a_copy_follows_a_log_that_is_truncated_and_begins_later() -> None:
+    disk = MemoryDisk()
+    image = image_of({"retention.bytes": "1500"})
+    manager = started(disk, image)
+    fill(manager, 60)
+    manager.moves.alter(KEY, "e", NOW_MS)
+    run_until(manager, NOW_MS + 1000)
+    part = part_of(manager)
+    copy = part.copy
+    assert copy is not None
+    assert copy.log.end_offset == part.log.end_offset == 120
+    # A new leader has another history: this log loses its end, and takes other records in a later epoch.
+    part.log.truncate(100, now_ms=NOW_MS)
+    part.leader_epoch = 5
+    part.log.assign_epoch(5)
+    fill(manager, 3)
+    assert manager.leaders.delete_records(manager.partitions[KEY], 90) == 90
+    run_until(manager, NOW_MS + 1500, NOW_MS + 1000)
+    assert (copy.log.end_offset, copy.log.start_offset) == (106, 90)
+    values = values_of(manager)
+    moved(manager, image)
+    assert values_of(manager)[-10:] == values[-10:]
+    assert (part.directory, part.log.epochs.last_epoch, part.log.start_offset) == (SECOND, 5, 90)
+
+
+def test_a_deleted_topic_takes_its_copy_along() -> None:
+    disk = MemoryDisk()
+    image = image_of()
+    manager = started(disk, image)
+    fill(manager, 50)
+    manager.moves.alter(KEY, "e", NOW_MS)
+    manager.shrink(manager.deadline_ms())
+    publish(manager, replayed(image, records.RemoveTopicRecord(topic_id=TOPIC)))
+    run_until(manager, NOW_MS + 120_000)
+    assert directories_of(disk) == []
+    assert manager.failed_directories == {}
+
+
+def test_a_move_of_a_damaged_log_ends_and_the_log_serves_on() -> None:
+    disk = MemoryDisk()
+    manager = started(disk, image_of())
+    fill(manager, 50)
+    disk.overwrite("d/t-0/00000000000000000000.log", 100, b"\xff\xff\xff")
+    manager.moves.alter(KEY, "e", NOW_MS)
+    run_until(manager, NOW_MS + 1000)
+    assert part_of(manager).copy is None
+    assert any("t-0 does not move" in each for each in manager.findings)
+    fill(manager, 1)
+
+
+def test_a_bound_of_bytes_in_a_second_slows_a_move() -> None:
+    disk = MemoryDisk()
+    manager = two_directories(disk)
+    manager.settings = manager.hosting.settings = DataSettings(
+        broker_id=1, directories=manager.settings.directories, move_bytes_per_second=1000
+    )
+    publish(manager, image_of())
+    fill(manager, 100)
+    manager.moves.alter(KEY, "e", NOW_MS)
+    size = part_of(manager).log.size_bytes
+    run_until(manager, NOW_MS + size - 3000)
+    assert manager.moves.take_wanted() == {}
+    run_until(manager, NOW_MS + size + 1000, NOW_MS + size - 3000)
+    assert manager.moves.take_wanted() == {KEY: SECOND}
+
+
+def test_a_power_failure_at_any_moment_of_a_move_leaves_one_owner_with_every_record() -> None:
+    """Before each disk operation of the move: after a start there is one log, and the metadata and the log agree."""
+    operations = 0
+    owners = set[Uuid]()
+    while True:
+        was_cut = False
+        for seed in (0, operations + 1):
+            disk = MemoryDisk()
+            image = image_of()
+            manager = started(disk, image)
+            fill(manager, 12)
+            part_of(manager).log.flush()
+            values = values_of(manager)
+            left, seen = operations, [image]
+
+            def count(_operation: str, _path: str) -> None:
+                nonlocal left
+                if left == 0:
+                    raise Power
+                left -= 1
+
+            disk.on_operation = count
+            try:
+                manager.moves.alter(KEY, "e", NOW_MS)
+                moved(manager, image, seen)
+                was_cut = False
+            except Power:
+                was_cut = True
+            image = seen[-1]
+            disk.on_operation = None
+            disk.crash(Random(seed) if seed else None)
+            where = f"operation {operations}, seed {seed}"
+            again = started(disk, image)
+            assert values_of(again) == values, where
+            part = part_of(again)
+            owners.add(part.directory or Uuid.ZERO)
+            plain = [name for name in directories_of(disk) if name.endswith("t-0t-0")]
+            assert len(plain) == 1, (where, directories_of(disk))
+            # The move goes on, or begins anew, and ends.
+            assert again.moves.alter(KEY, "e", NOW_MS) is Error.NONE
+            moved(again, image)
+            assert (part.directory, values_of(again)) == (SECOND, values), where
+        if not was_cut:
+            break
+        operations += 1
+    assert operations > 20
+    assert owners == {FIRST, SECOND}
+
+
+def test_the_requests_of_kafkas_tool_move_and_describe_a_replica() -> None:
+    disk = MemoryDisk()
+    image = image_of()
+    manager = started(disk, image)
+    fill(manager, 50)
+    requests = Requests(manager, RequestSettings(broker_id=1), Random(1))
+    wanted = alter.AlterReplicaLogDirsRequest(
+        dirs=[
+            alter.AlterReplicaLogDir(path="/nowhere", topics=[alter.AlterReplicaLogDirTopic("t", [0])]),
+            alter.AlterReplicaLogDir(path="e", topics=[alter.AlterReplicaLogDirTopic("t", [0, 44])]),
+        ]
+    )
+    answer = requests.on_request(wire_request(1, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, wanted), image, NOW_MS)
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.message, alter.AlterReplicaLogDirsResponse)
+    (topic,) = answer.message.results
+    assert [(part.partition_index, part.error_code) for part in topic.partitions] == [
+        (0, Error.NONE),
+        (44, Error.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    run_until(manager, NOW_MS + 1000)
+    fill(manager, 1)
+    everything = wire_request(2, ApiKey.DESCRIBE_LOG_DIRS, 4, describe.DescribeLogDirsRequest(topics=None))
+    shown = requests.on_request(everything, image, NOW_MS)
+    assert isinstance(shown, Answer)
+    assert isinstance(shown.message, describe.DescribeLogDirsResponse)
+    found = {
+        result.log_dir: [(part.is_future_key, part.offset_lag) for topic in result.topics for part in topic.partitions]
+        for result in shown.message.results
+    }
+    assert found == {"d": [(False, 0)], "e": [(True, 2)]}
+
+
+def test_an_assignment_is_told_to_the_controller() -> None:
+    directories = Directories(1, (FIRST, SECOND))
+    directories.place(KEY, FIRST, is_told=True)
+    assert directories.request_due(7, NOW_MS) is None
+    directories.move(KEY, SECOND)
+    request = directories.request_due(7, NOW_MS)
+    assert request is not None
+    assert [each.id for each in request.directories] == [SECOND]
+
+
+def test_an_append_during_the_whole_move_keeps_its_place() -> None:
+    disk = MemoryDisk()
+    image = image_of()
+    manager = started(disk, image)
+    manager.moves.alter(KEY, "e", NOW_MS)
+    sent = 0
+    now_ms = NOW_MS
+    while part_of(manager).copy is not None:
+        now_ms = max(now_ms + 1, manager.deadline_ms())
+        if sent < 200:
+            done = append(manager, b"%d" % sent)
+            assert isinstance(done, Appended)
+            sent += 1
+        manager.shrink(now_ms)
+        for directory in manager.moves.take_wanted().values():
+            image = assigned(image, directory)
+            publish(manager, image, now_ms)
+    assert part_of(manager).directory == SECOND
+    assert values_of(manager) == [b"%d" % number for number in range(sent)]
+
+
+def test_a_second_broker_on_one_of_the_directories_is_refused() -> None:
+    """The lock of the metadata log guards one directory; each other one has its own."""
+    disk = MemoryDisk()
+    for path in "de":
+        disk.mkdir(path)
+    config = Config.parse(
+        "process.roles=broker\nnode.id=1\ncontroller.quorum.voters=9@127.0.0.1:9\n"
+        "controller.listener.names=CONTROLLER\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs=d,e\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+    )
+    with locked_directories(config, disk):
+        with pytest.raises(DirectoryError, match="locked by another process"), locked_directories(config, disk):
+            raise AssertionError("two brokers hold one directory")
+        disk.lock("d/.lock").release()
+    with locked_directories(config, disk):
+        pass
+
+
+def test_a_cluster_without_directories_in_its_metadata_is_told_nothing() -> None:
+    """Before KIP-858 the metadata names no directory: the copy takes the place of the log as soon as it has all."""
+    disk = MemoryDisk()
+    image = image_of()
+    manager = started(disk, image)
+    fill(manager, 20)
+    values = values_of(manager)
+    manager.on_image(assigned(image, Uuid.ZERO))
+    manager.moves.alter(KEY, "e", NOW_MS)
+    run_until(manager, NOW_MS + 1000)
+    assert manager.moves.take_wanted() == {}
+    assert (part_of(manager).directory, values_of(manager)) == (SECOND, values)
+
+
+def test_cordoned_directories_are_told_and_take_no_moves() -> None:
+    disk, image = MemoryDisk(), image_of()
+    manager = started(disk, image)
+    taken = next(one for one in manager.settings.directories if one.path == "e")
+    broker = image.brokers.by_id[1]
+    known = structs.replace(broker, cordoned_directories=(taken.id,))
+    brokers = structs.replace(image.brokers, by_id=with_entry(image.brokers.by_id, 1, known))
+    image = structs.replace(image, brokers=brokers)
+    requests = Requests(manager, RequestSettings(broker_id=1), Random(1))
+    topic = alter.AlterReplicaLogDirTopic("t", [0])
+    for path, error in (("e", Error.INVALID_REPLICA_ASSIGNMENT), ("d", Error.NONE)):
+        wanted = alter.AlterReplicaLogDirsRequest(dirs=[alter.AlterReplicaLogDir(path=path, topics=[topic])])
+        answer: Any = requests.on_request(wire_request(1, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, wanted), image, NOW_MS)
+        assert [one.error_code for one in answer.message.results[0].partitions] == [error]
+    asked = wire_request(2, ApiKey.DESCRIBE_LOG_DIRS, 5, describe.DescribeLogDirsRequest(topics=None))
+    told: Any = requests.on_request(asked, image, NOW_MS)
+    assert {one.log_dir: one.is_cordoned for one in told.message.results} == {"d": False, "e": True}
