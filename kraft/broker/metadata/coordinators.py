@@ -1,6 +1,5 @@
-"""The answer to a search for a coordinator (Kafka: `KafkaApis.handleFindCoordinator`).
-
-Transactions are coordinated by brokers of Kafka only; these are found here.
+"""The answer to a search for the coordinator of a group or a transactional id (Kafka:
+`KafkaApis.handleFindCoordinator`).
 """
 
 from __future__ import annotations
