@@ -18,7 +18,7 @@ import pytest
 import trio
 
 from kraft.broker.metadata.auto_creation import internal_topic
-from kraft.broker.metadata.coordinators import COORDINATED
+from kraft.broker.metadata.coordinators import KEY_TYPES
 from kraft.cli.main import main
 from kraft.client import open_client
 from kraft.config import Config
@@ -165,7 +165,7 @@ def test_so_many_brokers_can_make_every_internal_topic(brokers: int, tmp_path: P
     for config in [Config.load(str(node.config_path)) for node in cluster.brokers]:
         assert not config.warnings
         settings = RequestSettings(broker_id=config.node_id, groups=config.groups, transactions=config.transactions)
-        topics = [internal_topic(settings, kind) for kind in COORDINATED]
+        topics = [internal_topic(settings, kind) for kind in KEY_TYPES]
         assert {one.name: one.replication_factor for one in topics if one} == dict.fromkeys(
             ("__consumer_offsets", "__transaction_state"), min(3, brokers)
         )

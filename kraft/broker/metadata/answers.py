@@ -8,7 +8,7 @@ from random import Random
 from kraft.access.errors import ApiError
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
-from kraft.broker.metadata.coordinators import COORDINATED, find_coordinator, is_sought, refuse_coordinator
+from kraft.broker.metadata.coordinators import KEY_TYPES, find_coordinator, is_sought, refuse_coordinator
 from kraft.broker.metadata.topics import (
     describe_topic_partitions,
     metadata,
@@ -122,7 +122,7 @@ class MetadataHandler:
             permissions=self._rights.of(request),
         )
         kind = message.key_type
-        if kind in COORDINATED and TOPICS[kind] not in image.topics.by_name and is_sought(answer):
+        if kind in KEY_TYPES and TOPICS[kind] not in image.topics.by_name and is_sought(answer):
             self._creation.create_internal(kind)
         return Answer(request.request_id, answer)
 

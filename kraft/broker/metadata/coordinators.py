@@ -21,7 +21,7 @@ BATCHED_SINCE: Final = 4
 """The first version with several keys in a request."""
 SHARES_SINCE: Final = 6
 """The first version with coordinators of share groups."""
-COORDINATED: Final = frozenset((GROUP, TRANSACTION))
+KEY_TYPES: Final = frozenset((GROUP, TRANSACTION))
 """What brokers of this software coordinate, by the key type."""
 _NO_ERROR: Final = "NONE"
 """Kafka names the error of an answer without one, in the versions for one key."""
@@ -57,7 +57,7 @@ def find_coordinator(
     def find(key: str) -> Coordinator:
         error = _refusal(request.key_type, key, version, permissions)
         coordinator = coordinator_of(image, request.key_type, key, listener) if error is Error.NONE else None
-        if error is Error.NONE and request.key_type not in COORDINATED and coordinator is not None:
+        if error is Error.NONE and request.key_type not in KEY_TYPES and coordinator is not None:
             # A broker of this software does not coordinate shares, whatever it leads; another one may, later.
             coordinator = None if coordinator[0].id == broker_id else coordinator
         if coordinator is None:
