@@ -24,9 +24,9 @@ from kraft.controller.decision.request_context import DecisionSettings
 from kraft.controller.server import ControllerServer
 from kraft.limits import UNITS_PER_TURN
 from kraft.node.gc_freeze import THRESHOLDS
-from kraft.process.events import Input
 from kraft.process.hosting import host_controller
 from kraft.process.options import ProcessOptions
+from kraft.process.parts import Input
 from kraft.process.process import Process
 from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig

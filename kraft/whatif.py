@@ -19,7 +19,7 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.image import Broker, MetadataDelta, MetadataImage, Partition
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import NO_LEADER
-from metadata_log.records.versioned import VersionedRecord
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.types import OffsetAndEpoch
 
 Decision = Callable[[MetadataImage], Iterable[VersionedRecord | None]]

@@ -28,8 +28,8 @@ from kraft.wire import Part, Target
 from metadata_log.image import Broker, MetadataImage, Partition, records, topics_delta
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import merge
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
-from metadata_log.records.versioned import VersionedRecord
 from planted_bugs.registry import Patches, Scope, mutant, survivor
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState

@@ -22,8 +22,8 @@ from metadata_log.image import Broker, MetadataImage
 from metadata_log.log import recovery
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.log.segment import Segment
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import UnregisterBrokerRecord
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from planted_bugs.registry import Patches, Scope, mutant, survivor
 

@@ -138,7 +138,7 @@ LAYERS = (
         ("kraft.broker.opening",),
         ("kraft.broker", "kraft.partitions", "kraft.handling", *SHARED, "metadata_log", "transport.protocol"),
     ),
-    Layer(("kraft.state_machine",), (*IN_PART, *SHARED, *IN_CONTROLLER)),
+    Layer(("kraft.state_machine",), (*IN_PART, *SHARED, *IN_CONTROLLER, "metadata_log.lazy_names")),
     Layer(("kraft.state_machine.machine",)),
     Layer(("kraft.replica",), IN_REPLICA),
     Layer(("kraft.process",), IN_PROCESS),
@@ -625,7 +625,7 @@ def re_exports(statement: ast.stmt) -> bool:
     return False
 
 
-@pytest.mark.parametrize("package", [*LATE, "kraft.controller", "transport.protocol.messages"])
+@pytest.mark.parametrize("package", [*LATE, "kraft.controller", "kraft.state_machine", "transport.protocol.messages"])
 def test_lazily_loaded_names_agree_with_the_declared_ones(package: str) -> None:
     """What type checkers see in a package, what it promises and what it gives at run time are the same."""
     loaded = import_module(package)

@@ -170,7 +170,7 @@ def _translated(java: str) -> str:
         char, pair = java[at], java[at : at + 2]
         flags = None if in_set else _FLAGS.match(java, at)
         if char == "\\":
-            if pair[1:] in "QEGhHRvVXpP" or (in_set and pair[1:] == "b"):
+            if pair[1:] in "QEGhHRvVXpP0" or (in_set and pair[1:] == "b"):
                 raise ValueError(f"the pattern {java!r} cannot be matched here: {pair} is known to Java only")
             piece = pair
         elif in_set:

@@ -39,6 +39,7 @@ from kraft.supported_features import check_supported
 from metadata_log.errors import ReplayError
 from metadata_log.image import ImageHistory, MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -46,7 +47,6 @@ from metadata_log.records.metadata import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey

@@ -30,9 +30,8 @@ from kraft.limits import (
 from kraft.replica.interface.actions import Action, ForRequest, Proposal, Unit
 from kraft.wire import Answer, WireRequest
 from metadata_log.image.replaying import CHANGES_PER_RECORD, PARTITIONS_PER_RECORD, BatchReplay
-from metadata_log.records.frame import encode_record
+from metadata_log.records.frame import VersionedRecord, encode_record
 from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE
 from transport.protocol.messages import EnvelopeRequest

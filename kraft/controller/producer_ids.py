@@ -7,8 +7,8 @@ from typing import Final
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import ProducerIdsRecord
-from metadata_log.records.versioned import VersionedRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,

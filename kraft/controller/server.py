@@ -32,7 +32,7 @@ from metadata_log.image.record_values import (
     encode_image_by_steps,
     published_features,
 )
-from metadata_log.records.versioned import VersionedRecord
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey

@@ -19,7 +19,7 @@ from kraft.limits import APPEND_GROUP_WEIGHT
 from kraft.node.errors import AppendRejected, AppendsFull, NodeError, NodeStopped, NotLeader, OutcomeUnknown
 from kraft.node.inbox import Inbox
 from kraft.node.room import Room
-from kraft.process.events import Input
+from kraft.process.parts import Input
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.replica.interface.events import Submit, SubmitDone
 from metadata_log.types import NO_OFFSET

@@ -20,7 +20,7 @@ from typing import Final
 
 import trio
 
-from kraft.process.events import Input
+from kraft.process.parts import Input
 from kraft.replica.interface.events import FlushDone, StartFlush
 
 _QUICK_S: Final = 0.005

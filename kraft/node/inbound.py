@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
-from kraft.process.events import Input
+from kraft.process.parts import Input
 from kraft.quorum.events import FailureCause
 from kraft.wire import WireFailed, WireGone, WireReply, WireRequest
 from metadata_log.serde import Message

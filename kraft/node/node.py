@@ -32,8 +32,7 @@ from kraft.node.monitoring import NodeMeter
 from kraft.node.turns import LongestTurn, Turns
 from kraft.node.waiters import Waiters
 from kraft.node.watching import MetadataWatch
-from kraft.process.events import Input
-from kraft.process.parts import Application
+from kraft.process.parts import Application, Input
 from kraft.process.process import Process
 from kraft.quorum.effects import VotersChanged
 from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick

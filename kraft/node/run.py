@@ -29,9 +29,8 @@ from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, process_options
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
-from kraft.process.events import Input
 from kraft.process.hosting import broker_of
-from kraft.process.parts import Application, ApplicationFactory, ControllerAndBroker, WithMetadata
+from kraft.process.parts import Application, ApplicationFactory, ControllerAndBroker, Input, WithMetadata
 from kraft.process.process import Process
 from kraft.state_machine.raw_log import RawLog
 from metadata_log.disk import DirectoryDisk

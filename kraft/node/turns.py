@@ -17,7 +17,7 @@ from kraft.limits import START_ROOM_MS, TURN_MS, TURN_ROOM_MS
 from kraft.node.clock import counter
 from kraft.node.logging import NodeLog
 from kraft.node.monitoring import TurnMeter
-from kraft.process.events import Input
+from kraft.process.parts import Input
 from kraft.wire import WireRequest
 from transport.protocol.apis import ApiKey
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from kraft.node.errors import NodeStopped
 from kraft.node.inbox import Inbox
 from kraft.node.room import Room
-from kraft.process.events import Input
+from kraft.process.parts import Input
 
 D = TypeVar("D")
 

@@ -17,12 +17,14 @@ from kraft.access.older_node import OlderNode
 from kraft.calls import Call, CancelCall
 from kraft.committed import LogReader
 from kraft.process.options import ProcessOptions
+from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.actions import Action
+from kraft.replica.interface.events import FlushDone, MakeSnapshot, Submit
 from kraft.replica.interface.leading import Leading
 from kraft.replica.rpc.api_versions import Served
 from kraft.state_machine.raw_log import RawLog
-from kraft.wire import Outcome, ReplyTo, Target, WireRequest
+from kraft.wire import Outcome, ReplyTo, Target, WireFailed, WireGone, WireReply, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 
@@ -127,3 +129,20 @@ ApplicationFactory = Callable[[ProcessOptions, str, tuple[Message, ...], Random]
 """Makes the application of a process from its options, the cluster id, the records of its bootstrap.checkpoint, and the
 randomness of the process.
 """
+
+Input = (
+    Tick
+    | WireRequest
+    | WireReply
+    | WireFailed
+    | WireGone
+    | FlushDone
+    | Submit
+    | Call
+    | CancelCall
+    | MakeSnapshot
+    | Resign
+    | Resumed
+    | BeginShutdown
+)
+"""What goes into a process; what comes out is `kraft.replica.interface.events.Output`."""

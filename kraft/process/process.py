@@ -15,7 +15,6 @@ from typing import Final, assert_never
 
 from kraft.calls import Call, CancelCall, LeaveCluster, Left, Returned
 from kraft.committed import LogReader, Noted
-from kraft.process.events import Input
 from kraft.process.options import ProcessOptions
 from kraft.process.parts import (
     Application,
@@ -24,6 +23,7 @@ from kraft.process.parts import (
     Called,
     ControllerAndBroker,
     Deciding,
+    Input,
     Serving,
     Timed,
     kind_of,

@@ -215,3 +215,18 @@ def decode_control(key: bytes, value: bytes, *, where: str | None = None) -> tup
         )
     version = int.from_bytes(value[:2], "big", signed=True)
     return record_type, decode(cls, min(version, cls.__schema__.versions.highest), value, where=where)
+
+
+class VersionedRecord(Struct, frozen=True, gc=False):
+    """A record, the version to write it in, and its value in the log if its maker has it at hand (Kafka:
+    `ApiMessageAndVersion`).
+    """
+
+    record: Message
+    version: int = 0
+    made: bytes = b""
+
+    @property
+    def value(self) -> bytes:
+        """The record's value in the log; raises `EncodeError`."""
+        return self.made or encode_record(self.record, self.version)

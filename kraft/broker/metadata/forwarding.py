@@ -31,8 +31,6 @@ from transport.protocol.inbound import Principal
 from transport.protocol.messages import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
-    CreateDelegationTokenRequest,
-    CreateDelegationTokenResponse,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     EnvelopeRequest,
@@ -198,24 +196,31 @@ def refused(request: WireRequest, error: ApiError) -> Answer:
             return Answer(request.request_id, AddRaftVoterResponse(error_code=error.error))
         case RemoveRaftVoterRequest():
             return Answer(request.request_id, RemoveRaftVoterResponse(error_code=error.error))
-        case CreateDelegationTokenRequest() as creation:
-            asks, names_owner = request.principal, bool(creation.owner_principal_name)
-            is_told = request.version >= REQUESTERS_SINCE
-            return Answer(
-                request.request_id,
-                CreateDelegationTokenResponse(
-                    error_code=error.error,
-                    principal_type=(creation.owner_principal_type or "") if names_owner else asks.type,
-                    principal_name=creation.owner_principal_name or asks.name,
-                    token_requester_principal_type=asks.type if is_told else "",
-                    token_requester_principal_name=asks.name if is_told else "",
-                    issue_timestamp_ms=-1,
-                    expiry_timestamp_ms=-1,
-                    max_timestamp_ms=-1,
-                ),
-            )
+        case _ if request.api_key == ApiKey.CREATE_DELEGATION_TOKEN:
+            return _refused_token(request, error)
         case message:
             # Loaded here, because a broker needs the API table of a controller for such a failure only.
             from kraft.access.refusals import refusal
 
             return Answer(request.request_id, finished(refusal(message, error)))
+
+
+def _refused_token(request: WireRequest, error: ApiError) -> Answer:
+    """The answer to a creation of a token, which names who asked and for whom."""
+    # Loaded here, because few brokers see such a request.
+    from transport.protocol.messages import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+
+    creation, asks = request.message, request.principal
+    assert isinstance(creation, CreateDelegationTokenRequest), creation
+    is_told = request.version >= REQUESTERS_SINCE
+    answer = CreateDelegationTokenResponse(
+        error_code=error.error,
+        principal_type=(creation.owner_principal_type or "") if creation.owner_principal_name else asks.type,
+        principal_name=creation.owner_principal_name or asks.name,
+        token_requester_principal_type=asks.type if is_told else "",
+        token_requester_principal_name=asks.name if is_told else "",
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+    )
+    return Answer(request.request_id, answer)

@@ -14,8 +14,8 @@ from kraft.limits import RECORDS_PER_OPERATION
 from metadata_log.image import KRAFT_VERSION, METADATA_VERSION, Broker, MetadataImage
 from metadata_log.image.features import DIRECTORIES_SINCE
 from metadata_log.image.persistent_map import in_key_order
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse

@@ -22,8 +22,8 @@ from kraft.controller.topics.partition_updates import (
 )
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.topics import memberships_by_steps
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
-from metadata_log.records.versioned import VersionedRecord
 
 _FENCE: Final = 1
 _UNFENCE: Final = -1

@@ -22,8 +22,8 @@ from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.limits import KEYS_AT_ONCE, RECORDS_PER_OPERATION
 from kraft.supported_features import ELIGIBLE_LEADER_REPLICAS
 from metadata_log.image import MetadataImage, Resource, ResourceType
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
-from metadata_log.records.versioned import VersionedRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

@@ -11,8 +11,8 @@ from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.limits import RECORDS_PER_OPERATION
 from metadata_log.image import Resource, ResourceType
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import ClearElrRecord
-from metadata_log.records.versioned import VersionedRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_configs import (
     AlterConfigsRequest,

@@ -13,8 +13,8 @@ from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.limits import RECORDS_PER_OPERATION
 from metadata_log.image import MetadataImage
 from metadata_log.image.quotas import CLIENT_ID, IP, NO_QUOTAS, USER
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
-from metadata_log.records.versioned import VersionedRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

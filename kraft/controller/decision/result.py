@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from kraft.replica.interface.actions import QuorumLevel
 from kraft.steps import Answering
-from metadata_log.records.versioned import VersionedRecord
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.serde import Message
 
 T = TypeVar("T")

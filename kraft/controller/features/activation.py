@@ -8,6 +8,7 @@ from kraft.controller.decision.result import ControllerResult
 from kraft.supported_features import ELIGIBLE_LEADER_REPLICAS
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import METADATA_VERSION, MetadataImage, ResourceType
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -15,7 +16,6 @@ from metadata_log.records.metadata import (
     EndTransactionRecord,
     FeatureLevelRecord,
 )
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.releases import LATEST_LEVEL
 from metadata_log.serde import Message
 

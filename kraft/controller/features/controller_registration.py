@@ -12,13 +12,13 @@ from kraft.controller.decision.result import ControllerResult
 from kraft.controller.features.older_nodes import note_older_node
 from kraft.supported_features import SUPPORTED_FEATURES
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import (
     ControllerEndpoint,
     ControllerFeature,
     RegisterControllerRecord,
     UnregisterControllerRecord,
 )
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.controller_registration import (

@@ -15,8 +15,8 @@ from kraft.supported_features import ELIGIBLE_LEADER_REPLICAS, SUPPORTED_FEATURE
 from metadata_log.image import METADATA_VERSION, ResourceType
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.image.persistent_map import in_key_order
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.releases import METADATA_CHANGES
 from metadata_log.serde import Message
 from transport.protocol.errors import Error

@@ -19,8 +19,8 @@ from kraft.reads.acls import ANY, MATCH, UNKNOWN, UNKNOWN_ELEMENTS, AclFilter, f
 from kraft.supported_features import REFUSALS_OF_4_4
 from metadata_log.image import Acl
 from metadata_log.image.acls import acl_record
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import RemoveAccessControlEntryRecord
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import Uuid, random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_acls import (

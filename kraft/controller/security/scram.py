@@ -12,9 +12,9 @@ from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.limits import RECORDS_PER_OPERATION
 from kraft.steps import made_of
 from metadata_log.image import MetadataImage
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from metadata_log.records.scram import ITERATIONS, MECHANISMS, SCRAM_SINCE, derived_keys
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_user_scram_credentials import (

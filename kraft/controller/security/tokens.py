@@ -19,8 +19,8 @@ from kraft.steps import with_pauses
 from metadata_log.image import DelegationToken
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.tokens import token_record
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import RemoveDelegationTokenRecord
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_delegation_token import (

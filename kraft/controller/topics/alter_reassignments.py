@@ -17,7 +17,7 @@ from kraft.controller.topics.topics import check_assignment
 from kraft.limits import RECORDS_PER_OPERATION
 from kraft.steps import with_pauses
 from metadata_log.image import MetadataImage, Partition, TopicImage, reassigning
-from metadata_log.records.versioned import VersionedRecord
+from metadata_log.records.frame import VersionedRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

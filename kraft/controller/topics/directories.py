@@ -20,8 +20,8 @@ from kraft.controller.topics.partition_updates import (
 )
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.features import DIRECTORIES_SINCE
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.assign_replicas_to_dirs import (

@@ -28,7 +28,7 @@ from kraft.steps import with_pauses
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order_by_runs
 from metadata_log.image.topics import memberships_by_steps
-from metadata_log.records.versioned import VersionedRecord
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.elect_leaders import (

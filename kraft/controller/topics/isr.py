@@ -14,7 +14,7 @@ from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import RECOVERED, RECOVERING, Rules, Target, partition_change
 from kraft.controller.topics.partition_updates import is_active, rules_by_topic, versioned
 from metadata_log.image import MetadataImage, Partition, TopicImage, merge
-from metadata_log.records.versioned import VersionedRecord
+from metadata_log.records.frame import VersionedRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import (
     AlterPartitionRequest,

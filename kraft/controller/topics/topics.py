@@ -25,8 +25,8 @@ from kraft.steps import with_pauses
 from kraft.supported_features import REFUSALS_OF_4_4
 from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.image.persistent_map import in_key_order_by_runs
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.types import METADATA_TOPIC, Uuid, random_uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_partitions import (

@@ -13,7 +13,7 @@ from msgspec import Struct
 from kraft.calls import Returned
 from kraft.committed import Noted
 from kraft.wire import Answer, Drop, LeaveUnanswered, Send, WireRequest
-from metadata_log.records.versioned import VersionedRecord
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 

@@ -21,10 +21,10 @@ from kraft.controller.server import ControllerServer
 from kraft.invariants.observation import Applied, LogBatch, SnapshotContent
 from kraft.invariants.wire import check_leader_can_be_found
 from kraft.limits import UNITS_PER_TURN
-from kraft.process import events as process_events
 from kraft.process.hosting import broker_of, controller_of
 from kraft.process.options import ProcessOptions
 from kraft.process.parts import ApplicationFactory
+from kraft.process.parts import Input as ProcessInput
 from kraft.process.process import Process
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import FailureCause
@@ -247,7 +247,7 @@ class ReplicaMember(SteppedMember):
 
     # Events
 
-    def step(self, event: process_events.Input, now_ms: int) -> list[Output]:
+    def step(self, event: ProcessInput, now_ms: int) -> list[Output]:
         """Hand an event to the replica."""
         process = self._process
         assert process is not None, self.node_id

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.msgpack import decode, encode
 
 from kraft.calls import Call, Returned
-from kraft.process import events as process_events
 from kraft.process.hosting import host_state_machine
+from kraft.process.parts import Input as ProcessInput
 from kraft.replica.interface import events as replica_events
 from kraft.sim.nodes.client_sessions import FOREVER_MS, ClientSessions
 from kraft.sim.nodes.replica_member import ReplicaMember
@@ -138,7 +138,7 @@ class StateMachineMember(ReplicaMember):
         self._lines, self._own = {}, {}
         return super().start(rng, now_ms)
 
-    def step(self, event: process_events.Input, now_ms: int) -> list[Output]:
+    def step(self, event: ProcessInput, now_ms: int) -> list[Output]:
         """Hand an event to the replica. A command that the step ends has had its number before."""
         for call_id, pending in self.host._calls._pending.items():
             if pending.is_own:

@@ -22,7 +22,7 @@ from kraft.limits import (
     PATTERN_WEIGHT,
 )
 
-DATA: Final = Path(__file__).parents[3] / "data" / "client_patterns.jsonl.gz"
+DATA: Final = Path(__file__).parents[2] / "data" / "client_patterns.jsonl.gz"
 NEWER: Final = frozenset("ᲀꭰꞮᲐ𞤀𞤢ࣿ😀₿㋿🫠Ꭰაɪ")
 """Characters that the tables of RE2/J, which are those of Unicode 6.0, do not have or have in another class, or of
 which they lack the other case.

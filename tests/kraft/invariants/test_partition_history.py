@@ -19,13 +19,13 @@ from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import Base, TimelineBatch, read_timeline
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from support.real_data import unpack

@@ -16,8 +16,8 @@ from kraft.node.appends import AppendedOffsets, AppendHandle, Appends
 from kraft.node.errors import AppendRejected, AppendsFull, NodeStopped, NotLeader, OutcomeUnknown
 from kraft.node.inbox import Inbox
 from kraft.node.node import Node
-from kraft.process.events import Input
 from kraft.process.hosting import host_raw_log
+from kraft.process.parts import Input
 from kraft.quorum.events import Tick
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.events import Submit, SubmitDone

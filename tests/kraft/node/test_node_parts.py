@@ -18,8 +18,8 @@ from kraft.node.clock import NodeClock
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.node.run import _closing
-from kraft.process.events import Input
 from kraft.process.hosting import host_raw_log
+from kraft.process.parts import Input
 from kraft.process.process import Process
 from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, PeerFault, StateChanged
 from kraft.quorum.values import LeaderAndEpoch

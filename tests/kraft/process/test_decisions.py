@@ -13,7 +13,7 @@ from kraft.limits import DECISION_STEPS_PER_TURN, STEPS_PER_DECISION
 from kraft.replica.interface.actions import Action, ForRequest, Proposal
 from kraft.wire import Answer, WireRequest
 from metadata_log.image.replaying import PARTITIONS_PER_RECORD
-from metadata_log.records.frame import encode_record
+from metadata_log.records.frame import VersionedRecord, encode_record
 from metadata_log.records.metadata import (
     ClearElrRecord,
     ConfigRecord,
@@ -22,7 +22,6 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
 from support.differential.controller_sides import InProcess

@@ -32,7 +32,7 @@ from kraft.state_machine.server import StateMachineServer
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer
 from metadata_log.errors import MetadataLogError
-from metadata_log.records.frame import encode_record
+from metadata_log.records.frame import VersionedRecord, encode_record
 from metadata_log.records.metadata import (
     BeginTransactionRecord,
     EndTransactionRecord,
@@ -40,7 +40,6 @@ from metadata_log.records.metadata import (
     NoOpRecord,
     RemoveTopicRecord,
 )
-from metadata_log.records.versioned import VersionedRecord
 from metadata_log.releases import LATEST_LEVEL
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch

@@ -16,8 +16,8 @@ from kraft.node.logging import NodeLog
 from kraft.node.node import Node
 from kraft.replica.interface.actions import ForRequest, Proposal
 from kraft.wire import Answer, WireRequest
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import NoOpRecord
-from metadata_log.records.versioned import VersionedRecord
 from support.differential.controller_sides import InProcess
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error

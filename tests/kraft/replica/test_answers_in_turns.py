@@ -15,7 +15,7 @@ from kraft.config import definitions
 from kraft.controller import ControllerResult
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import ANSWERS_PER_TURN, CHEAP_PER_STEP, EARLY_PER_TURN, ITEMS_PER_ANSWER
-from kraft.process.events import Input
+from kraft.process.parts import Input
 from kraft.process.process import Process
 from kraft.quorum.events import Resign, Tick
 from kraft.reads import configs as describe_configs

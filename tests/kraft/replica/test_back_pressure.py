@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from kraft.node.appends import Appends
 from kraft.node.inbox import Inbox
-from kraft.process.events import Input
+from kraft.process.parts import Input
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
 from kraft.replica.interface.events import Submit, SubmitDone

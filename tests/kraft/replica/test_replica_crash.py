@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from kraft.committed import Noted
-from kraft.process.events import Input
 from kraft.process.hosting import host_raw_log, host_silent_raw_log
-from kraft.process.parts import ApplicationFactory
+from kraft.process.parts import ApplicationFactory, Input
 from kraft.process.process import Process
 from kraft.quorum.effects import AppendBatch, FlushLog, PeerFault
 from kraft.quorum.events import LogFlushed, Tick

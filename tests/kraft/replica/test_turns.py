@@ -12,8 +12,8 @@ from kraft.controller.decision.request_context import DecisionSettings
 from kraft.controller.server import ControllerServer
 from kraft.controller.topics import elect_leaders, isr, partition_updates
 from kraft.limits import DECISION_STEPS_PER_TURN, DECISIONS_WAITING, RECORDS_PER_BATCH, RECORDS_PER_OPERATION
-from kraft.process.events import Input
 from kraft.process.hosting import host_controller
+from kraft.process.parts import Input
 from kraft.quorum.events import Resign
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import FactsOf

@@ -61,6 +61,8 @@ def test_random_rules_give_the_principals_that_kafkas_class_gave() -> None:
         r"CN=\h",
         "(",
         r"\X",
+        r"[\0-9]",
+        r"\012",
         "a{,3}",
         "{",
         "a{x}",

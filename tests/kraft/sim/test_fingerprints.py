@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
-from kraft.process.events import Input
+from kraft.process.parts import Input
 from kraft.process.process import Process
 from kraft.replica.interface.events import Output
 from kraft.sim import Result, controller_member, run

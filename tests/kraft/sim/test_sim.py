@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kraft.process.events import Input
+from kraft.process.parts import Input
 from kraft.process.process import Process
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.values import QuorumConfig

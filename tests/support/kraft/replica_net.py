@@ -11,10 +11,9 @@ from msgspec import Struct
 
 from kraft.calls import Call, Returned
 from kraft.committed import Committed, CommittedBatch, Noted
-from kraft.process.events import Input
 from kraft.process.hosting import host_raw_log
 from kraft.process.options import ProcessOptions
-from kraft.process.parts import ApplicationFactory
+from kraft.process.parts import ApplicationFactory, Input
 from kraft.process.process import Process
 from kraft.quorum.events import FailureCause, Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
