@@ -17,6 +17,8 @@ OTHERWISE: Final[dict[str, dict[tuple[str, int], str]]] = {
     "3.9.2": {
         ("brokers register", 23): "a broker that migrates from ZooKeeper is refused with another error",
         ("configurations", 117): "cordoned.log.dirs is not known yet, and so stored",
+        ("brokers pass requests on", 2): "cordoned.log.dirs is not known yet, and so stored",
+        ("brokers pass requests on", 3): "cordoned.log.dirs is not known yet, and so removed",
         ("bad input", 0): "message.timestamp.after.max.ms has another default",
         ("bad input", 10): "an answer that is too long to be sent",
         ("internal settings", 0): "internal.segment.bytes is not known yet",
