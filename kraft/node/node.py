@@ -7,7 +7,7 @@ transport's own task handles the events that the transport delivers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, assert_never
@@ -55,6 +55,11 @@ from kraft.wire import Answer, Drop, LeaveUnanswered, Part, WireSend
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch
 from transport.interface import Endpoint, Transport
+from transport.protocol.messages.alter_partition import AlterPartitionRequest
+from transport.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from transport.protocol.messages.broker_registration import BrokerRegistrationRequest
+from transport.protocol.messages.controller_registration import ControllerRegistrationRequest
 from transport.protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
@@ -91,6 +96,24 @@ TRANSFER_S: Final = 10.0
 """After this time a leader that is elected again and again does not hand over any more."""
 _OBLIGED: Final = frozenset({"Leader", "Resigned"})
 """The states in which other voters may wait for this node."""
+
+_LANES: Final[Mapping[type[Message], int]] = {
+    BrokerRegistrationRequest: 1,
+    BrokerHeartbeatRequest: 1,
+    AlterPartitionRequest: 2,
+    AssignReplicasToDirsRequest: 3,
+    ControllerRegistrationRequest: 4,
+}
+"""The lanes to the active controller, as Kafka has a `NodeToControllerChannelManager` for each. A heartbeat without an
+answer closes its connection, on which no other request may wait: one that is sent again may have been done already.
+"""
+
+
+class Line(Struct, frozen=True):
+    """The client id and the lane of a request, which have a connection of their own to each peer."""
+
+    client_id: str
+    lane: int
 
 
 class NodeParts(Struct, frozen=True, eq=False, kw_only=True):
@@ -150,9 +173,13 @@ class Node:
         self._meter = parts.meter
         self._node_id = parts.process.options.replica.node_id
         self._raft_client_id = f"raft-client-{self._node_id}"
-        self._client_id = str(self._node_id)
-        self._fetcher_client_id = f"broker-{self._node_id}-fetcher-0"
-        """As in Kafka's channel from a node to the active controller, which also has a connection of its own."""
+        self._lines: dict[type[Message], Line] = {
+            FetchRequest: Line(f"broker-{self._node_id}-fetcher-0", 0),
+            **{kind: Line(str(self._node_id), lane) for kind, lane in _LANES.items()},
+        }
+        """The connections of the application, by the type of the request."""
+        self._line = Line(str(self._node_id), 0)
+        """The connection for the other requests of the application, those of clients among them."""
         self.appends = Appends(
             parts.inbox,
             limit=OUTSTANDING_APPEND_BYTES,
@@ -793,10 +820,6 @@ class Node:
             [Endpoint(at.host, at.port) for at in addresses if at is not None], self._raft_client_id
         )
 
-    def _name_for(self, message: Message) -> str:
-        """The client id for a request of the application. A Fetch waits at a broker, and has its own connection."""
-        return self._fetcher_client_id if isinstance(message, FetchRequest) else self._client_id
-
     def _carry_out(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
             # As in `Process.step`: the outputs of a commit are compared by their types.
@@ -804,13 +827,14 @@ class Node:
                 self._inbound.answer(output.request_id, output.message)
             elif type(output) is WireSend:
                 target = output.target
-                is_of_quorum = output.part is Part.QUORUM
+                line = None if output.part is Part.QUORUM else self._lines.get(type(output.message), self._line)
                 self._transport.request(
                     Endpoint(target.host, target.port),
                     output.request_id,
                     output.message,
                     timeout_ms=output.timeout_ms,
-                    client_id=self._raft_client_id if is_of_quorum else self._name_for(output.message),
+                    client_id=self._raft_client_id if line is None else line.client_id,
+                    lane=0 if line is None else line.lane,
                     peers=TO_BROKERS if output.is_for_broker else TO_CONTROLLERS,
                 )
             elif type(output) is Trace:
