@@ -25,6 +25,8 @@ CATCH_UP_INTERVAL_MS: Final = 10
 SECOND_SHUTDOWN_HEARTBEAT_MS: Final = 50
 ANOTHER_CONTROLLER_MS: Final = 100
 """The delay before the next search for the active controller (`NodeToControllerChannelManager`)."""
+PREDECESSOR_MS: Final = 250
+"""The delay before the next registration while the session of the former incarnation lasts."""
 
 
 class RegistrationFailed(MetadataLogError):
@@ -189,7 +191,9 @@ class BrokerLifecycle:
             self._next_ms = now_ms + ANOTHER_CONTROLLER_MS
         elif error is not Error.NONE:
             self._again_at_once = False
-            self._next_ms = now_ms + self._settings.options.heartbeat_interval_ms
+            pause_ms = self._settings.options.heartbeat_interval_ms
+            is_early = error is Error.DUPLICATE_BROKER_REGISTRATION
+            self._next_ms = now_ms + (min(pause_ms, PREDECESSOR_MS) if is_early else pause_ms)
         elif isinstance(response, BrokerRegistrationResponse):
             self._on_registered(response, now_ms)
         elif isinstance(response, BrokerHeartbeatResponse):

@@ -115,7 +115,7 @@ def _check(context: RequestContext, request: BrokerRegistrationRequest) -> None:
     if (
         old is not None
         and old.incarnation_id != request.incarnation_id
-        and context.sessions.is_valid(old.id, old.epoch, context.now_ms)
+        and context.sessions.keeps_out(old.id, old.epoch, context.now_ms)
     ):
         text = f"Another broker is registered with that broker id: {old.id}, and its session has not expired."
         raise ApiError(Error.DUPLICATE_BROKER_REGISTRATION, text)

@@ -20,6 +20,8 @@ NOTHING: Final = -1
 """No offset: for a broker that has not reported its offset, and for one that is not shutting down."""
 FIRST: Final = 2**63 - 1
 """The lowest offset of the active brokers while no broker is active: no broker lags."""
+UNHEARD_SHARE: Final = 3
+"""The part of a session after which a new incarnation takes the place of one that this controller has never heard."""
 
 
 class BrokerState(Enum):
@@ -57,13 +59,15 @@ class BrokerSessions:
     ensures that the incarnation is registered, so that unknown brokers open no sessions.
     """
 
-    __slots__ = ("_by_age", "_contacts", "_heard", "_refused", "_registered_at", "session_timeout_ms")
+    __slots__ = ("_by_age", "_contacts", "_heard", "_refused", "_registered_at", "_unheard", "session_timeout_ms")
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
         self._contacts: dict[tuple[int, int], int] = {}
         self._by_age: list[tuple[int, tuple[int, int]]] = []
         """A heap with one entry for each contact. The entry's time is that of the last contact, or earlier."""
+        self._unheard: set[tuple[int, int]] = set()
+        """The incarnations with a session that no heartbeat has begun, but the claim of this controller."""
         self._heard: dict[int, Heard] = {}
         self._registered_at: dict[int, int] = {}
         self._refused: dict[Uuid, None] = {}
@@ -97,11 +101,13 @@ class BrokerSessions:
             self._heard[broker_id] = Heard(fenced=broker.fenced)
             if not broker.fenced:
                 self.contact(broker_id, broker.epoch, now_ms)
+                self._unheard.add((broker_id, broker.epoch))
 
     def renounce(self) -> None:
         """Discard all sessions."""
         self._contacts.clear()
         self._by_age.clear()
+        self._unheard.clear()
         self._heard.clear()
 
     # Heartbeats
@@ -121,11 +127,18 @@ class BrokerSessions:
         if key not in self._contacts:
             heappush(self._by_age, (now_ms, key))
         self._contacts[key] = now_ms
+        self._unheard.discard(key)
 
-    def is_valid(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
-        """Whether a heartbeat of this incarnation arrived within the session timeout."""
-        last_ms = self._contacts.get((broker_id, broker_epoch))
-        return last_ms is not None and now_ms - last_ms <= self.session_timeout_ms
+    def keeps_out(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
+        """Whether this incarnation may still live, so that no other one may register.
+
+        It may within the session timeout of its last heartbeat. One that has sent this controller none, though live
+        brokers send several in a session, is taken for dead sooner.
+        """
+        key = broker_id, broker_epoch
+        last_ms = self._contacts.get(key)
+        patience_ms = self.session_timeout_ms // UNHEARD_SHARE if key in self._unheard else self.session_timeout_ms
+        return last_ms is not None and now_ms - last_ms <= patience_ms
 
     def touch(self, broker_id: int, *, fenced: bool, metadata_offset: int = NOTHING) -> None:
         """Note the metadata offset of a broker. A fenced broker is no longer in a controlled shutdown."""
@@ -187,6 +200,7 @@ class BrokerSessions:
             if last_ms == noted_ms:
                 heappop(by_age)
                 del contacts[key]
+                self._unheard.discard(key)
                 return key
             heapreplace(by_age, (last_ms, key))
         return None

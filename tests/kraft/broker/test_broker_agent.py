@@ -99,11 +99,14 @@ def test_a_broker_reports_the_directories_that_take_no_new_replicas() -> None:
     [
         (None, 100),
         (BrokerRegistrationResponse(error_code=Error.NOT_CONTROLLER), 100),
-        (BrokerRegistrationResponse(error_code=Error.DUPLICATE_BROKER_REGISTRATION), 2000),
+        (BrokerRegistrationResponse(error_code=Error.DUPLICATE_BROKER_REGISTRATION), 250),
+        (BrokerRegistrationResponse(error_code=Error.INVALID_REGISTRATION), 2000),
     ],
 )
 def test_a_registration_that_fails_is_tried_again(answer: Message | None, again_ms: int) -> None:
-    """The agent looks for another controller at once; it retries one that refuses after a heartbeat interval."""
+    """The agent looks for another controller at once; it retries one that refuses after a heartbeat interval, and much
+    sooner where the session of its predecessor is about to end.
+    """
     agent = new_agent()
     agent.poll(0)
     agent.on_reply(Channel.HEARTBEATS, answer, 0)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kraft.controller.decision.broker_sessions import UNHEARD_SHARE
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
@@ -16,6 +17,7 @@ from metadata_log.records.metadata import (
 from support.differential.controller_cluster import Cluster
 from support.differential.controller_sides import InProcess, directory, incarnation
 from support.differential.controller_stories import A, B, C, create, heartbeat, isr, register, topic, unregister
+from transport.protocol.errors import Error
 
 SESSION_MS = 9000
 
@@ -152,14 +154,34 @@ def test_a_new_incarnation_waits_for_the_session_of_the_old_one() -> None:
     assert cluster.do(again)["error_code"] == 0
 
 
+def fail_over(cluster: Cluster) -> None:
+    """Another controller becomes active, which has heard no broker."""
+    assert isinstance(cluster.controller, InProcess)
+    inner = cluster.controller.controller
+    inner.renounce()
+    inner.activate(2, cluster.controller.end, cluster.controller.now_ms)
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_after_a_failover_an_incarnation_that_is_silent_keeps_others_out_for_less(*, is_heard: bool) -> None:
+    """A broker that died with the majority of the controllers is not waited for by a session after their return."""
+    cluster = Cluster(A, B)
+    again = register(A, incarnation_id=incarnation(A, 1))
+    fail_over(cluster)
+    if is_heard:
+        cluster.do(heartbeat(A))
+    patience_ms = SESSION_MS if is_heard else SESSION_MS // UNHEARD_SHARE
+    cluster.controller.advance(patience_ms)
+    assert cluster.do(again)["error_code"] == Error.DUPLICATE_BROKER_REGISTRATION
+    cluster.controller.advance(1)
+    assert cluster.do(again)["error_code"] == Error.NONE
+
+
 def test_after_a_failover_sessions_of_unfenced_brokers_start_anew() -> None:
     cluster = Cluster(A, B)
     cluster.do(heartbeat(B, want_fence=True))
-    assert isinstance(cluster.controller, InProcess)
-    inner = cluster.controller.controller
     cluster.controller.advance(SESSION_MS - 1000)
-    inner.renounce()
-    inner.activate(2, cluster.controller.end, cluster.controller.now_ms)
+    fail_over(cluster)
     before = len(cluster.controller.batches)
     cluster.controller.advance(SESSION_MS - 1)
     assert cluster.since(before) == []

@@ -180,12 +180,12 @@ def test_a_heartbeat_that_a_full_controller_refuses_keeps_the_session_of_its_bro
     sessions = process.controller._sessions
     heartbeat = BrokerHeartbeatRequest(broker_id=101, broker_epoch=epoch, want_fence=False)
     later_ms = process.now_ms + 8000
-    assert not sessions.is_valid(101, epoch, later_ms + 8000)
+    assert not sessions.keeps_out(101, epoch, later_ms + 8000)
     answer = host.on_full(wire(heartbeat), LEADER, later_ms)
     assert isinstance(answer, Answer)
     assert isinstance(answer.message, BrokerHeartbeatResponse)
     assert answer.message.error_code == Error.REQUEST_TIMED_OUT
-    assert sessions.is_valid(101, epoch, later_ms + 8000)
+    assert sessions.keeps_out(101, epoch, later_ms + 8000)
     assert incarnation(101) == process.controller.history.committed.brokers.by_id[101].incarnation_id
 
 

@@ -273,7 +273,7 @@ def test_a_heartbeat_that_waits_for_a_decision_keeps_its_session() -> None:
     quorum.net.settle()
     assert quorum.is_busy
     now_ms = quorum.net.now_ms
-    assert quorum.controller()._sessions.is_valid(LEADING, quorum.epochs[LEADING], now_ms + 9000)
+    assert quorum.controller()._sessions.keeps_out(LEADING, quorum.epochs[LEADING], now_ms + 9000)
 
 
 def test_the_next_leader_completes_an_interrupted_fence(monkeypatch: pytest.MonkeyPatch) -> None:
