@@ -36,7 +36,7 @@ from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.storage.fetched import judging
 from kraft.replica.storage.storage import ANSWER_BYTES
-from kraft.sim.nodes.broker_without_data import agent_without_data, host_of
+from kraft.sim.nodes.broker_without_data import BrokerWithoutData, agent_without_data
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer, WireReply, WireRequest
 from metadata_log.disk import OsDisk
@@ -466,7 +466,7 @@ def load_as_broker(bench: Bench) -> None:
         features=SUPPORTED_FEATURES,
         options=BrokerOptions(directories=(Uuid(b"d" * 16),)),
     )
-    host = host_of(agent_without_data(settings))
+    host = BrokerWithoutData(agent_without_data(settings))
     bench.measured(lambda: host.on_snapshot(bench.replica.replica.storage.snapshots.values(END), END))
     while host.is_applying:
         bench.measured(host.apply_more)

@@ -151,14 +151,16 @@ class Applying:
 class FollowsLog:
     """How a part with an image of the metadata follows the log: the controller and the broker.
 
-    The records of a batch or of a snapshot are replayed a portion in each turn. A subclass says whose image it is, how
-    a batch begins, and what to do once one is applied.
+    The records of a batch or of a snapshot are replayed a portion in each turn. A subclass says whose image it is, and
+    what else to do once a batch or a snapshot is applied; the owner of the image says how a batch begins.
     """
 
     reads_batches = True
     records_per_turn: int = REPLAYED_RECORDS_PER_TURN
     _owner: WithImage
     _applying: Applying | None = None
+    _through: Through | None = None
+    """Sees the records of a batch before their replay."""
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
         """Decode values of the log or of a snapshot. Raises the errors of `decode_records`."""
@@ -192,10 +194,6 @@ class FollowsLog:
             self._applying = None
             self._on_applied()
         return ()
-
-    def _through(self, records: Iterator[Message]) -> Iterator[Message]:
-        """See the records of a batch before their replay."""
-        return records
 
     def _on_applied(self) -> None:
         """The image is that of the last batch or snapshot."""

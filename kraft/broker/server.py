@@ -7,7 +7,7 @@ records, and calls `on_tick` when `deadline_ms` is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -16,21 +16,16 @@ from kraft.access.authorizer import AclOperation, Denial
 from kraft.access.caller import Caller
 from kraft.access.older_node import OlderNode
 from kraft.broker.agent import BrokerAgent
+from kraft.broker.registered import RegisteredBroker
 from kraft.broker.requests import Requests
-from kraft.committed import Committed, FollowsLog, Noted
+from kraft.committed import Committed, Noted
 from kraft.partitions.replicas.checkpoint_writer import CheckpointWriter
 from kraft.partitions.replicas.manager import ReplicaManager
-from kraft.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.wire import Answer, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
-from metadata_log.image.record_values import encode_image, published_features
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
-from transport.protocol.messages.fetch import FetchRequest, FetchResponse
-
-Fetches = Callable[[FetchRequest, MetadataImage, int], FetchResponse]
-"""Answers a Fetch of another broker at a time."""
 
 
 class Unfenced(Struct, frozen=True):
@@ -53,31 +48,23 @@ _FREQUENT: Final = frozenset(
 """After most of these nothing is due: whatever they have moved says so itself, in `deadline_ms`."""
 
 
-class BrokerServer(FollowsLog):
+class BrokerServer(RegisteredBroker):
     """One broker, as a part of its process: the methods that `kraft.process.parts.Broker` names.
 
     Args:
         agent: The registration of the broker, and what the metadata says of its replicas.
-        requests: What answers clients; None for a broker without data, of which other brokers fetch.
-        manager: The replicas with their logs; None for a broker without data.
-        fetches: What answers the fetches of other brokers of a broker without data.
+        requests: What answers clients and other brokers.
+        manager: The replicas with their logs.
     """
 
-    def __init__(
-        self,
-        agent: BrokerAgent,
-        requests: Requests | None = None,
-        manager: ReplicaManager | None = None,
-        fetches: Fetches | None = None,
-    ) -> None:
-        self.agent = self._owner = agent
+    def __init__(self, agent: BrokerAgent, requests: Requests, manager: ReplicaManager) -> None:
+        super().__init__(agent)
         self.requests = requests
-        self.apis: tuple[ApiKey, ...] = (ApiKey.FETCH,) if requests is None else requests.apis
-        self.denials: list[Denial | OlderNode] = [] if requests is None else requests.rights.denials
+        self.apis: tuple[ApiKey, ...] = requests.apis
+        self.denials: list[Denial | OlderNode] = requests.rights.denials
         self._manager = manager
-        self._fetches = fetches
-        self._is_announced = requests is None
-        """Whether the owner was told that the broker is unfenced, or need not be."""
+        self._is_announced = False
+        """Whether the owner was told that the broker is unfenced."""
         self._has_moved = False
         """Whether something has happened since the last turn that may end the wait of a request."""
         self._has_replied = False
@@ -97,59 +84,28 @@ class BrokerServer(FollowsLog):
 
     # Committed metadata
 
-    def committed_image(self) -> MetadataImage:
-        """The committed metadata, without records of a transaction that is open."""
-        return self.agent.image
-
     def apply_more(self) -> tuple[Committed, ...]:
         """Replay the next portion of the batch or the snapshot."""
         self._agent_ms = None
-        features = self.agent.image.features
-        super().apply_more()
-        if self._applying is None and self.agent.image.features is not features:
-            check_supported(self.agent.image.features)
-        return ()
-
-    def _through(self, records: Iterator[Message]) -> Iterator[Message]:
-        return self.agent.noted(records)
-
-    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
-        """The record values of the image; None while a transaction is open."""
-        image = self.agent.image
-        return (lambda: encode_image(image)) if self.agent.is_between_transactions else None
-
-    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
-        """The feature levels in the metadata, and their offset."""
-        return published_features(self.agent.image)
-
-    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
-        """The features that this software supports."""
-        return SUPPORTED_FEATURES
+        return super().apply_more()
 
     # Requests and replies
 
     def on_request(self, request: WireRequest, now_ms: int) -> Outcome | None:
         """Answer a request of one of `apis`; None if `on_tick` returns the outcome later."""
-        if self.requests is not None:
-            if request.api_key not in _FREQUENT:
-                self._has_moved = True
-            return self.requests.on_request(request, self.agent.image, now_ms)
-        self._has_moved = True
-        message = request.message
-        assert isinstance(message, FetchRequest), message
-        assert self._fetches is not None, message
-        return Answer(request.request_id, self._fetches(message, self.agent.image, now_ms))
+        if request.api_key not in _FREQUENT:
+            self._has_moved = True
+        return self.requests.on_request(request, self.agent.image, now_ms)
 
     def on_gone(self, request_id: int) -> None:
         """The connection of a request is closed: the request waits no longer."""
-        if self.requests is not None:
-            self.requests.forget(request_id)
+        self.requests.forget(request_id)
 
     def on_reply(self, reply_to: ReplyTo, message: Message | None, now_ms: int) -> None:
         """The reply to a `Send` of `on_tick`; None if the request has failed."""
         self._agent_ms = None
         key = reply_to.key
-        if self.requests is not None and self.requests.owns(key):
+        if self.requests.owns(key):
             self._has_moved = True
             self.requests.on_reply(key, message, now_ms)
         else:
@@ -158,15 +114,13 @@ class BrokerServer(FollowsLog):
 
     def may(self, operation: AclOperation, caller: Caller) -> bool:
         """Whether a caller may perform an operation on the cluster."""
-        return self.requests is None or self.requests.may(operation, caller)
+        return self.requests.may(operation, caller)
 
     # Time
 
     def deadline_ms(self) -> int:
         """The time of the next `on_tick`."""
         requests = self.requests
-        if requests is None:
-            return self.agent.deadline_ms()
         if not requests.groups.next_ms:
             # What groups want to write is gathered until the end of a burst.
             return 0
@@ -182,8 +136,9 @@ class BrokerServer(FollowsLog):
             self._has_moved
             or self._has_replied
             or self._polled_image is not self.agent.image
-            or (requests is not None and bool(requests.failures.noted))
-            or (manager is not None and (bool(manager.findings) or len(manager.failed_directories) != self._failed))
+            or bool(requests.failures.noted)
+            or bool(manager.findings)
+            or len(manager.failed_directories) != self._failed
         )
 
     def _due_ms(self) -> int:
@@ -203,10 +158,10 @@ class BrokerServer(FollowsLog):
             NoLogDirectory: Every log directory has failed.
         """
         requests = self.requests
-        if requests is not None and not self._is_to_look and now_ms < self._due_ms() and requests.is_quiet(now_ms):
+        if not self._is_to_look and now_ms < self._due_ms() and requests.is_quiet(now_ms):
             # The usual turn: records have come, or a follower has them.
             outcomes: list[Send | Outcome | Noted] = list(requests.poll_waiting(now_ms))
-            return list(self._for_others(requests, outcomes, now_ms)) if self._own else outcomes
+            return list(self._for_others(outcomes, now_ms)) if self._own else outcomes
         effects = list(self._due(now_ms))
         self._agent_ms = None
         return effects
@@ -215,31 +170,25 @@ class BrokerServer(FollowsLog):
         is_of_requests = self._has_moved or self._polled_image is not self.agent.image
         self._has_moved = self._has_replied = False
         agent, requests, manager = self.agent, self.requests, self._manager
-        if manager is not None:
-            self._failed = len(manager.failed_directories)
+        self._failed = len(manager.failed_directories)
         yield from agent.poll(now_ms)
-        if requests is None:
-            return
         self._polled_image = agent.image
-        if manager is not None:
-            for key, directory in manager.moves.take_wanted().items():
-                agent.directories.move(key, directory)
+        for key, directory in manager.moves.take_wanted().items():
+            agent.directories.move(key, directory)
         if is_of_requests or not requests.is_quiet(now_ms):
             polled: Iterable[Send | Outcome] = requests.poll(now_ms, agent.image, agent.lifecycle.epoch)
         else:
             polled = requests.poll_waiting(now_ms)
-        yield from self._for_others(requests, polled, now_ms)
+        yield from self._for_others(polled, now_ms)
         yield from map(Noted, requests.failures.take())
-        if manager is not None and manager.findings:
+        if manager.findings:
             yield Noted(Found(tuple(manager.findings)))
             manager.findings.clear()
         if not self._is_announced and not agent.lifecycle.is_fenced:
             self._is_announced = True
             yield Noted(Unfenced())
 
-    def _for_others(
-        self, requests: Requests, polled: Iterable[Send | Outcome | Noted], now_ms: int
-    ) -> Iterator[Send | Outcome | Noted]:
+    def _for_others(self, polled: Iterable[Send | Outcome | Noted], now_ms: int) -> Iterator[Send | Outcome | Noted]:
         """The outputs that go to others. What this broker has to tell itself is handled here.
 
         It leads a partition of a transaction that it coordinates as often as not. Kafka's broker asks itself over the
@@ -248,15 +197,15 @@ class BrokerServer(FollowsLog):
         for one in polled:
             if isinstance(one, Send):
                 if one.target is not None and one.target.node_id == self.agent.settings.broker_id:
-                    self._ask_own(requests, one, now_ms)
+                    self._ask_own(one, now_ms)
                 else:
                     yield one
             elif isinstance(one, Outcome) and one.request_id in self._own:
-                self._on_own(requests, one, now_ms)
+                self._on_own(one, now_ms)
             else:
                 yield one
 
-    def _ask_own(self, requests: Requests, send: Send, now_ms: int) -> None:
+    def _ask_own(self, send: Send, now_ms: int) -> None:
         """Handle a request of this broker to itself."""
         api_key = send.message.__schema__.api_key
         assert api_key is not None, send
@@ -269,38 +218,26 @@ class BrokerServer(FollowsLog):
             listener="",
         )
         self._own[request.request_id] = send.reply_to.key
-        outcome = requests.on_request(request, self.agent.image, now_ms)
+        outcome = self.requests.on_request(request, self.agent.image, now_ms)
         if outcome is not None:
-            self._on_own(requests, outcome, now_ms)
+            self._on_own(outcome, now_ms)
 
-    def _on_own(self, requests: Requests, outcome: Outcome, now_ms: int) -> None:
+    def _on_own(self, outcome: Outcome, now_ms: int) -> None:
         """The outcome of such a request."""
         message = outcome.message if isinstance(outcome, Answer) else None
-        requests.on_reply(self._own.pop(outcome.request_id), message, now_ms)
+        self.requests.on_reply(self._own.pop(outcome.request_id), message, now_ms)
 
     # The end
 
     def on_begin_shutdown(self, now_ms: int) -> None:
         """Begin the controlled shutdown: the controller moves the leaderships of this broker."""
-        self.agent.begin_shutdown(now_ms)
+        super().on_begin_shutdown(now_ms)
         self._agent_ms = None
-
-    @property
-    def may_stop(self) -> bool:
-        """Whether the controller has confirmed the controlled shutdown."""
-        return self.agent.may_stop
-
-    @property
-    def has_data(self) -> bool:
-        """Whether the replicas of this broker hold records."""
-        return self._manager is not None
 
     def write_checkpoints_by(self, writer: CheckpointWriter) -> None:
         """Let another writer than this object write the periodic checkpoints of its replicas."""
-        assert self._manager is not None, "a broker without data writes no checkpoints"
         self._manager.hosting.store.writer = writer
 
     def close_data(self) -> None:
-        """Close the logs after a graceful shutdown, with proof of that; without data there is nothing to close."""
-        if self._manager is not None:
-            self._manager.close(broker_epoch=self.agent.lifecycle.epoch)
+        """Close the logs after a graceful shutdown, with proof of that."""
+        self._manager.close(broker_epoch=self.agent.lifecycle.epoch)

@@ -13,7 +13,7 @@ from kraft.metrics import kafka, own_names
 from kraft.metrics.names import Mbean, Reading
 from kraft.metrics.security import NETWORK_PROCESSOR, authentication_readings
 from kraft.metrics.view import NodeView
-from kraft.process.hosting import broker_of, controller_of
+from kraft.process.hosting import controller_of, registered_broker_of
 from kraft.process.process import Process
 from metadata_log.image import MetadataImage
 from metadata_log.image.brokers import Broker
@@ -28,7 +28,7 @@ _LOG: Final = (("topic", METADATA_TOPIC), ("partition", str(METADATA_PARTITION))
 
 def image_of(process: Process) -> MetadataImage | None:
     """The committed metadata of a controller or a broker; None for another application."""
-    controller, broker = controller_of(process.application), broker_of(process.application)
+    controller, broker = controller_of(process.application), registered_broker_of(process.application)
     if controller is not None:
         return controller.controller.history.committed.stable
     return None if broker is None else broker.agent.image

@@ -39,7 +39,7 @@ def readings_of(view: NodeView) -> Iterator[Reading]:
     if view.is_broker:
         yield from broker_readings(view)
     broker = broker_of(view.process.application)
-    if broker is not None and broker.requests is not None:
+    if broker is not None:
         yield from coordinator_readings(broker.requests, view.groups, view.now_ms)
     image = image_of(view.process)
     if image is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from kraft.config import Config
-from kraft.process.hosting import broker_of
+from kraft.process.hosting import broker_of, registered_broker_of
 from kraft.process.process import Process
 from metadata_log.disk import Disk
 from metadata_log.log.clean_shutdown import UNCLEAN, write_clean_shutdown
@@ -36,8 +36,8 @@ def close_data(process: Process) -> None:
 
 def leave_cleanly(process: Process, config: Config, disk: Disk) -> None:
     """If the node was a registered broker without data, record its clean shutdown for the next start."""
-    broker = broker_of(process.application)
-    if broker is None or broker.has_data:
+    broker = registered_broker_of(process.application)
+    if broker is None or broker_of(process.application) is not None:
         return
     if broker.agent.lifecycle.epoch != UNCLEAN:
         for path in config.log_dirs:

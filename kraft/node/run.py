@@ -13,6 +13,7 @@ import trio
 
 from kraft.access.authorizer import AclOperation
 from kraft.broker.opening import broker_options
+from kraft.broker.registered import RegisteredBroker
 from kraft.broker.server import BrokerServer
 from kraft.config import Config
 from kraft.limits import UNANSWERED_REQUESTS
@@ -161,7 +162,7 @@ def _default_application(config: Config, disk: DirectoryDisk) -> ApplicationFact
 def _node_of(application: Application | RawLog) -> type[Node]:
     """The class of the node that hosts an application."""
     match application:
-        case BrokerServer():
+        case RegisteredBroker():
             return BrokerNode
         case ControllerAndBroker():
             return CombinedNode
@@ -208,7 +209,7 @@ def _warn_of_exposure(config: Config, log: NodeLog) -> None:
 
 def _checkpoints(broker: BrokerServer | None, disk: DirectoryDisk) -> AbstractContextManager[None]:
     """A thread that writes the checkpoint files of a broker with data, until the end of the block."""
-    if broker is None or not broker.has_data:
+    if broker is None:
         return nullcontext()
     from kraft.node.checkpoint_thread import checkpoints_in_thread
 

@@ -14,7 +14,7 @@ from msgspec import structs
 from kraft.access.failures import RequestFailures
 from kraft.config import Config
 from kraft.process.options import ProcessOptions
-from kraft.process.parts import Application, ApplicationFactory, ControllerAndBroker
+from kraft.process.parts import Application, ApplicationFactory, BrokerFactory, ControllerAndBroker
 from kraft.state_machine.raw_log import RawLog
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Target
@@ -25,6 +25,7 @@ from metadata_log.types import random_uuid
 if TYPE_CHECKING:
     from kraft.broker import BrokerSettings
     from kraft.broker.opening import ServingOptions
+    from kraft.broker.registered import RegisteredBroker
     from kraft.broker.server import BrokerServer
     from kraft.controller.server import ControllerServer
     from kraft.handling.settings import RequestSettings
@@ -112,14 +113,14 @@ def node_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
     return host_combined(broker) if config.is_controller else broker
 
 
-def broker_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
+def broker_with_data(config: Config, disk: DirectoryDisk) -> BrokerFactory:
     """The factory of a broker that holds data and serves clients."""
     from kraft.broker.opening import serving_options
 
     return host_serving_broker(disk, serving_options(config))
 
 
-def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> ApplicationFactory:
+def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> BrokerFactory:
     """The factory of a broker with data on the log directories of `disk`."""
     from kraft.broker.opening import open_broker
 
@@ -169,9 +170,8 @@ def broker_settings(options: ProcessOptions, cluster_id: str, rng: Random) -> Br
     )
 
 
-def host_combined(broker: ApplicationFactory) -> ApplicationFactory:
+def host_combined(broker: BrokerFactory) -> ApplicationFactory:
     """The factory of a controller with the broker that a factory makes (Kafka: both `process.roles`)."""
-    from kraft.broker.server import BrokerServer
 
     def host(
         options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
@@ -180,7 +180,6 @@ def host_combined(broker: ApplicationFactory) -> ApplicationFactory:
         assert endpoints is not None, "these are not the options of a node with both roles"
         assert own is not None, "the controller has no listener"
         part = broker(options, cluster_id, bootstrap, rng)
-        assert isinstance(part, BrokerServer), part
         return ControllerAndBroker(
             host_controller(options, cluster_id, bootstrap, rng),
             part,
@@ -199,8 +198,16 @@ def controller_of(application: Application) -> ControllerServer | None:
     return part if isinstance(part, ControllerServer) else None
 
 
+def registered_broker_of(application: Application) -> RegisteredBroker | None:
+    """The broker that an application is, or has beside a controller, with data or without."""
+    from kraft.broker.registered import RegisteredBroker
+
+    part = application.broker if isinstance(application, ControllerAndBroker) else application
+    return part if isinstance(part, RegisteredBroker) else None
+
+
 def broker_of(application: Application) -> BrokerServer | None:
-    """The broker that an application is, or has beside a controller."""
+    """The broker with data that an application is, or has beside a controller."""
     from kraft.broker.server import BrokerServer
 
     part = application.broker if isinstance(application, ControllerAndBroker) else application

@@ -130,6 +130,9 @@ ApplicationFactory = Callable[[ProcessOptions, str, tuple[Message, ...], Random]
 randomness of the process.
 """
 
+BrokerFactory = Callable[[ProcessOptions, str, tuple[Message, ...], Random], Broker]
+"""The same for an application that is a broker."""
+
 Input = (
     Tick
     | WireRequest

@@ -93,6 +93,7 @@ class PeerReplies:
         applier: Applier,
         outbox: Outbox,
         carry_out: Callable[[Iterable[Effect], int], None],
+        step_core: Callable[[Event, int], None],
         units_per_turn: int,
     ) -> None:
         self._core = core
@@ -101,6 +102,7 @@ class PeerReplies:
         self._rpc = rpc
         self._outbox = outbox
         self._carry_out = carry_out
+        self._step_core = step_core
         self._keep = applier.keep if reader.reads_batches else None
         self._units_per_turn = units_per_turn
         self.held: deque[HeldReply] = deque()
@@ -159,10 +161,6 @@ class PeerReplies:
             cut = self._core.log.truncation_point(reply.diverging)
             reply = structs.replace(reply, splits_batch=self._storage.splits_batch(cut))
         if effects := self._core.step(Replied(asked.request_id, asked.peer_id, reply), now_ms):
-            self._carry_out(effects, now_ms)
-
-    def _step_core(self, event: Event, now_ms: int) -> None:
-        if effects := self._core.step(event, now_ms):
             self._carry_out(effects, now_ms)
 
     def judgement_of(self, event: WireReply) -> Begin:

@@ -137,6 +137,7 @@ class Replica:
             self.commits.applier,
             outbox,
             self.carry_out,
+            self.step_core,
             options.judged_per_turn,
         )
         # Each commit has these two: a method here would be one more call.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kraft.broker import BrokerAgent
-from kraft.broker.server import BrokerServer
+from kraft.broker.registered import RegisteredBroker
 from kraft.node.node import Node
 from transport.memory import MemoryNetwork
 
@@ -43,7 +43,7 @@ class Broker:
             ValueError: The broker is not running.
         """
         application = self._cluster.node(self.id).application
-        assert isinstance(application, BrokerServer), application
+        assert isinstance(application, RegisteredBroker), application
         return application.agent
 
     def pause(self) -> None:

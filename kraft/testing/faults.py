@@ -294,7 +294,7 @@ class FaultyTransport(TcpTransport):
 
     def _fails(self, request: Request) -> bool:
         broker = self.broker()
-        if broker is None or broker.requests is None:
+        if broker is None:
             return False
         rules = self._wires.failures
         for rule in rules:

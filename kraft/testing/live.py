@@ -362,8 +362,7 @@ class LiveCluster:
         for node_id in self.layout.broker_ids:
             life = self._lives.get(node_id)
             if life is not None and life.node is not None:
-                requests = self.broker(node_id).requests
-                return requests is not None and can_be_refused(requests.table, api)
+                return can_be_refused(self.broker(node_id).requests.table, api)
         raise NodeDown("no broker runs")
 
     def resume(self, node_id: int) -> None:

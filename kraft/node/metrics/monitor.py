@@ -264,7 +264,7 @@ class Monitor:
                 for _ in self._counter.counting(image.topics):
                     await trio.lowlevel.checkpoint()
             broker = broker_of(node.process.application)
-            if broker is not None and broker.requests is not None:
+            if broker is not None:
                 self._groups = await self._counted_groups(broker.requests)
 
     async def _counted_groups(self, requests: Requests) -> GroupCounts:

@@ -13,16 +13,22 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.access.authorizer import Denial
+from kraft.access.older_node import OlderNode
 from kraft.broker import BrokerAgent, BrokerSettings
-from kraft.broker.server import BrokerServer
+from kraft.broker.registered import RegisteredBroker
 from kraft.partitions.replicas.isr_changes import IsrChanges
 from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.leading import Leading, RemoteReplica, new_leadership
 from kraft.process.hosting import broker_settings
 from kraft.process.options import ProcessOptions
+from kraft.sim.state.copier import declare
+from kraft.sim.state.forking import fork_broker
+from kraft.wire import Answer, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
+from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -212,15 +218,45 @@ def agent_without_data(settings: BrokerSettings) -> BrokerAgent:
     return BrokerAgent(settings, ReplicasWithoutData(settings.broker_id, settings.options.replica_lag_time_max_ms))
 
 
-def host_of(agent: BrokerAgent) -> BrokerServer:
-    """A broker without data as the application of a replica."""
-    replicas = agent.replicas
-    assert isinstance(replicas, ReplicasWithoutData), replicas
-    return BrokerServer(agent, fetches=replicas.on_fetch)
+class BrokerWithoutData(RegisteredBroker):
+    """A broker without data, as a part of its process. Only other brokers ask it for something."""
+
+    apis = (ApiKey.FETCH,)
+
+    def __init__(self, agent: BrokerAgent) -> None:
+        super().__init__(agent)
+        replicas = agent.replicas
+        assert isinstance(replicas, ReplicasWithoutData), replicas
+        self._replicas = replicas
+        self.denials: list[Denial | OlderNode] = []
+
+    def on_request(self, request: WireRequest, now_ms: int) -> Answer:
+        """Answer a Fetch of another broker."""
+        message = request.message
+        assert isinstance(message, FetchRequest), message
+        return Answer(request.request_id, self._replicas.on_fetch(message, self.agent.image, now_ms))
+
+    def on_gone(self, request_id: int) -> None:
+        """Nothing to do: no request waits."""
+
+    def on_reply(self, reply_to: ReplyTo, message: Message | None, now_ms: int) -> None:
+        """The reply to a request of the agent; None if the request has failed."""
+        self.agent.on_reply(reply_to.key, message, now_ms)
+
+    def deadline_ms(self) -> int:
+        """The time of the next `on_tick`."""
+        return self.agent.deadline_ms()
+
+    def on_tick(self, now_ms: int) -> list[Send]:
+        """The requests of the agent that are due."""
+        return self.agent.poll(now_ms)
+
+
+declare({BrokerWithoutData: fork_broker})
 
 
 def host_broker_without_data(
     options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-) -> BrokerServer:
+) -> BrokerWithoutData:
     """The factory of a broker without data."""
-    return host_of(agent_without_data(broker_settings(options, cluster_id, rng)))
+    return BrokerWithoutData(agent_without_data(broker_settings(options, cluster_id, rng)))

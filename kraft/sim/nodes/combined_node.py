@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kraft import calls
 from kraft.calls import LeaveCluster, Left
 from kraft.committed import Noted
-from kraft.process.hosting import host_combined
+from kraft.process.hosting import host_combined, host_serving_broker
 from kraft.process.parts import ApplicationFactory
 from kraft.replica.interface import events as replica_events
 from kraft.replica.rpc.api_versions import QUORUM_APIS
@@ -39,7 +39,7 @@ class CombinedNode(DataBroker):
         self._client_listener = clients.listeners[0].name
 
     def _host(self) -> ApplicationFactory:
-        return host_combined(super()._host())
+        return host_combined(host_serving_broker(self.disk.files, self._serving))
 
     def _listener_of(self, api_key: int, message: Message) -> str:
         if self._is_for_broker(api_key, message):

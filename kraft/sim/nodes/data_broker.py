@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent
 from kraft.broker.opening import ServingOptions
+from kraft.broker.server import BrokerServer
 from kraft.config.group_settings import ASSIGNORS, ConsumerGroupConfig, GroupConfig
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.handling.settings import RequestSettings
@@ -224,7 +225,7 @@ class DataBroker(ReplicaMember):
 
     def _leave_cleanly(self, agent: BrokerAgent) -> None:
         broker = self.broker
-        assert broker is not None, self.node_id
+        assert isinstance(broker, BrokerServer), self.node_id
         broker.close_data()
 
     @property

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kraft import calls, wire
 from kraft.broker import BrokerAgent, BrokerOptions
-from kraft.broker.server import BrokerServer
+from kraft.broker.registered import RegisteredBroker
 from kraft.committed import Committed
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
@@ -21,7 +21,7 @@ from kraft.controller.server import ControllerServer
 from kraft.invariants.observation import Applied, LogBatch, SnapshotContent
 from kraft.invariants.wire import check_leader_can_be_found
 from kraft.limits import UNITS_PER_TURN
-from kraft.process.hosting import broker_of, controller_of
+from kraft.process.hosting import controller_of, registered_broker_of
 from kraft.process.options import ProcessOptions
 from kraft.process.parts import ApplicationFactory
 from kraft.process.parts import Input as ProcessInput
@@ -130,7 +130,7 @@ class ReplicaMember(SteppedMember):
         self._rng = rng = Random(node_id)
         self.disk = NodeDisk(node_id, rng, formatting)
         self._process: Process | None = None
-        self.broker: BrokerServer | None = None
+        self.broker: RegisteredBroker | None = None
         """The host of the agent, if the node is a running broker."""
         self._controller_host: ControllerServer | None = None
         self._election: ElectionState | None = None
@@ -183,7 +183,7 @@ class ReplicaMember(SteppedMember):
         self._process, outputs = Process.open(
             options=options, disk=self.disk.files, rng=rng, application=self._application, now_ms=now_ms
         )
-        self.broker = broker_of(self._process.application)
+        self.broker = registered_broker_of(self._process.application)
         self._controller_host = controller_of(self._process.application)
         self.disk.started()
         self._read_election()

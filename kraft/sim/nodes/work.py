@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from kraft.broker.server import BrokerServer
+from kraft.broker.registered import RegisteredBroker
 from kraft.controller.server import ControllerServer
 from kraft.process.parts import ControllerAndBroker
 from kraft.process.process import Process
@@ -22,7 +22,7 @@ from metadata_log.image.replaying import CHANGES_PER_RECORD
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.serde import Message
 
-_REPLAYING: Final = (BrokerServer, ControllerServer, ControllerAndBroker)
+_REPLAYING: Final = (RegisteredBroker, ControllerServer, ControllerAndBroker)
 """The applications that replay records, a large batch in several turns. The applied offset moves when the batch is
 complete, and so does not tell how much of the batch a step has replayed.
 """

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent
+from kraft.broker.registered import RegisteredBroker
 from kraft.broker.server import BrokerServer
 from kraft.committed import Applying, Through, WithImage
 from kraft.controller import QuorumController
@@ -32,6 +33,7 @@ from metadata_log.log.log import FlushHandle
 from metadata_log.memory_disk import MemoryDisk, MemoryFile, MemoryLock
 
 T = TypeVar("T")
+Registered = TypeVar("Registered", bound=RegisteredBroker)
 _Tee: Final[type[Any]] = type(tee((), 1)[0])
 
 
@@ -115,7 +117,7 @@ def _iterator(owner: object, name: str) -> Iterator[Any] | None:
     return copy(iterator)
 
 
-def _broker(server: BrokerServer, memo: Memo) -> BrokerServer:
+def fork_broker(server: Registered, memo: Memo) -> Registered:
     """The copy of the agent replays the pending records, which it has noted, into its own image."""
     known = known_copy(server, memo)
     if known is not None:
@@ -224,7 +226,7 @@ declare(
         SnapshotWork: _snapshot_work,
         PeerReplies: _peer_replies,
         _Reading: _reading,
-        BrokerServer: _broker,
+        BrokerServer: fork_broker,
         BrokerAgent: _agent,
         QuorumController: _controller,
         ControllerServer: _controller_host,

@@ -11,11 +11,11 @@ from test_machine_host import LEADER, wire
 
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions, LifecycleState
-from kraft.broker.server import BrokerServer
+from kraft.broker.registered import RegisteredBroker
 from kraft.calls import LeaveCluster, Left
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.server import ControllerServer
-from kraft.process.hosting import broker_of, controller_of, host_combined
+from kraft.process.hosting import controller_of, host_combined, registered_broker_of
 from kraft.process.options import ProcessOptions
 from kraft.process.parts import Broker, ControllerAndBroker, Deciding
 from kraft.process.process import Process
@@ -24,8 +24,7 @@ from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.interface.actions import ForRequest
 from kraft.replica.interface.events import Submit
 from kraft.replica.interface.leading import Refusing
-from kraft.sim.nodes.broker_without_data import host_broker_without_data
-from kraft.sim.nodes.broker_without_data import host_of as host_without_data
+from kraft.sim.nodes.broker_without_data import BrokerWithoutData, host_broker_without_data
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer, Target
 from metadata_log.errors import MetadataLogError
@@ -71,7 +70,7 @@ def combined() -> ControllerAndBroker:
 
 def active() -> ControllerAndBroker:
     """An active controller with a broker that has not begun."""
-    parts = ControllerServer(InProcess().controller), host_without_data(new_agent())
+    parts = ControllerServer(InProcess().controller), BrokerWithoutData(new_agent())
     return ControllerAndBroker(*parts, own=OWN, client_listeners=frozenset({"PLAINTEXT"}))
 
 
@@ -87,8 +86,8 @@ def parts_of(process: Process) -> ControllerAndBroker:
     return host
 
 
-def broker_at(net: Net, at: int) -> BrokerServer:
-    host = broker_of(net.processes[at].application)
+def broker_at(net: Net, at: int) -> RegisteredBroker:
+    host = registered_broker_of(net.processes[at].application)
     assert host is not None
     return host
 
@@ -180,11 +179,11 @@ def test_both_parts_apply_all_records_whichever_is_quicker(
     of_controller: int, of_broker: int, is_snapshot: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ControllerServer, "records_per_turn", of_controller)
-    monkeypatch.setattr(BrokerServer, "records_per_turn", of_broker)
+    monkeypatch.setattr(RegisteredBroker, "records_per_turn", of_broker)
     process = Net(1, application=node).processes[1]
     controller, broker, commits = (
         controller_of(process.application),
-        broker_of(process.application),
+        registered_broker_of(process.application),
         process.replica.commits,
     )
     assert controller is not None
@@ -271,7 +270,7 @@ def test_a_controller_that_is_full_or_has_lost_its_records_refuses_the_requests(
 @pytest.mark.parametrize("starts_ms", [0, 2_000_000])
 def test_a_node_is_due_with_the_first_of_its_parts(starts_ms: int) -> None:
     host = active()
-    assert isinstance(host.broker, BrokerServer)
+    assert isinstance(host.broker, RegisteredBroker)
     host.broker.agent.poll(starts_ms)
     due = host.controller.deadline_ms(), host.broker.deadline_ms()
     assert due == (1_000_500, starts_ms + 60_000)
@@ -291,11 +290,12 @@ def test_a_node_may_end_when_its_controller_may() -> None:
 def test_the_parts_of_an_application() -> None:
     host = combined()
     assert controller_of(host) is host.controller
-    assert broker_of(host) is host.broker
+    assert isinstance(host.broker, RegisteredBroker)
+    assert registered_broker_of(host) is host.broker
     assert controller_of(host.controller) is host.controller
-    assert broker_of(host.broker) is host.broker
+    assert registered_broker_of(host.broker) is host.broker
     assert controller_of(host.broker) is None
-    assert broker_of(host.controller) is None
+    assert registered_broker_of(host.controller) is None
 
 
 def test_the_next_request_sees_the_decision_that_is_not_committed_yet() -> None:

@@ -196,12 +196,7 @@ def test_a_broker_denies_what_no_rule_allows_and_reports_the_denials() -> None:
 
 def made(role: BrokerOptions, serving: ServingOptions = SERVING) -> BrokerServer:
     """A broker without a controller, from its options."""
-    found = host_serving_broker(MemoryDisk(), serving)(
-        options(1, voter_set(1), broker=role),
-        CLUSTER_ID,
-        (),
-        Random(1),
-    )
+    found = host_serving_broker(MemoryDisk(), serving)(options(1, voter_set(1), broker=role), CLUSTER_ID, (), Random(1))
     assert isinstance(found, BrokerServer)
     return found
 
@@ -216,12 +211,6 @@ def test_only_a_directory_with_proof_of_a_clean_shutdown_counts_as_clean() -> No
 def test_each_log_directory_has_an_id() -> None:
     with pytest.raises(ValueError, match="zip"):
         made(broker(), structs.replace(SERVING, log_dirs=("d",)))
-
-
-def test_a_broker_from_the_options_of_a_data_broker_has_data_and_clients() -> None:
-    host = made(broker())
-    assert host.has_data
-    assert host.requests is not None
 
 
 def outputs(net: Net, message: Message, principal: Principal = ANONYMOUS, version: int = 13) -> list[Output]:

@@ -11,7 +11,7 @@ from test_decisions import TOPIC, configs, with_a_topic, work
 from test_machine_host import LEADER, state_machine, wire
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
-from kraft.broker.server import BrokerServer
+from kraft.broker.registered import RegisteredBroker
 from kraft.committed import CommittedBatch, FollowsLog
 from kraft.controller import decisions as decisions_module
 from kraft.controller import leftovers
@@ -24,7 +24,7 @@ from kraft.process.hosting import host_controller, host_silent_raw_log
 from kraft.replica.interface.actions import Proposal, RefuseSubmit
 from kraft.replica.interface.events import Submit, Trace
 from kraft.replica.rpc.api_versions import describe_versions
-from kraft.sim.nodes.broker_without_data import host_of
+from kraft.sim.nodes.broker_without_data import BrokerWithoutData
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
 from kraft.state_machine.raw_log import RawLog
@@ -70,10 +70,12 @@ from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTop
 
 @pytest.mark.parametrize(
     "host",
-    [ControllerServer(InProcess().controller), host_of(new_agent()), state_machine()],
+    [ControllerServer(InProcess().controller), BrokerWithoutData(new_agent()), state_machine()],
     ids=["controller", "broker", "state machine"],
 )
-def test_only_a_raw_log_takes_values_of_its_host(host: ControllerServer | BrokerServer | StateMachineServer) -> None:
+def test_only_a_raw_log_takes_values_of_its_host(
+    host: ControllerServer | BrokerWithoutData | StateMachineServer,
+) -> None:
     net = Net(1, application=lambda *_: host)
     net.step(1, Submit(3, [b"value"]))
     assert net.done[3].error is Error.INVALID_REQUEST
@@ -98,7 +100,7 @@ def batch(records: Sequence[Message], base_offset: int = 0) -> CommittedBatch:
 
 
 def test_a_broker_answers_the_fetch_of_another_broker() -> None:
-    answer = host_of(started()).on_request(wire(FetchRequest(), 17), 1000)
+    answer = BrokerWithoutData(started()).on_request(wire(FetchRequest(), 17), 1000)
     assert isinstance(answer, Answer)
     assert answer.request_id == 5
     assert isinstance(answer.message, FetchResponse)
@@ -109,7 +111,7 @@ def test_a_broker_answers_the_fetch_of_another_broker() -> None:
 def test_a_broker_ends_at_a_level_that_its_software_does_not_support(
     is_snapshot: bool, level: int, is_supported: bool
 ) -> None:
-    host = host_of(new_agent())
+    host = BrokerWithoutData(new_agent())
     changed = batch([FeatureLevelRecord(name="metadata.version", feature_level=level)])
 
     def apply() -> None:
@@ -131,8 +133,8 @@ def test_a_broker_ends_at_a_level_that_its_software_does_not_support(
 def test_a_broker_applies_so_many_records_in_a_turn(
     is_snapshot: bool, count: int, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BrokerServer, "records_per_turn", 4)
-    host = host_of(new_agent())
+    monkeypatch.setattr(RegisteredBroker, "records_per_turn", 4)
+    host = BrokerWithoutData(new_agent())
     contents = batch([NoOpRecord()] * count)
     if is_snapshot:
         host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=count))
@@ -217,7 +219,7 @@ def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
 ) -> None:
     monkeypatch.setattr(FollowsLog, "records_per_turn", 2)
     if is_broker:
-        host: BrokerServer | ControllerServer = host_of(new_agent())
+        host: RegisteredBroker | ControllerServer = BrokerWithoutData(new_agent())
     else:
         host = host_controller(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
     contents = batch([FeatureLevelRecord(name="metadata.version", feature_level=level) for level in (7, 8, 9, 10, 11)])
@@ -316,7 +318,7 @@ def test_the_rules_of_an_authorizer_are_complete_once_a_controller_has_caught_up
 
 
 def test_a_broker_makes_no_snapshot_within_a_transaction() -> None:
-    host = host_of(new_agent())
+    host = BrokerWithoutData(new_agent())
     host.on_committed(batch([NoOpRecord()]))
     assert host.snapshot() is not None
     host.on_committed(batch([BeginTransactionRecord(name="t")], 1))
@@ -355,7 +357,7 @@ def test_a_standby_sends_a_broker_with_a_question_about_the_quorum_to_the_leader
 
 
 def test_a_broker_supports_the_features_of_its_software_and_is_due_with_its_agent() -> None:
-    host = host_of(started())
+    host = BrokerWithoutData(started())
     assert host.supported_features() == SUPPORTED_FEATURES
     assert host.deadline_ms() == host.agent.deadline_ms() > 1000
 

@@ -10,7 +10,7 @@ from test_decisions import work
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker import BrokerOptions, LifecycleState
-from kraft.broker.server import BrokerServer
+from kraft.broker.registered import RegisteredBroker
 from kraft.committed import CommittedBatch
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
@@ -305,7 +305,7 @@ def test_a_broker_begins_its_controlled_shutdown_with_that_of_its_node() -> None
         disks={101: formatted_disk(101)}, voters=voter_set(1), application=host_broker_without_data, broker=options
     )
     host = net.processes[101].application
-    assert isinstance(host, BrokerServer)
+    assert isinstance(host, RegisteredBroker)
     before = host.agent.lifecycle.state
     net.step(101, BeginShutdown())
     assert host.agent.lifecycle.state is not before

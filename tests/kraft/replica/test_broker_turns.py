@@ -10,7 +10,7 @@ from test_turns import Counted
 from kraft.broker import BrokerAgent
 from kraft.committed import CommittedBatch
 from kraft.limits import PARTITIONS_PER_TURN, REPLAYED_RECORDS_PER_TURN
-from kraft.sim.nodes.broker_without_data import host_of
+from kraft.sim.nodes.broker_without_data import BrokerWithoutData
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
 from metadata_log.image import MetadataDelta
@@ -78,7 +78,7 @@ def publish(agent: BrokerAgent, now_ms: int) -> int:
 
 
 def test_a_broker_applies_and_publishes_a_large_batch_in_turns(replays: Counted, publications: Counted) -> None:
-    host = host_of(started())
+    host = BrokerWithoutData(started())
     agent = host.agent
     base_offset = agent.image.end.offset
     host.on_committed(created(base_offset))
@@ -106,12 +106,12 @@ def test_a_broker_applies_and_publishes_a_large_batch_in_turns(replays: Counted,
 
 
 def test_a_broker_begins_with_a_large_snapshot_in_turns(replays: Counted) -> None:
-    source = host_of(new_agent())
+    source = BrokerWithoutData(new_agent())
     source.on_committed(created(0))
     while source.is_applying:
         source.apply_more()
     values = list(encode_image(source.agent.image))
-    host = host_of(started())
+    host = BrokerWithoutData(started())
     replays.begin()
     host.on_snapshot(values, OffsetAndEpoch(epoch=1, offset=9000))
     replays.step_over()
@@ -126,7 +126,7 @@ def test_a_broker_begins_with_a_large_snapshot_in_turns(replays: Counted) -> Non
 
 
 def test_a_fork_continues_to_apply_a_batch() -> None:
-    host = host_of(started())
+    host = BrokerWithoutData(started())
     host.on_committed(created(host.agent.image.end.offset))
     host.apply_more()
     copy, facts_of = forked(host), FactsOf()
@@ -141,7 +141,7 @@ def test_a_fork_continues_to_apply_a_batch() -> None:
 
 
 def test_a_batch_arriving_during_replica_updates_is_applied_to_replicas_too() -> None:
-    host = host_of(started())
+    host = BrokerWithoutData(started())
     agent = host.agent
     host.on_committed(created(agent.image.end.offset))
     while host.is_applying:
