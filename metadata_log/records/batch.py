@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from struct import Struct as Layout
 from typing import Final
 
-from google_crc32c import value as crc32c
 from msgspec import Struct
 
 from metadata_log.compression import Compression
+from metadata_log.crc32c import value as crc32c
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
 
 HEADER_BYTES: Final = 61

@@ -10,9 +10,8 @@ from functools import lru_cache
 from struct import Struct as Layout
 from typing import Final
 
-from google_crc32c import value as crc32c
-
 from metadata_log.compression import Compression, deflate
+from metadata_log.crc32c import value as crc32c
 from metadata_log.records.batch import (
     BEFORE_LENGTH,
     CHECKED_AT,

@@ -8,12 +8,12 @@ import base64
 import binascii
 import re
 from hashlib import new as new_hash
-from hashlib import pbkdf2_hmac
 from hmac import digest
 from random import Random
 from typing import Final
 
 from metadata_log.errors import DirectoryError
+from metadata_log.pbkdf2 import pbkdf2_hmac
 from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.releases import METADATA_VERSIONS
 

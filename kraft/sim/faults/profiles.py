@@ -67,6 +67,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     answers of the controller, metadata, and fetches of followers.
     """
 
+    has_strikes: bool = True
+    """Whether faults strike at drawn times; else only somebody who watches the run injects faults."""
+
     has_former_selves: bool = False
     """Whether late requests of replicas with lost disks reach the leaders of dynamic quorums."""
 
@@ -205,6 +208,14 @@ FORMER_SELVES: Final = Profile(
     budget=100,
     has_former_selves=True,
 )
+QUIET: Final = Profile(
+    name="quiet",
+    what="No faults of its own, for somebody who watches and injects them (`docs/howto/lab.md`).",
+    faults=(),
+    writes_ms=(500,),
+    nodes=(3, 5),
+    has_strikes=False,
+)
 PROFILES: Final[dict[str, Profile]] = {
     profile.name: profile
     for profile in (
@@ -223,9 +234,10 @@ PROFILES: Final[dict[str, Profile]] = {
         OVERTAKING,
         FORMER_SELVES,
         WIPED_VOTERS,
+        QUIET,
     )
 }
-"""All profiles by name. The last one has no turn: a run may end with a violation that is documented."""
+"""All profiles by name. The last two have no turn: one may end with a documented violation, the other has no faults."""
 BY_TURNS: Final = "by-turns"
 """The name for the choice of a profile by the seed."""
 _DYNAMIC: Final = (BROAD, VOTERS, SLOW_DISK)

@@ -110,8 +110,8 @@ def execution_of(schedule: Schedule, *, workload_spec: WorkloadSpec | None = Non
     Raises:
         BadSchedule: The kind of nodes is unknown.
     """
-    trace = _HeardTrace()
-    notes = _Notes(trace)
+    trace = HeardTrace()
+    notes = Notes(trace)
     replayed = replay(
         schedule,
         workload_spec=workload_spec,
@@ -137,7 +137,7 @@ def execution_lines(execution: Execution) -> Iterator[str]:
         yield f"{moment.at_ms:>8} ms  {where}  {moment.what:<{width}}  {state:<22} {details}".rstrip()
 
 
-class _HeardTrace(Trace):
+class HeardTrace(Trace):
     """A trace that also keeps the lines since the last moment."""
 
     def __init__(self) -> None:
@@ -150,10 +150,10 @@ class _HeardTrace(Trace):
         self.heard.append((node_id, what))
 
 
-class _Notes(Driver):
+class Notes(Driver):
     """Describes the moments of a replay."""
 
-    def __init__(self, trace: _HeardTrace) -> None:
+    def __init__(self, trace: HeardTrace) -> None:
         self._trace = trace
         self.moments: list[Moment] = []
         self._asked: dict[tuple[int, int], tuple[int, Exchange]] = {}

@@ -154,5 +154,10 @@ def run_loaded(
     **given: Unpack[RunOptions],
 ) -> Result:
     """Simulate controllers with slow decisions, as `run` simulates a quorum."""
-    simulator = Simulator(loaded_scenario(seed, nodes), work=Load(seed), **given)
+    simulator = loaded_simulator(seed, nodes, **given)
     return whole_run(simulator, chaos_ms, CALM_MS, again=f"run_loaded({seed}, {nodes}, chaos_ms={chaos_ms})")
+
+
+def loaded_simulator(seed: int, nodes: int = 3, **given: Unpack[RunOptions]) -> Simulator:
+    """The simulator of controllers with slow decisions before its first event."""
+    return Simulator(loaded_scenario(seed, nodes), work=Load(seed), **given)

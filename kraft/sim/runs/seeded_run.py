@@ -152,19 +152,27 @@ def run(
         HistoryUndecided: The check of linearizability exceeded its budget.
         NoProgress: The quorum made no progress in the calm phase.
     """
+    simulator = quorum_simulator(seed, nodes, make_member=make_member, workload_spec=workload_spec, **given)
+    watch, scenario = simulator.world.watch, simulator.scenario
+    if isinstance(watch, ClientHistory):
+        watch.allows_undecided = allow_undecided
+    of_kind = f"of members of the kind {scenario.members}, profile {scenario.profile}"
+    return whole_run(simulator, chaos_ms, CALM_MS, again=f"run({seed}, {nodes}, chaos_ms={chaos_ms}, …), {of_kind}")
+
+
+def quorum_simulator(
+    seed: int,
+    nodes: int = 3,
+    *,
+    make_member: MakeMember = replica_member,
+    workload_spec: WorkloadSpec | None = None,
+    **given: Unpack[RunOptions],
+) -> Simulator:
+    """The simulator of one quorum before its first event; the arguments are those of `run`."""
     kind = kind_of(make_member) if workload_spec is None else MACHINES
     profile = given.get("profile", BROAD)
     scenario = Scenario.drawn(kind, nodes, seed, is_forged=is_forged(given), profile=profile)
-    simulator = Simulator(scenario, make_member=make_member, workload_spec=workload_spec, **given)
-    watch = simulator.world.watch
-    if isinstance(watch, ClientHistory):
-        watch.allows_undecided = allow_undecided
-    return whole_run(
-        simulator,
-        chaos_ms,
-        CALM_MS,
-        again=f"run({seed}, {nodes}, chaos_ms={chaos_ms}, …), of members of the kind {kind}, profile {profile.name}",
-    )
+    return Simulator(scenario, make_member=make_member, workload_spec=workload_spec, **given)
 
 
 def is_forged(given: RunOptions) -> bool:

@@ -6,7 +6,7 @@ Two runs with one seed have equal traces.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 from typing import Final, TypedDict
@@ -167,6 +167,7 @@ class Simulator(Driver):
         )
         self.queue.draw_flush_times(Random(f"{seed}/flushes"), profile.flush_ms)
         self._most_at_once = profile.most_at_once
+        self._has_strikes = profile.has_strikes
         self._burst_rng = Random(f"{seed}/bursts")
 
     @property
@@ -215,21 +216,37 @@ class Simulator(Driver):
 
     def chaos(self, duration_ms: int) -> None:
         """Start the nodes and run with faults."""
+        for end_ms in self.phases(duration_ms):
+            self.run_until(end_ms)
+
+    def phases(self, duration_ms: int) -> Iterator[int]:
+        """Start the nodes, and then begin each part of the phase with faults; yields the virtual time of its end, up to
+        which the caller processes events before it takes the next.
+        """
         quiet_ms = 0 if self._work is None else self._work.quiet_ms
         network = self.faults.faults
         self.begin()
         if quiet_ms:
             self.faults.faults = CALM_NETWORK
-            self.run_until(quiet_ms)
+            yield quiet_ms
             self.faults.faults = network
-        self.queue.schedule(self._nemesis.pause_ms(), self._strike)
-        self.run_until(quiet_ms + duration_ms)
+        if self._has_strikes:
+            self.queue.schedule(self._nemesis.pause_ms(), self._strike)
+        yield quiet_ms + duration_ms
 
     def calm(self, duration_ms: int, records: int = CALM_RECORDS) -> None:
         """End all faults, and require that all nodes follow one leader and commit more records (`NoProgress`)."""
-        self._end_faults()
-        target = self.world.invariants.commits.end_offset + records
+        target = self.begin_calm(records)
         self.run_until(self.now_ms + duration_ms, partial(self.world.has_settled, target))
+        self.conclude(target)
+
+    def begin_calm(self, records: int = CALM_RECORDS) -> int:
+        """End all faults; returns the offset below which all nodes have to know everything as committed."""
+        self._end_faults()
+        return self.world.invariants.commits.end_offset + records
+
+    def conclude(self, target: int) -> None:
+        """The run is over: perform the final checks (`NoProgress` if the nodes have not settled at the target)."""
         self._perform(Conclude(self.now_ms, WORLD, target))
 
     def aftermath(self) -> None:
@@ -321,6 +338,10 @@ class Simulator(Driver):
         """Crash a node in the middle of one of its next steps, or of its next start."""
         self.queue.times[node_id].crash_down_ms = down_ms
         self._perform(CrashSoon(self.now_ms, node_id, operations, self._draw_seed()))
+
+    def restart(self, node_id: int) -> None:
+        """Start a node that is down, before its time."""
+        self._start(node_id, self.world.hosts[node_id].life)
 
     def resign(self, node_id: int) -> None:
         """Make a leader resign."""

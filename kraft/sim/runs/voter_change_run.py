@@ -92,10 +92,20 @@ def run_dynamic(
 
     `kind` is a key of `kraft.sim.nodes.dynamic.DYNAMIC`. The seed draws how many of the nodes are the first voters.
     """
-    profile = given.get("profile", BROAD)
-    scenario = Scenario.drawn(kind, nodes, seed, is_forged=is_forged(given), profile=profile)
-    work = Reconfiguration(scenario, has_former_selves=profile.has_former_selves)
-    simulator = Simulator(scenario, work=work, **given)
+    simulator = dynamic_simulator(seed, nodes, kind=kind, **given)
     return whole_run(
         simulator, chaos_ms, CALM_MS, again=f"run_dynamic({seed}, {nodes}, kind={kind!r}, chaos_ms={chaos_ms})"
     )
+
+
+def dynamic_simulator(seed: int, nodes: int = 5, *, kind: str = "dynamic", **given: Unpack[RunOptions]) -> Simulator:
+    """The simulator of one quorum with voter changes before its first event; the arguments are those of `run_dynamic`.
+
+    Without strikes, nobody but the caller changes the voters.
+    """
+    profile = given.get("profile", BROAD)
+    scenario = Scenario.drawn(kind, nodes, seed, is_forged=is_forged(given), profile=profile)
+    if not profile.has_strikes:
+        return Simulator(scenario, **given)
+    work = Reconfiguration(scenario, has_former_selves=profile.has_former_selves)
+    return Simulator(scenario, work=work, **given)

@@ -15,7 +15,7 @@ from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs import brokers, loaded, seeded_run, voter_change_run
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result
-from kraft.sim.runs.simulator import RunOptions
+from kraft.sim.runs.simulator import RunOptions, Simulator
 from kraft.sim.search.planting import planted
 from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.world.actions import Action
@@ -94,6 +94,16 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
         """The number of voters in the run of a seed."""
         return self.profile_of(seed).nodes_of(seed) if self.nodes is None else self.nodes
 
+    def simulator(self, seed: int, recorded: list[Action] | None = None) -> tuple[Simulator, int]:
+        """The simulator of the run of a seed before its first event, and the virtual time with faults, in ms.
+
+        The bug is not planted: the caller does that for as long as it uses the simulator.
+        """
+        nodes, kind = self.nodes_of(seed), self.members
+        given = RunOptions(recorded=recorded, faults=self.faults, profile=self.profile_of(seed))
+        simulator, usual_ms = _made(self, kind, nodes, seed, given)
+        return simulator, usual_ms if self.chaos_ms is None else self.chaos_ms
+
     def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
         nodes, kind = self.nodes_of(seed), self.members
         given = RunOptions(recorded=recorded, faults=self.faults, profile=self.profile_of(seed))
@@ -118,3 +128,17 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
             allow_undecided=self.allow_undecided,
             **given,
         )
+
+
+def _made(search: SeedSearch, kind: str, nodes: int, seed: int, given: RunOptions) -> tuple[Simulator, int]:
+    """The simulator of a run, and the usual time with faults of this kind of run."""
+    if kind in CLUSTERS:
+        return brokers.cluster_simulator(seed, nodes, search.brokers, kind=kind, **given), brokers.CHAOS_MS
+    if kind in DYNAMIC:
+        return voter_change_run.dynamic_simulator(seed, nodes, kind=kind, **given), voter_change_run.CHAOS_MS
+    if kind == LOADED:
+        return loaded.loaded_simulator(seed, nodes, **given), loaded.CHAOS_MS
+    simulator = seeded_run.quorum_simulator(
+        seed, nodes, make_member=MEMBERS[kind], workload_spec=search.workload_spec, **given
+    )
+    return simulator, seeded_run.CHAOS_MS

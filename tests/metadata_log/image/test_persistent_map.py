@@ -1,4 +1,4 @@
-"""Both persistent maps do the same, whichever of them this Python uses."""
+"""All persistent maps do the same, whichever of them this Python uses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata_log.image import map_of_rpds, persistent_map
+from metadata_log.image import map_of_dicts, map_of_rpds, persistent_map
 from metadata_log.image.persistent_map import in_key_order
 
-LIBRARIES: list[ModuleType] = [map_of_rpds]
+LIBRARIES: list[ModuleType] = [map_of_rpds, map_of_dicts]
 if sys.version_info < (3, 14):
     from metadata_log.image import map_of_immutables
 
@@ -42,6 +42,15 @@ def test_changes_do_not_modify_the_old_map(
     assert at_once == one_by_one == library.Map(expected)
     assert len(at_once) == len(expected)
     assert before == library.Map(entries)
+
+
+@EITHER
+def test_a_map_without_a_change_is_the_same_object(library: Any) -> None:
+    """Readers of an image compare its parts by identity, and look again at what is another object."""
+    topic = object()
+    entries = library.Map({"a": topic})
+    assert library.with_changes(entries, {}) is entries
+    assert library.with_entry(entries, "a", topic) is entries
 
 
 @EITHER

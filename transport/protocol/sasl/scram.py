@@ -9,12 +9,12 @@ import base64
 import binascii
 from functools import lru_cache
 from hashlib import new as new_hash
-from hashlib import pbkdf2_hmac
 from hmac import compare_digest, digest
 from typing import Final
 
 from msgspec import Struct
 
+from metadata_log.pbkdf2 import pbkdf2_hmac
 from transport.protocol.inbound import Principal
 from transport.protocol.login import LoginRefused
 from transport.protocol.sasl.credentials import (
