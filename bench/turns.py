@@ -118,8 +118,10 @@ class Bench:
             snapshots=SnapshotOptions(max_bytes=1 << 40, max_interval_ms=0),
             inline_flush=True,
         )
-        decisions = DecisionSettings(broker_session_timeout_ms=10**9, leader_rebalance_interval_ms=600_000)
-        options = ProcessOptions(replica=replica, max_idle_interval_ms=0, decisions=decisions)
+        decisions = DecisionSettings(
+            broker_session_timeout_ms=10**9, leader_rebalance_interval_ms=600_000, max_idle_interval_ms=0
+        )
+        options = ProcessOptions(replica=replica, decisions=decisions)
         self.options = options
         with self.phase("open with the snapshot"):
             opening = Process.opening(

@@ -8,9 +8,10 @@ from difflib import get_close_matches
 
 from msgspec import Struct
 
+from kraft.config.data_settings import TopicDefaults
 from kraft.controller.brokers.broker_states import begin_controlled_shutdown, fence
 from kraft.controller.decision.result import Records, found
-from kraft.controller.decision.topic_configs import TopicDefaults, min_isr
+from kraft.controller.decision.topic_configs import min_isr
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import RECOVERING, Target
 from kraft.controller.topics.partition_updates import all_partitions, change_of, elect_leaders

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
+from kraft.config.data_settings import TopicDefaults
 from kraft.controller import controller
 from kraft.controller.brokers import broker_heartbeat, broker_registration
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
@@ -16,7 +17,6 @@ from kraft.controller.configs import incremental_configs
 from kraft.controller.decision.broker_sessions import NOTHING, BrokerSessions, Heard
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import Records, Steps
-from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics import isr, partition_change
 from kraft.controller.topics.leader_selection import Candidates, Elected, Election, elect
 from kraft.controller.topics.partition_updates import is_active

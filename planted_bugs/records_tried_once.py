@@ -88,7 +88,7 @@ def backoff_leaves_the_fetch_session(code: Patches) -> None:
     def delay(followers: Followers, key: PartitionKey, now_ms: int) -> None:
         one = followers._fetching.get(key)
         if one is not None:
-            one.not_before_ms = now_ms + followers._settings.fetch_backoff_ms
+            one.not_before_ms = now_ms + followers._settings.replication.fetch_backoff_ms
             followers._exchange(one.leader).changed[key] = None
 
     code.replace(Followers, "_delay", delay)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kraft.config.data_settings import TopicDefaults
 from kraft.controller.brokers import broker_registration
-from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.quorum import replication
 from kraft.quorum.exchanges import Verdict, settle
 from kraft.quorum.log_view import LogView, Position, PositionCheck

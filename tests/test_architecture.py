@@ -118,7 +118,7 @@ LAYERS = (
     ),
     Layer(("kraft.handling",), (*SHARED, *IN_CONTROLLER)),
     Layer(("kraft.handling.patterns",), ("kraft.limits",), ("re2",)),
-    Layer(("kraft.partitions.log",), ("kraft.limits", "metadata_log", "transport.protocol.errors")),
+    Layer(("kraft.partitions.log",), ("kraft.limits", "kraft.config", "metadata_log", "transport.protocol.errors")),
     Layer(("kraft.partitions",), ("kraft.limits", "kraft.config", "metadata_log", "transport.protocol")),
     Layer(
         ("kraft.coordinators.runtime",),

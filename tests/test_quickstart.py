@@ -164,7 +164,7 @@ def test_so_many_brokers_can_make_every_internal_topic(brokers: int, tmp_path: P
     cluster = prepare_cluster(tmp_path, controllers=1, brokers=brokers, port_base=19_000)
     for config in [Config.load(str(node.config_path)) for node in cluster.brokers]:
         assert not config.warnings
-        settings = RequestSettings(broker_id=config.node_id, groups=config.groups, transactions=config.transactions)
+        settings = config.of(RequestSettings, broker_id=config.node_id)
         topics = [internal_topic(settings, kind) for kind in KEY_TYPES]
         assert {one.name: one.replication_factor for one in topics if one} == dict.fromkeys(
             ("__consumer_offsets", "__transaction_state"), min(3, brokers)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Final
+from typing import Annotated, Final
 
 from msgspec import Struct
 
 from kraft.access.caller import Caller
 from kraft.access.cidr import is_in_range
 from kraft.access.errors import ApiError
+from kraft.config.authorizer_settings import read_allows_without_acl, read_super_users
+from kraft.config.key import Key, build
+from kraft.config.settings_reader import SettingsReader
 from metadata_log.image import Acl, AclsImage
 from metadata_log.image.acls import ResourcePattern
 from transport.protocol.errors import Error
@@ -81,8 +84,13 @@ _ANY_NAME: Final = "hardcode"
 class AuthorizerSettings(Struct, frozen=True):
     """`super.users` as (type, name) pairs, and `allow.everyone.if.no.acl.found`."""
 
-    super_users: frozenset[str] = frozenset()
-    allows_without_acl: bool = False
+    super_users: Annotated[frozenset[str], Key("super.users", read=read_super_users)] = frozenset()
+    allows_without_acl: Annotated[bool, Key("allow.everyone.if.no.acl.found", read=read_allows_without_acl)] = False
+
+
+def authorizer_of(reader: SettingsReader) -> AuthorizerSettings | None:
+    """The settings of the authorizer; None if the file names none."""
+    return build(AuthorizerSettings, reader, {}) if reader.text("authorizer.class.name") else None
 
 
 class Verdict(Struct, frozen=True):

@@ -400,7 +400,7 @@ class BrokerAgent:
         leaders = replicas.followers.leaders()
         if leaders is not self._leaders or now_ms >= self._next_fetch_ms:
             sends += self._fetches_due(leaders, now_ms)
-        timeout_ms = self.settings.options.replica_lag_time_max_ms
+        timeout_ms = self.settings.options.replication.lag_time_max_ms
         if replicas.isr.unsent:
             changes = replicas.isr.request_due(self.image, lifecycle.epoch, now_ms)
             if changes is not None:
@@ -441,9 +441,11 @@ class BrokerAgent:
                 continue
             target = self._address(leader)
             request = None if target is None else self.replicas.followers.request(leader, self.lifecycle.epoch, now_ms)
-            fetches[leader] = now_ms + options.fetch_interval_ms if request is None else NEVER_MS
+            fetches[leader] = now_ms + options.replication.fetch_wait_max_ms if request is None else NEVER_MS
             if request is not None:
-                sends.append(Send(request, to_broker(FetchFrom(leader)), 4 * options.fetch_interval_ms, target))
+                sends.append(
+                    Send(request, to_broker(FetchFrom(leader)), 4 * options.replication.fetch_wait_max_ms, target)
+                )
         self._leaders, self._next_fetch_ms = leaders, min(fetches.values(), default=NEVER_MS)
         return sends
 
@@ -470,7 +472,9 @@ class BrokerAgent:
                 self.directories.on_answer(response, now_ms)
             case FetchFrom(leader_id=leader):
                 due_ms = self.replicas.followers.on_answer(leader, response, now_ms)
-                self._fetches[leader] = now_ms + self.settings.options.fetch_interval_ms if due_ms is None else due_ms
+                self._fetches[leader] = (
+                    now_ms + self.settings.options.replication.fetch_wait_max_ms if due_ms is None else due_ms
+                )
                 self._leaders = None
             case _:
                 raise AssertionError(f"the agent has not asked for {key}")

@@ -17,12 +17,11 @@ from kraft.config import Config
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.partitions.replicas import DataDirectory, DataSettings, ReplicaManager
-from kraft.partitions.replicas.settings import cleaner_settings
 from metadata_log.disk import DirectoryDisk, Disk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, take_clean_shutdown
 from metadata_log.log.log_dir import check_formatted, read_meta_properties
-from metadata_log.types import NEVER_MS, Uuid
+from metadata_log.types import Uuid
 
 
 class ServingOptions(Struct, frozen=True, kw_only=True):
@@ -60,43 +59,15 @@ def open_broker(
 def serving_options(config: Config) -> ServingOptions:
     """The settings of a broker with data, from the configuration of its node."""
     static = {one.name: one.value for one in config.described if one.is_set and one.value is not None}
-    data = config.data
+    own = config.node_id
     return ServingOptions(
         log_dirs=config.log_dirs,
-        data=DataSettings(
-            broker_id=config.node_id,
-            directories=(),
-            static=static,
-            lag_time_max_ms=config.replica_lag_time_max_ms,
-            fetch_wait_max_ms=config.replica_fetch_wait_max_ms,
-            fetch_min_bytes=config.replica_fetch_min_bytes,
-            fetch_max_bytes=config.replica_fetch_max_bytes,
-            fetch_response_max_bytes=config.replica_fetch_response_max_bytes,
-            fetch_backoff_ms=config.replica_fetch_backoff_ms,
-            watermark_checkpoint_ms=config.watermark_checkpoint_ms,
-            offset_checkpoint_ms=config.offset_checkpoint_ms,
-            retention_check_ms=config.retention_check_ms,
-            file_delete_delay_ms=config.file_delete_delay_ms,
-            has_cleaner=data.has_cleaner,
-            cleaner=cleaner_settings(data.cleaner_bytes, data.cleaner_threads, data.cleaner_load_factor),
-            move_bytes_per_second=data.move_bytes_per_second,
-            cleaner_backoff_ms=data.cleaner_backoff_ms,
-            producer_expiry_check_ms=data.producer_expiry_check_ms,
-            flush_check_ms=NEVER_MS if data.flush_check_ms is None else data.flush_check_ms,
-            initial_task_delay_ms=data.initial_task_delay_ms,
-        ),
-        requests=RequestSettings(
-            broker_id=config.node_id,
-            fetch_max_bytes=config.client_fetch_max_bytes,
-            session_slots=config.fetch_session_slots,
-            prefers_rack_of_client=data.prefers_rack_of_client,
+        data=config.of(DataSettings, broker_id=own, directories=(), static=static),
+        requests=config.of(
+            RequestSettings,
+            broker_id=own,
             inter_broker_listener=config.inter_broker_listener,
-            verifies_transactions=data.verifies_transactions,
-            request_timeout_ms=config.forwarding_timeout_ms,
-            quota_samples=data.quota_samples,
-            quota_window_ms=data.quota_window_seconds * 1000,
-            groups=config.groups,
-            transactions=config.transactions,
+            own_settings=config.described,
         ),
     )
 
@@ -114,22 +85,13 @@ def broker_options(config: Config, disk: Disk) -> BrokerOptions:
     directories = tuple(_directory_id(disk, path) for path in config.log_dirs)
     paths = zip(directories, config.log_dirs, strict=True)
     clean = tuple(one for one, path in paths if disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"))
-    return BrokerOptions(
+    return config.of(
+        BrokerOptions,
         directories=directories,
         clean_directories=clean,
         previous_epoch=take_clean_shutdown(disk, config.log_dirs),
         paths=config.log_dirs,
-        cordoned=config.cordoned,
-        rack=config.rack,
-        heartbeat_interval_ms=config.heartbeat_interval_ms,
-        initial_registration_timeout_ms=config.initial_registration_timeout_ms,
-        replica_lag_time_max_ms=config.replica_lag_time_max_ms,
-        fetch_interval_ms=config.replica_fetch_wait_max_ms,
         inter_broker_listener=config.inter_broker_listener,
-        controlled_shutdown=config.controlled_shutdown,
-        auto_create_topics=config.auto_create_topics,
-        request_timeout_ms=config.forwarding_timeout_ms,
-        max_described_partitions=config.max_described_partitions,
     )
 
 

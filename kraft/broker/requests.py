@@ -105,7 +105,7 @@ class Requests:
             settings.transactions.add_retry_ms,
             settings.transactions.add_retry_max_ms,
         )
-        self._ids = ids = ProducerIds(settings.broker_id, settings.controller_timeout_ms)
+        self._ids = ids = ProducerIds(settings.broker_id, settings.request_timeout_ms)
         creation = AutoCreation(settings, manager.hosting.report)
         forwarding = Forwarding(settings)
         groups = settings.groups

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 from msgspec import Struct
 
+from kraft.config.key import Key
+from kraft.config.settings_reader import SettingsReader
 from kraft.partitions.replicas.key import NO_EPOCH
+from kraft.partitions.replicas.settings import ReplicationSettings
 from metadata_log.types import Uuid
 
 PLAINTEXT: Final = 0
@@ -19,6 +22,14 @@ class BrokerListener(Struct, frozen=True):
     host: str
     port: int
     security_protocol: int = PLAINTEXT
+
+
+def _cordoned(reader: SettingsReader) -> str:
+    return reader.text("cordoned.log.dirs")
+
+
+def _rack(reader: SettingsReader) -> str | None:
+    return reader.text("broker.rack") or None
 
 
 class BrokerOptions(Struct, frozen=True, kw_only=True):
@@ -34,20 +45,15 @@ class BrokerOptions(Struct, frozen=True, kw_only=True):
     """The log directories that the last run has left with proof of a clean shutdown."""
     paths: tuple[str, ...] = ()
     """The paths of the log directories, in the order of `directories`."""
-    cordoned: str = ""
-    """`cordoned.log.dirs` of the configuration file, which the dynamic configuration of the broker overrides."""
-    rack: str | None = None
-    heartbeat_interval_ms: int = 2000
-    initial_registration_timeout_ms: int = 60_000
-    replica_lag_time_max_ms: int = 30_000
-    fetch_interval_ms: int = 500
+    cordoned: Annotated[str, Key("cordoned.log.dirs", read=_cordoned)] = ""
+    """What the file says, which the dynamic configuration of the broker overrides."""
+    rack: Annotated[str | None, Key("broker.rack", read=_rack)] = None
+    heartbeat_interval_ms: Annotated[int, Key("broker.heartbeat.interval.ms")] = 2000
+    initial_registration_timeout_ms: Annotated[int, Key("initial.broker.registration.timeout.ms")] = 60_000
+    replication: ReplicationSettings = ReplicationSettings()
     inter_broker_listener: str = ""
     """The listener at which this broker reaches others; empty for the first one."""
-    controlled_shutdown: bool = True
-    auto_create_topics: bool = True
-    request_timeout_ms: int = 30_000
-    """The time for a request that the broker forwards for a client."""
-    max_described_partitions: int = 2000
+    controlled_shutdown: Annotated[bool, Key("controlled.shutdown.enable")] = True
 
 
 class BrokerSettings(Struct, frozen=True, kw_only=True):

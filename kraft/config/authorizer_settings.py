@@ -7,11 +7,16 @@ from kraft.config.keys import STANDARD_AUTHORIZER, TEXTS
 from kraft.config.settings_reader import SettingsReader
 
 
-def read_has_authorizer(reader: SettingsReader, listener: str | None) -> bool:
-    """Whether an authorizer is configured. `listener` is the one for requests between controllers; None at a broker."""
+def check_authorizer(reader: SettingsReader, listener: str | None) -> None:
+    """Raise `ConfigError` for an authorizer that this software does not have.
+
+    Args:
+        reader: The settings.
+        listener: The one for requests between controllers; None at a broker.
+    """
     key = "authorizer.class.name"
     if not reader.text(key):
-        return False
+        return
     if reader.text(key) != STANDARD_AUTHORIZER:
         raise reader.bad(
             key,
@@ -26,14 +31,18 @@ def read_has_authorizer(reader: SettingsReader, listener: str | None) -> bool:
             f"{listener} is missing: controllers would wait for access rules that no controller has",
             hint=f"Add {listener}, or leave the setting out.",
         )
-    return True
 
 
-def read_super_users(reader: SettingsReader) -> tuple[str, ...]:
+def read_super_users(reader: SettingsReader) -> frozenset[str]:
     """The principals, as type and name, that need no access rule."""
     key = "super.users"
-    users = tuple(user for entry in reader.text(key).split(";") if (user := entry.strip()))
-    for user in users:
+    users = frozenset(user for entry in reader.text(key).split(";") if (user := entry.strip()))
+    for user in sorted(users):
         if ":" not in user:
             raise reader.bad(key, f"{user!r} is not Type:name", hint=f"Allowed: {TEXTS[key].allowed}.")
     return users
+
+
+def read_allows_without_acl(reader: SettingsReader) -> bool:
+    """Whether resources without access rules are open; as in Java, any other word than true means false."""
+    return reader.text("allow.everyone.if.no.acl.found").lower() == "true"

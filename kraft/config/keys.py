@@ -16,9 +16,8 @@ LONG_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class Number(Struct, frozen=True, kw_only=True):
-    """A whole number: its field of `Config`, its default, its range and its meaning."""
+    """A whole number: its default, its range and its meaning."""
 
-    field: str
     default: int
     minimum: int
     maximum: int
@@ -204,7 +203,6 @@ _MOST: Final = {"INT": INT_MAX, "LONG": LONG_MAX}
 
 def _number(
     key: str,
-    field: str,
     doc: str,
     *,
     default: int = 0,
@@ -214,10 +212,9 @@ def _number(
     """A number of this software, or one of Kafka, perhaps with narrower bounds."""
     kafka = NODE.get(key)
     if kafka is None:
-        return key, Number(field=field, default=default, minimum=minimum or 0, maximum=maximum or INT_MAX, doc=doc)
+        return key, Number(default=default, minimum=minimum or 0, maximum=maximum or INT_MAX, doc=doc)
     least, most = kafka.least, kafka.most
     return key, Number(
-        field=field,
         default=int(kafka.default or 0),
         minimum=minimum if minimum is not None else _LEAST[kafka.type] if least is None else int(least),
         maximum=maximum if maximum is not None else _MOST[kafka.type] if most is None else int(most),
@@ -228,29 +225,24 @@ def _number(
 _NUMBERS: Final = (
     _number(
         "controller.quorum.election.timeout.ms",
-        "election_timeout_ms",
         "The election timeout; each timer is a random value from once to twice this.",
     ),
     _number(
         "controller.quorum.fetch.timeout.ms",
-        "fetch_timeout_ms",
         "The time that a follower waits for its leader before it starts an election; a leader without fetches of"
         " a majority resigns after 1.5 times this.",
     ),
     _number(
         "controller.quorum.election.backoff.max.ms",
-        "election_backoff_max_ms",
         "The longest election backoff by rank after a leader has resigned.",
     ),
-    _number("controller.quorum.request.timeout.ms", "request_timeout_ms", "The timeout of a quorum request."),
+    _number("controller.quorum.request.timeout.ms", "The timeout of a quorum request."),
     _number(
         "controller.quorum.retry.backoff.ms",
-        "retry_backoff_ms",
         "The pause before a failed quorum request is repeated.",
     ),
     _number(
         "controller.quorum.lost.leader.backoff.max.ms",
-        "lost_leader_backoff_max_ms",
         "The longest delay of an election after the leader's host refuses connections; 0 for the fetch timeout,"
         " as in Kafka, which has no such setting.",
         default=100,
@@ -258,148 +250,120 @@ _NUMBERS: Final = (
     ),
     _number(
         "controller.quorum.append.linger.ms",
-        "append_linger_ms",
         "The time that a leader collects records before a write.",
     ),
-    _number(
-        "controller.quorum.fetch.max.bytes", "fetch_max_bytes", "The most bytes of log that a replica fetches at once."
-    ),
+    _number("controller.quorum.fetch.max.bytes", "The most bytes of log that a replica fetches at once."),
     _number(
         "controller.quorum.fetch.snapshot.max.bytes",
-        "fetch_snapshot_max_bytes",
         "The most bytes of a snapshot that a replica fetches at once.",
     ),
     _number(
         "internal.metadata.max.batch.size.in.bytes",
-        "max_batch_bytes",
         "The largest record batch that a leader writes.",
         minimum=512,
     ),
-    _number("metadata.log.segment.bytes", "segment_bytes", "The size at which a log segment is full."),
-    _number("metadata.log.segment.ms", "segment_ms", "The age at which a segment is full.", minimum=1),
+    _number("metadata.log.segment.bytes", "The size at which a log segment is full."),
+    _number("metadata.log.segment.ms", "The age at which a segment is full.", minimum=1),
     _number(
         "metadata.log.max.record.bytes.between.snapshots",
-        "snapshot_max_bytes",
         "The size of new records after which a node makes a snapshot.",
     ),
     _number(
         "metadata.log.max.snapshot.interval.ms",
-        "snapshot_max_interval_ms",
         "The time after which a node makes a snapshot if there are new records; 0 for never.",
     ),
     _number(
         "metadata.max.retention.bytes",
-        "retention_bytes",
         "The total size of log and snapshots above which the oldest are deleted; -1 for no limit.",
         minimum=-1,
     ),
     _number(
         "metadata.max.retention.ms",
-        "retention_ms",
         "The age of the last record in the oldest snapshot above which the snapshot is deleted; -1 for no limit.",
         minimum=-1,
     ),
     _number(
         "metadata.max.idle.interval.ms",
-        "max_idle_interval_ms",
         "The interval of NoOp records of an idle active controller; 0 for never.",
     ),
-    _number("min.insync.replicas", "min_insync_replicas", "The default of the topic setting of this name."),
-    _number("num.partitions", "num_partitions", "The number of partitions of a new topic, if not requested."),
+    _number("min.insync.replicas", "The default of the topic setting of this name."),
+    _number("num.partitions", "The number of partitions of a new topic, if not requested."),
     _number(
         "default.replication.factor",
-        "default_replication_factor",
         "The replication factor of a new topic, if not requested.",
         minimum=1,
         maximum=32767,
     ),
     _number(
         "broker.session.timeout.ms",
-        "broker_session_timeout_ms",
         "The time without heartbeats after which a broker is fenced.",
         minimum=1,
     ),
-    _number(
-        "broker.heartbeat.interval.ms", "heartbeat_interval_ms", "The interval of a broker's heartbeats.", minimum=1
-    ),
+    _number("broker.heartbeat.interval.ms", "The interval of a broker's heartbeats.", minimum=1),
     _number(
         "initial.broker.registration.timeout.ms",
-        "initial_registration_timeout_ms",
         "The time after which a broker stops trying to register.",
         minimum=1,
     ),
     _number(
         "replica.lag.time.max.ms",
-        "replica_lag_time_max_ms",
         "The time without fetches after which a follower leaves the ISR.",
         minimum=1,
     ),
     _number(
         "replica.fetch.wait.max.ms",
-        "replica_fetch_wait_max_ms",
         "The longest wait of a follower's fetch without new records.",
         minimum=1,
     ),
     _number(
         "request.timeout.ms",
-        "forwarding_timeout_ms",
         "The time after which a broker gives up a request that it forwards to the active controller.",
         minimum=1,
     ),
     _number(
         "max.request.partition.size.limit",
-        "max_described_partitions",
         "The most partitions in one answer of a broker to DescribeTopicPartitions.",
     ),
     _number(
         "replica.fetch.min.bytes",
-        "replica_fetch_min_bytes",
         "The least bytes of an answer to a follower's fetch before the leader's wait ends.",
         minimum=0,
     ),
     _number(
         "replica.fetch.max.bytes",
-        "replica_fetch_max_bytes",
         "The most bytes that a follower fetches of one partition at once.",
     ),
     _number(
         "replica.fetch.response.max.bytes",
-        "replica_fetch_response_max_bytes",
         "The most bytes that a follower fetches at once.",
     ),
     _number(
         "replica.fetch.backoff.ms",
-        "replica_fetch_backoff_ms",
         "The pause of a follower after a failed fetch of a partition.",
     ),
     _number(
         "replica.high.watermark.checkpoint.interval.ms",
-        "watermark_checkpoint_ms",
         "The interval of writing the high watermarks to disk.",
         minimum=1,
     ),
     _number(
         "log.flush.offset.checkpoint.interval.ms",
-        "offset_checkpoint_ms",
         "The interval of writing recovery points and log starts to disk.",
         minimum=1,
     ),
-    _number("log.retention.check.interval.ms", "retention_check_ms", "The interval of looking for segments to delete."),
+    _number("log.retention.check.interval.ms", "The interval of looking for segments to delete."),
     _number(
         "log.segment.delete.delay.ms",
-        "file_delete_delay_ms",
         "The time after which the files of deleted topics and segments are removed.",
     ),
-    _number("fetch.max.bytes", "client_fetch_max_bytes", "The most bytes of an answer to a fetch."),
-    _number("max.incremental.fetch.session.cache.slots", "fetch_session_slots", "The most fetch sessions of a broker."),
+    _number("fetch.max.bytes", "The most bytes of an answer to a fetch."),
+    _number("max.incremental.fetch.session.cache.slots", "The most fetch sessions of a broker."),
     _number(
         "leader.imbalance.check.interval.seconds",
-        "leader_imbalance_check_interval_seconds",
         "The interval of returning leaderships to preferred replicas.",
     ),
     _number(
         "leader.imbalance.per.broker.percentage",
-        "leader_imbalance_percentage",
         "The share of a broker's preferred leaderships that other brokers may have before they return; 0 as in"
         " Kafka 4, which has no such setting any more: every leadership returns.",
         default=0,
@@ -408,63 +372,52 @@ _NUMBERS: Final = (
     ),
     _number(
         "unclean.leader.election.interval.ms",
-        "unclean_election_interval_ms",
         "The interval of unclean elections for partitions without a leader, where their topics allow them.",
     ),
     _number(
         "delegation.token.max.lifetime.ms",
-        "token_max_lifetime_ms",
         "The longest lifetime of a delegation token, renewals included.",
     ),
     _number(
         "delegation.token.expiry.time.ms",
-        "token_expiry_time_ms",
         "The validity of a delegation token until its renewal.",
     ),
     _number(
         "delegation.token.expiry.check.interval.ms",
-        "token_check_interval_ms",
         "The interval of removing expired delegation tokens.",
     ),
-    _number("socket.request.max.bytes", "request_max_bytes", "The largest request that is accepted."),
+    _number("socket.request.max.bytes", "The largest request that is accepted."),
     _number(
         "sasl.server.max.receive.size",
-        "sasl_max_receive_bytes",
         "The largest request that is accepted before a login is complete.",
         minimum=1,
     ),
     _number(
         "connection.failed.authentication.delay.ms",
-        "failed_authentication_delay_ms",
         "The delay of the refusal of a login.",
     ),
     _number(
         "connections.max.reauth.ms",
-        "max_reauth_ms",
         "The time after which a peer has to log in again on the same connection; 0 for never.",
         minimum=0,
     ),
     _number(
         "connections.max.idle.ms",
-        "connections_max_idle_ms",
         "The time after which an idle connection is closed.",
         minimum=1,
     ),
     _number(
         "max.connections",
-        "max_connections",
         "The most connections of peers: by default 10000, and never more than descriptors allow; some are"
         " reserved for voters and this machine.",
     ),
     _number(
         "max.connections.per.ip",
-        "max_connections_per_ip",
         "The most connections of one address; by default half of all.",
     ),
-    _number("queued.max.requests", "queued_max_requests", "The most requests that wait for the node."),
+    _number("queued.max.requests", "The most requests that wait for the node."),
     _number(
         "queued.max.request.bytes",
-        "queued_max_request_bytes",
         "The memory of received requests, incomplete and unanswered ones included, above which connections are"
         " not read from; 64 MiB, or twice the largest request, if this is not above 0. Voters have a separate"
         " bound of the same size.",
@@ -475,6 +428,7 @@ NUMBERS: Final[dict[str, Number]] = dict(_NUMBERS)
 NARROWER: Final = tuple(key for key, number in NUMBERS.items() if key in NODE and number.allowed != NODE[key].allowed)
 """Kafka's numbers that this software bounds closer than Kafka: a negative time, a batch without a byte."""
 
+SEGMENT_BYTES: Final = "metadata.log.segment.bytes"
 SEGMENT_BYTES_OVERRIDE: Final = "internal.metadata.log.segment.bytes"
 """Takes precedence over `metadata.log.segment.bytes`, and may be smaller (for tests)."""
 SMALLEST_SEGMENT_BYTES: Final = 1024

@@ -1,10 +1,11 @@
-"""The listeners of a node: bound and advertised addresses, security protocols (Kafka: `SocketServerConfigs`)."""
+"""The listeners of a node: addresses, security protocols, limits of connections (Kafka: `SocketServerConfigs`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.config.addresses import (
@@ -12,15 +13,19 @@ from kraft.config.addresses import (
     PROTECTED_PROTOCOLS,
     ListenerSpec,
     QuorumVoter,
+    parse_connection_limit,
     parse_listener,
     share_a_port,
     split_list,
 )
+from kraft.config.key import Key
+from kraft.config.keys import INT_MAX
 from kraft.config.node_settings import BROKER, CONTROLLER
 from kraft.config.sasl_settings import CONTROLLERS, INTER_BROKER, Destination
 from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import SSL, ConfigTls, TlsSettings, read_tls
 
+_OVERRIDES: Final = "max.connections.per.ip.overrides"
 _PLAINTEXT: Final = "PLAINTEXT"
 _ADVERTISED: Final = "advertised.listeners"
 _INTER_BROKER: Final = ("inter.broker.listener.name", "security.inter.broker.protocol")
@@ -267,3 +272,21 @@ def read_advertised_listeners(
                 host = ""
         result.append(ListenerSpec(bound.name, host, port, bound.protocol))
     return tuple(result)
+
+
+def _overrides(reader: SettingsReader) -> tuple[tuple[str, int], ...]:
+    return reader.entries(_OVERRIDES, parse_connection_limit)
+
+
+class ConnectionSettings(Struct, frozen=True, kw_only=True):
+    """How many connections and requests a node takes, and how large they may be."""
+
+    request_max_bytes: Annotated[int, Key("socket.request.max.bytes")] = 100 << 20
+    max_idle_ms: Annotated[int, Key("connections.max.idle.ms")] = 600_000
+    max_connections: Annotated[int, Key("max.connections")] = INT_MAX
+    max_per_ip: Annotated[int, Key("max.connections.per.ip")] = INT_MAX
+    max_per_ip_overrides: Annotated[tuple[tuple[str, int], ...], Key(_OVERRIDES, read=_overrides)] = ()
+    queued_max_requests: Annotated[int, Key("queued.max.requests")] = 500
+    queued_max_request_bytes: Annotated[int, Key("queued.max.request.bytes")] = -1
+    sasl_max_receive_bytes: Annotated[int, Key("sasl.server.max.receive.size")] = 524_288
+    failed_authentication_delay_ms: Annotated[int, Key("connection.failed.authentication.delay.ms")] = 100

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Struct
 
 from kraft.config.addresses import parse_listener
+from kraft.config.key import Key
 from kraft.config.settings_reader import SettingsReader
 
 LISTENER: Final = "kraft.metrics.listener"
@@ -33,3 +36,11 @@ def read_metrics_dialect(reader: SettingsReader) -> str:
     if word not in DIALECTS:
         raise reader.bad(DIALECT, f"allowed is {' or '.join(DIALECTS)}")
     return word
+
+
+class MetricsSettings(Struct, frozen=True, kw_only=True):
+    """The listener of metrics, and the names of Kafka's metrics there."""
+
+    listener: Annotated[tuple[str, int] | None, Key(LISTENER, read=read_metrics_listener)] = None
+    """The host and the port; None if it is off."""
+    dialect: Annotated[str, Key(DIALECT, read=read_metrics_dialect)] = DIALECTS[0]

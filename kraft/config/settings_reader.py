@@ -6,12 +6,22 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct
+
 from kraft.config.addresses import split_list
 from kraft.config.definitions import NODE, OF_QUOTAS, BadValue, Value, checked, elements
 from kraft.config.described import DescribedSetting, Secret, described_settings
 from kraft.config.errors import ConfigError
 from kraft.config.kafka_keys import PREFIXES, WITHOUT_EFFECT, definition_of
-from kraft.config.keys import INT_MAX, NUMBERS, SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, TEXTS, Number
+from kraft.config.keys import (
+    INT_MAX,
+    NUMBERS,
+    SEGMENT_BYTES,
+    SEGMENT_BYTES_OVERRIDE,
+    SMALLEST_SEGMENT_BYTES,
+    TEXTS,
+    Number,
+)
 from kraft.config.properties import Setting, apply_overrides, parse_properties, trim
 from kraft.config.providers import resolve_references
 
@@ -23,14 +33,17 @@ _SECRETS: Final = tuple(name for name, one in NODE.items() if one.type == "PASSW
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
 
-class SettingsReader:
+class SettingsReader(Struct, frozen=True):
     """Reads single settings of a configuration, and makes their errors."""
 
-    def __init__(self, settings: Mapping[str, Setting], source: str) -> None:
-        self.settings = settings
-        """The settings of the file and of the overrides, by key."""
-        self.source = source
-        """The name of the file in errors."""
+    settings: Mapping[str, Setting]
+    """The settings of the file and of the overrides, by key."""
+    source: str
+    """The name of the file in errors."""
+
+    def __repr__(self) -> str:
+        """The name of the file alone: settings may be secrets."""
+        return f"SettingsReader({self.source})"
 
     @classmethod
     def of(cls, text: str | bytes, source: str, overrides: Iterable[str] = ()) -> SettingsReader:
@@ -85,7 +98,9 @@ class SettingsReader:
         return word == "true"
 
     def value(self, key: str) -> Value:
-        """A setting of the file as Kafka parses it; raises `ConfigError` for a value that Kafka refuses."""
+        """A setting of the file as Kafka parses it; raises `ConfigError` for a value that is not allowed."""
+        if key in NUMBERS:
+            return self.whole(key)
         definition = definition_of(key) or OF_QUOTAS[key]
         try:
             return checked(definition, self.settings[key].value)
@@ -104,12 +119,21 @@ class SettingsReader:
         text = self.text(key)
         return Secret(text) if text else None
 
-    def numbers(self) -> dict[str, Any]:
-        """Every number of a `Config`, by its field; raises `ConfigError`."""
-        values = {number.field: self.number(key, number) for key, number in NUMBERS.items()}
+    def whole(self, key: str) -> int:
+        """One of the numbers that this software bounds, or its default; raises `ConfigError`."""
+        return self.number(key, NUMBERS[key])
+
+    def check_numbers(self) -> None:
+        """Raise `ConfigError` for the first number that is not within the bounds of this software."""
+        for key in NUMBERS:
+            self.whole(key)
+        self.segment_bytes()
+
+    def segment_bytes(self) -> int:
+        """The size of a segment of the metadata log; raises `ConfigError`."""
         if SEGMENT_BYTES_OVERRIDE in self.settings:
-            values["segment_bytes"] = self.whole_number(SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, INT_MAX)
-        return values
+            return self.whole_number(SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, INT_MAX)
+        return self.whole(SEGMENT_BYTES)
 
     def number(self, key: str, number: Number) -> int:
         """A number within its bounds, or its default; raises `ConfigError`."""

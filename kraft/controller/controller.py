@@ -25,7 +25,6 @@ from kraft.controller.brokers.cluster import check_described, describe_cluster
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, answered_with, at_once
-from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
 from kraft.controller.features.activation import activation
 from kraft.controller.features.controller_registration import Registrar
@@ -102,7 +101,7 @@ class QuorumController:
         """Whether the controller has replayed all records that it knows to be committed, so that ACLs are complete."""
         self.denials: list[Denial | OlderNode] = []
         """What the authorizer has denied; its reader empties the list."""
-        self._periodic = Periodic(settings.max_idle_interval_ms)
+        self._periodic = Periodic(settings.decisions.max_idle_interval_ms)
         self._registrar = Registrar(
             settings.node_id, settings.incarnation_id, settings.listeners, settings.security_protocols
         )
@@ -110,7 +109,8 @@ class QuorumController:
         self._sweep_ms = NEVER_MS
         self._balancing = Periodic(settings.decisions.leader_rebalance_interval_ms)
         self._unclean_elections = Periodic(settings.decisions.unclean_election_interval_ms)
-        self._token_removal = Periodic(settings.admin.token_check_interval_ms if settings.admin.token_secret else 0)
+        tokens = settings.admin.tokens
+        self._token_removal = Periodic(tokens.check_interval_ms if tokens.secret else 0)
         self._imbalanced: Iterator[Member | None] | None = None
         """The continuation of the balancing run if one run was not enough; its image may be outdated."""
         self._leaderless: Iterator[Member | None] | None = None
@@ -119,14 +119,7 @@ class QuorumController:
         self._voter_ids = tuple([node_id for node_id, _, _ in settings.voters])
         # The controller owns its generator, so that a copy of the controller draws the same values.
         self._rng = Random(int.from_bytes(settings.incarnation_id))
-        self._defaults = TopicDefaults(
-            min_isr=settings.min_insync_replicas,
-            unclean_election=settings.decisions.unclean_election,
-            num_partitions=settings.decisions.num_partitions,
-            replication_factor=settings.decisions.default_replication_factor,
-            node_id=settings.node_id,
-            deletes_topics=settings.decisions.deletes_topics,
-        )
+        self._defaults = structs.replace(settings.topics, node_id=settings.node_id)
 
     @property
     def is_active(self) -> bool:
@@ -256,7 +249,7 @@ class QuorumController:
             timer.arm(now_ms)
         self._sessions.claim(self.history.latest, now_ms)
         self._arm_sweep(now_ms)
-        return activation(self.history.latest, self.settings.bootstrap, self.settings.min_insync_replicas)
+        return activation(self.history.latest, self.settings.bootstrap, self.settings.topics.min_isr)
 
     def renounce(self) -> None:
         """Stop deciding, and discard uncommitted state, because its records may be lost."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kraft.config.data_settings import TopicDefaults
 from kraft.config.described import DescribedSetting
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from metadata_log.serde import Message
@@ -25,10 +26,9 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     """Kafka's number of the security protocol of each listener that is not in the clear."""
     voters: tuple[tuple[int, str, int], ...]
     """The configured voters: id, host and port, ordered by id."""
-    max_idle_interval_ms: int = 500
-    min_insync_replicas: int = 1
     bootstrap: tuple[Message, ...]
     """The first records of a new cluster."""
+    topics: TopicDefaults = TopicDefaults()
     decisions: DecisionSettings = DecisionSettings()
     admin: AdminSettings = AdminSettings()
     own_settings: tuple[DescribedSetting, ...] = ()

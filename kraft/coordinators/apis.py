@@ -59,7 +59,7 @@ def coordinator_rooms(
         members=MembersHandler(groups, config, rights),
         committed=OffsetsHandler(groups, config, rights),
         consumers=ConsumerGroupHandler(groups, config.consumer, rights),
-        streams=StreamsGroupHandler(is_enabled=config.streams_are_enabled, rights=rights),
+        streams=StreamsGroupHandler(is_enabled="streams" in config.consumer.protocols, rights=rights),
         groups=GroupAdminHandler(groups, rights),
         transactions=TransactionsHandler(
             ids_in_transactions, sender, ids, rights, settings.transactions, config.topic_partitions

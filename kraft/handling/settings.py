@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Final
+
 from msgspec import Struct
 
-from kraft.config.described import DescribedSetting, Secret
+from kraft.access.tokens import TokenSettings
+from kraft.config.data_settings import SELECTOR, TopicDefaults, prefers_rack_of_client
+from kraft.config.described import DescribedSetting
 from kraft.config.group_settings import GroupConfig
+from kraft.config.key import Key
+from kraft.config.settings_reader import SettingsReader
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.limits import REQUESTS_WAITING
+
+_QUOTA_WINDOW: Final = "quota.window.size.seconds"
+
+
+def _quota_window_ms(reader: SettingsReader) -> int:
+    seconds: Any = reader.value(_QUOTA_WINDOW) if _QUOTA_WINDOW in reader.settings else 1
+    return int(seconds) * 1000
 
 
 class RequestSettings(Struct, frozen=True, kw_only=True):
@@ -15,40 +28,31 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
 
     broker_id: int
     cluster_id: str = ""
-    fetch_max_bytes: int = 57_671_680
-    """`fetch.max.bytes`: the most that one Fetch returns, whatever the client asks for."""
-    session_slots: int = 1000
-    """`max.incremental.fetch.session.cache.slots`."""
+    fetch_max_bytes: Annotated[int, Key("fetch.max.bytes")] = 57_671_680
+    """The most that one Fetch returns, whatever the client asks for."""
+    session_slots: Annotated[int, Key("max.incremental.fetch.session.cache.slots")] = 1000
     session_eviction_ms: int = 120_000
     """How long a session is safe from one that needs its place."""
-    prefers_rack_of_client: bool = False
-    """Whether `replica.selector.class` is Kafka's `RackAwareReplicaSelector`."""
+    prefers_rack_of_client: Annotated[bool, Key(SELECTOR, read=prefers_rack_of_client)] = False
+    """Whether consumers read from a replica in their own rack (KIP-392)."""
     most_waiting: int = REQUESTS_WAITING
     """How many requests wait at most. One more is answered at once, as if its time were over: clients that go away
     while their requests wait must not fill the memory.
     """
     inter_broker_listener: str = "PLAINTEXT"
     """The listener at which brokers reach each other."""
-    verifies_transactions: bool = True
-    """`transaction.partition.verification.enable`: whether a transaction is verified at its coordinator."""
-    request_timeout_ms: int = 30_000
-    """`request.timeout.ms`: how long a producer waits for a block of producer ids."""
-    controller_timeout_ms: int = 30_000
-    """`request.timeout.ms`, too: how long a request to the active controller may take, with all attempts."""
-    quota_samples: int = 11
-    """`quota.window.num`: over how many windows the use of a client is counted."""
-    quota_window_ms: int = 1000
-    """`quota.window.size.seconds`."""
+    verifies_transactions: Annotated[bool, Key("transaction.partition.verification.enable")] = True
+    """Whether a transaction is verified at its coordinator."""
+    request_timeout_ms: Annotated[int, Key("request.timeout.ms")] = 30_000
+    """How long a request to another node may take, with all attempts, and a producer waits for its id."""
+    quota_samples: Annotated[int, Key("quota.window.num")] = 11
+    """Over how many windows the use of a client is counted."""
+    quota_window_ms: Annotated[int, Key(_QUOTA_WINDOW, read=_quota_window_ms)] = 1000
     own_settings: tuple[DescribedSetting, ...] = ()
-    min_insync_replicas: int = 1
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    auto_create_topics: bool = True
-    max_partitions: int = 2000
-    """Kafka's `max.request.partition.size.limit`, for DescribeTopicPartitions."""
-    token_secret: Secret | None = None
-    """`delegation.token.secret.key`; None for a cluster without delegation tokens."""
+    topics: TopicDefaults = TopicDefaults()
+    auto_create_topics: Annotated[bool, Key("auto.create.topics.enable")] = True
+    max_partitions: Annotated[int, Key("max.request.partition.size.limit")] = 2000
+    """The most in one answer to DescribeTopicPartitions."""
+    tokens: TokenSettings = TokenSettings()
     groups: GroupConfig = GroupConfig()
-    """What the group coordinator is set to."""
     transactions: TransactionConfig = TransactionConfig()
-    """What the transaction coordinator is set to."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import trio
 
 from kraft.config import Config
+from kraft.config.listener_settings import ConnectionSettings
 from kraft.node.clock import NodeClock
 from kraft.node.monitoring import NodeMonitor
 from kraft.node.node import Node
@@ -204,19 +205,20 @@ def tcp_transport(
     for clients: they have the brokers' APIs, and open once the broker is unfenced. `make` makes the transport, for one
     that does more than the default. Raises `ConfigError` for bad stores.
     """
+    limits = config.of(ConnectionSettings)
     options = WireOptions(
         sasl=(NodeUsers(config) if users is None else users).sasl,
         tls=(load_tls(config) if tls is None else tls).tls,
-        max_frame_bytes=config.request_max_bytes,
-        max_idle_ms=config.connections_max_idle_ms,
+        max_frame_bytes=limits.request_max_bytes,
+        max_idle_ms=limits.max_idle_ms,
         max_connections=min(
-            MAX_CONNECTIONS if config.max_connections == INT_MAX else config.max_connections,
+            MAX_CONNECTIONS if limits.max_connections == INT_MAX else limits.max_connections,
             connections_allowed(),
         ),
-        max_connections_per_ip=config.max_connections_per_ip,
-        max_connections_per_ip_overrides=dict(config.max_connections_per_ip_overrides),
-        max_received_bytes=max(config.queued_max_request_bytes, 0),
-        max_queued_requests=config.queued_max_requests,
+        max_connections_per_ip=limits.max_per_ip,
+        max_connections_per_ip_overrides=dict(limits.max_per_ip_overrides),
+        max_received_bytes=max(limits.queued_max_request_bytes, 0),
+        max_queued_requests=limits.queued_max_requests,
     )
     if serves_clients:
         # Loaded here, because a controller needs none of the brokers' messages.
@@ -228,7 +230,7 @@ def tcp_transport(
             limits=broker_request_limit,
             requested=ALL_APIS,
             answer_limits=broker_answer_limit,
-            largest_request_bytes=config.request_max_bytes,
+            largest_request_bytes=limits.request_max_bytes,
             opens_later=True,
             for_clients=config.client_listeners,
         )

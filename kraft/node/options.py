@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions
 from kraft.config import Config
-from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from kraft.process.options import ProcessOptions
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
-from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
-from metadata_log.log.retention import Retention
+from kraft.replica.interface.options import ReplicaOptions
 from transport.interface import Endpoint, Listener
 
 SECURITY_PROTOCOLS: Final = {"SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -52,7 +49,8 @@ def process_options(
         for one, at in zip(config.advertised_listeners or config.listeners, bound, strict=True)
     )
     is_both = config.is_broker and config.is_controller
-    replica = ReplicaOptions(
+    replica = config.of(
+        ReplicaOptions,
         directory=config.metadata_log_dir,
         node_id=config.node_id,
         voters=VoterSet.of(
@@ -64,62 +62,18 @@ def process_options(
         ),
         bootstrap=tuple(ListenerAddress(listener, host, port) for host, port in config.bootstrap_servers),
         listener=listener,
-        quorum=QuorumConfig(
-            election_timeout_ms=config.election_timeout_ms,
-            fetch_timeout_ms=config.fetch_timeout_ms,
-            election_backoff_max_ms=config.election_backoff_max_ms,
-            request_timeout_ms=config.request_timeout_ms,
-            retry_backoff_ms=config.retry_backoff_ms,
-            lost_leader_backoff_max_ms=config.lost_leader_backoff_max_ms,
-            append_linger_ms=config.append_linger_ms,
-            fetch_max_bytes=config.fetch_max_bytes,
-            fetch_snapshot_max_bytes=config.fetch_snapshot_max_bytes,
-            max_batch_bytes=config.max_batch_bytes,
-            auto_join=config.auto_join and config.is_controller,
-            high_watermark_propagation_delay_ms=COMMIT_NEWS_DELAY_MS,
-        ),
-        segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
-        snapshots=SnapshotOptions(
-            max_bytes=config.snapshot_max_bytes,
-            max_interval_ms=config.snapshot_max_interval_ms,
-            retention=Retention(max_bytes=config.retention_bytes, max_ms=config.retention_ms),
-        ),
+        quorum=config.of(QuorumConfig, high_watermark_propagation_delay_ms=COMMIT_NEWS_DELAY_MS),
         may_vote=config.is_controller,
         inline_flush=inline_flush,
     )
-    return ProcessOptions(
+    return config.of(
+        ProcessOptions,
         replica=replica,
-        max_idle_interval_ms=config.max_idle_interval_ms,
-        min_insync_replicas=config.min_insync_replicas,
-        decisions=DecisionSettings(
-            broker_session_timeout_ms=config.broker_session_timeout_ms,
-            unclean_election=config.unclean_election,
-            unclean_election_interval_ms=config.unclean_election_interval_ms,
-            leader_rebalance_interval_ms=(
-                config.leader_imbalance_check_interval_seconds * 1000 if config.auto_leader_rebalance else 0
-            ),
-            leader_imbalance_percentage=config.leader_imbalance_percentage,
-            num_partitions=config.num_partitions,
-            default_replication_factor=config.default_replication_factor,
-            deletes_topics=config.deletes_topics,
-        ),
         own_settings=config.described,
         security_protocols=tuple(
             (one.name, SECURITY_PROTOCOLS[one.protocol])
             for one in config.listeners
             if one.protocol in SECURITY_PROTOCOLS
-        ),
-        admin=AdminSettings(
-            authorizer=(
-                AuthorizerSettings(frozenset(config.super_users), config.allows_without_acl)
-                if config.has_authorizer
-                else None
-            ),
-            token_secret=config.token_secret,
-            token_max_lifetime_ms=config.token_max_lifetime_ms,
-            token_expiry_time_ms=config.token_expiry_time_ms,
-            token_check_interval_ms=config.token_check_interval_ms,
         ),
         broker=broker,
         client_endpoints=(

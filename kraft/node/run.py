@@ -16,6 +16,7 @@ from kraft.broker.opening import broker_options
 from kraft.broker.registered import RegisteredBroker
 from kraft.broker.server import BrokerServer
 from kraft.config import Config
+from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import UNANSWERED_REQUESTS
 from kraft.node.background import Flusher
 from kraft.node.broker import close_data, leave_cleanly, locked_directories
@@ -199,7 +200,7 @@ def _warn_of_exposure(config: Config, log: NodeLog) -> None:
     authenticated |= config.sasl.listeners.keys()
     authenticated |= config.client_listeners
     exposed = [one for one in config.listeners if not one.is_loopback and one.name not in authenticated]
-    if exposed and config.is_controller and not config.has_authorizer:
+    if exposed and config.is_controller and config.of(AdminSettings).authorizer is None:
         facts: dict[str, object] = {
             "listeners": ",".join(map(str, exposed)),
             "why": repr("without authorizer.class.name each host that reaches a listener can change the cluster"),

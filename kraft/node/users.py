@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from kraft.access.tokens import token_hmac
+from kraft.access.tokens import TokenSettings, token_hmac
 from kraft.config import Config
 from kraft.security.logins import sasl_of
 from metadata_log.image import MetadataImage
@@ -31,7 +31,7 @@ class NodeUsers:
     def __init__(self, config: Config) -> None:
         self.image: Callable[[], MetadataImage] | None = None
         """Returns the committed metadata; set when the node has opened its log."""
-        self._token_secret = config.token_secret
+        self._token_secret = config.of(TokenSettings).secret
         logins = sasl_of(config, self.scram, self.token, wall_clock_ms)
         self.sasl: Sasl = logins.sasl
         """The logins of the node's transport."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kraft.broker.registered import RegisteredBroker
     from kraft.broker.server import BrokerServer
     from kraft.controller.server import ControllerServer
-    from kraft.handling.settings import RequestSettings
     from kraft.state_machine import StateMachine
     from kraft.state_machine.server import StateMachineServer
 
@@ -95,9 +94,8 @@ def host_controller(
         listener=replica.listener,
         security_protocols=options.security_protocols,
         voters=voters,
-        max_idle_interval_ms=options.max_idle_interval_ms,
-        min_insync_replicas=options.min_insync_replicas,
         bootstrap=bootstrap or DEFAULT_BOOTSTRAP,
+        topics=options.topics,
         decisions=options.decisions,
         admin=options.admin,
         own_settings=options.own_settings,
@@ -126,27 +124,11 @@ def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> BrokerF
 
     def host(options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerServer:
         agent = broker_settings(options, cluster_id, rng)
-        requests = _request_settings(serving.requests, options, cluster_id)
+        requests = structs.replace(serving.requests, cluster_id=cluster_id)
         failures = RequestFailures(is_survived=options.survives_failures)
         return open_broker(disk, serving, agent, requests, options.admin.authorizer, failures, rng)
 
     return host
-
-
-def _request_settings(given: RequestSettings, options: ProcessOptions, cluster_id: str) -> RequestSettings:
-    assert options.broker is not None
-    return structs.replace(
-        given,
-        cluster_id=cluster_id,
-        own_settings=options.own_settings,
-        min_insync_replicas=options.min_insync_replicas,
-        num_partitions=options.decisions.num_partitions,
-        default_replication_factor=options.decisions.default_replication_factor,
-        auto_create_topics=options.broker.auto_create_topics,
-        controller_timeout_ms=options.broker.request_timeout_ms,
-        max_partitions=options.broker.max_described_partitions,
-        token_secret=options.admin.token_secret,
-    )
 
 
 def broker_settings(options: ProcessOptions, cluster_id: str, rng: Random) -> BrokerSettings:

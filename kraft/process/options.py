@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 
 from kraft.broker.settings import BrokerOptions
+from kraft.config.data_settings import TopicDefaults
 from kraft.config.described import DescribedSetting
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from kraft.quorum.values import Endpoints
 from kraft.replica.interface.options import ReplicaOptions
-
-DEFAULT_MAX_IDLE_INTERVAL_MS: Final = 500
 
 
 class ProcessOptions(Struct, frozen=True, kw_only=True):
     """The options of the replica, and of the parts that use it."""
 
     replica: ReplicaOptions
-    max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS
-    min_insync_replicas: int = 1
+    topics: TopicDefaults = TopicDefaults()
     decisions: DecisionSettings = DecisionSettings()
     admin: AdminSettings = AdminSettings()
     own_settings: tuple[DescribedSetting, ...] = ()

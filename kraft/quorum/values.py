@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 from msgspec import Struct
 
+from kraft.config.key import Key
 from kraft.limits import BATCH_BYTES
 from metadata_log.types import NO_NODE, Uuid
 
@@ -100,22 +101,22 @@ class ElectionState(Struct, frozen=True, gc=False):
 class QuorumConfig(Struct, frozen=True, gc=False, kw_only=True):
     """The settings of consensus with Kafka's defaults (`QuorumConfig`), in milliseconds and bytes."""
 
-    election_timeout_ms: int = 1000
-    fetch_timeout_ms: int = 2000
-    election_backoff_max_ms: int = 1000
-    request_timeout_ms: int = 2000
-    retry_backoff_ms: int = 20
-    append_linger_ms: int = 25
-    fetch_max_bytes: int = 1_048_576
-    fetch_snapshot_max_bytes: int = 1_048_576
+    election_timeout_ms: Annotated[int, Key("controller.quorum.election.timeout.ms")] = 1000
+    fetch_timeout_ms: Annotated[int, Key("controller.quorum.fetch.timeout.ms")] = 2000
+    election_backoff_max_ms: Annotated[int, Key("controller.quorum.election.backoff.max.ms")] = 1000
+    request_timeout_ms: Annotated[int, Key("controller.quorum.request.timeout.ms")] = 2000
+    retry_backoff_ms: Annotated[int, Key("controller.quorum.retry.backoff.ms")] = 20
+    append_linger_ms: Annotated[int, Key("controller.quorum.append.linger.ms")] = 25
+    fetch_max_bytes: Annotated[int, Key("controller.quorum.fetch.max.bytes")] = 1_048_576
+    fetch_snapshot_max_bytes: Annotated[int, Key("controller.quorum.fetch.snapshot.max.bytes")] = 1_048_576
     fetch_max_wait_ms: int = 500
-    max_batch_bytes: int = BATCH_BYTES
+    max_batch_bytes: Annotated[int, Key("internal.metadata.max.batch.size.in.bytes")] = BATCH_BYTES
     observer_timeout_ms: int = 300_000
-    lost_leader_backoff_max_ms: int = 100
+    lost_leader_backoff_max_ms: Annotated[int, Key("controller.quorum.lost.leader.backoff.max.ms")] = 100
     """The maximum time in ms that a follower delays its pre-votes after the leader's address refuses connections; 0 to
     wait for the fetch timeout, as Kafka does.
     """
-    auto_join: bool = False
+    auto_join: Annotated[bool, Key("controller.quorum.auto.join.enable")] = False
     """Whether a controller that is no voter requests to become one (KIP-1186)."""
     high_watermark_propagation_delay_ms: int = 0
     """The maximum time in ms that a leader delays a fetch reply with a new high watermark and no records. Kafka: 0."""

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.config.config import Config
+from kraft.config.listener_settings import ConnectionSettings
 from kraft.config.oauth_settings import TokenRules
 from kraft.config.sasl_settings import LoginSettings, SaslListenerSettings
 from transport.protocol.sasl.credentials import ScramKeys, TokenKeys, Users
@@ -114,8 +115,8 @@ def _listener(config: Config, settings: SaslListenerSettings, users: Users) -> S
         mechanisms=settings.mechanisms,
         users=dict.fromkeys(settings.mechanisms, users),
         max_reauth_ms=settings.max_reauth_ms,
-        max_receive_bytes=config.sasl_max_receive_bytes,
-        failed_delay_ms=config.failed_authentication_delay_ms,
+        max_receive_bytes=config.of(ConnectionSettings).sasl_max_receive_bytes,
+        failed_delay_ms=config.of(ConnectionSettings).failed_authentication_delay_ms,
     )
 
 

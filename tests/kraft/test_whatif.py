@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from kraft.controller.decision.topic_configs import TopicDefaults
+from kraft.config.data_settings import TopicDefaults
 from kraft.controller.topics.leader_selection import Election
 from kraft.whatif import Outcome, UnknownName, elect, fail, fail_rack, leaderships, reassign, shut_down
 from metadata_log import replay

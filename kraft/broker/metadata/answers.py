@@ -134,7 +134,7 @@ class MetadataHandler:
 
         message = request.message
         assert isinstance(message, DescribeDelegationTokenRequest), message
-        answer = yield from describe_tokens(image, message, self._rights.of(request), self._settings.token_secret)
+        answer = yield from describe_tokens(image, message, self._rights.of(request), self._settings.tokens.secret)
         return Answer(request.request_id, answer)
 
     def config_resources(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:

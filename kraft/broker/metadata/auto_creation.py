@@ -89,19 +89,21 @@ class AutoCreation:
                 CreatableTopic(
                     name=name,
                     # What the file of this broker leaves out is for the controller to choose.
-                    num_partitions=settings.num_partitions if "num.partitions" in in_file else _AS_THE_CONTROLLER,
+                    num_partitions=settings.topics.num_partitions
+                    if "num.partitions" in in_file
+                    else _AS_THE_CONTROLLER,
                     replication_factor=(
-                        settings.default_replication_factor
+                        settings.topics.replication_factor
                         if "default.replication.factor" in in_file
                         else _AS_THE_CONTROLLER
                     ),
                 )
                 for name in wanted
             ],
-            timeout_ms=settings.controller_timeout_ms,
+            timeout_ms=settings.request_timeout_ms,
         )
         envelope = envelope_of(ApiKey.CREATE_TOPICS, _VERSION, request.client_id, body, request.principal, request.peer)
-        self._due.append(Send(envelope, to_broker(key), settings.controller_timeout_ms))
+        self._due.append(Send(envelope, to_broker(key), settings.request_timeout_ms))
 
     def create_internal(self, kind: int) -> None:
         """Ask for the topic of the coordinators of a kind, as this broker and with its own settings."""
@@ -110,7 +112,7 @@ class AutoCreation:
             return
         self._in_flight.add(topic.name)
         self._last_number += 1
-        key, timeout_ms = Creation(self._last_number), self._settings.controller_timeout_ms
+        key, timeout_ms = Creation(self._last_number), self._settings.request_timeout_ms
         self._names[key] = (topic.name,)
         self._due.append(Send(CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms), to_broker(key), timeout_ms))
 

@@ -70,7 +70,7 @@ class Forwarding:
     def __init__(self, settings: RequestSettings) -> None:
         self._broker_id = settings.broker_id
         self._own = settings.own_settings
-        self._timeout_ms = settings.controller_timeout_ms
+        self._timeout_ms = settings.request_timeout_ms
         """The time for a request with all its attempts."""
         self._sent: dict[Forwarded, _Sent] = {}
         self._done: list[Outcome] = []

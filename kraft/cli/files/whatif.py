@@ -11,7 +11,7 @@ import click
 from kraft.cli.files.image_at import ImageAt, at_option, damage_json, image_at, reading_options, report_damages
 from kraft.cli.reassignment_file import read_targets
 from kraft.cli.text import count, echo, echo_lines, table
-from kraft.controller.decision.topic_configs import TopicDefaults
+from kraft.config.data_settings import TopicDefaults
 from kraft.controller.topics.leader_selection import Election
 from kraft.whatif import Outcome, PartitionOutcome, elect, fail, fail_rack, leaderships, reassign, shut_down
 from metadata_log.image import MetadataImage

@@ -14,6 +14,7 @@ import trio
 
 from kraft.cli.run.log_output import LESS, MORE, log_to_stderr, shift_level
 from kraft.config import Config, ListenerSpec, join_host_port
+from kraft.config.metrics_settings import MetricsSettings
 from kraft.node.broker_node import BrokerNode
 from kraft.node.clock import NodeClock
 from kraft.node.embed import keeper_of, tcp_transport
@@ -111,11 +112,12 @@ def _application(config: Config, disk: DirectoryDisk) -> ApplicationFactory | No
 
 def _monitor(config: Config, clock: NodeClock, keeper: StoreKeeper | None) -> Monitor | None:
     """The metrics listener, if the configuration has one. Its libraries load only then."""
-    if config.metrics_listener is None:
+    listener = config.of(MetricsSettings).listener
+    if listener is None:
         return None
     from kraft.node.metrics.monitor import Monitor
 
-    host, port = config.metrics_listener
+    host, port = listener
     if not ListenerSpec("METRICS", host, port).is_loopback:
         LOGGER.warning("metrics on=%s: other hosts can read metrics without a login", join_host_port(host, port))
     return Monitor(config, clock, None if keeper is None else keeper.facts)

@@ -19,6 +19,7 @@ from kraft.cli.run.record_tour import BrokerTour, RecordTour, Seen, StepFailed
 from kraft.config import Config
 from kraft.config.errors import CommandFailed
 from kraft.local.local_cluster import LocalCluster, NodeProcess
+from kraft.quorum.values import QuorumConfig
 from metadata_log.disk import OsDisk
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import read_entries
@@ -176,7 +177,8 @@ class Tour:
         The first candidate may be refused by a voter with a recent fetch, and then waits for another fetch timeout. One
         vote may be split.
         """
-        return 2 * self._config.fetch_timeout_ms + 2 * (2 * self._config.election_timeout_ms)
+        quorum = self._config.of(QuorumConfig)
+        return 2 * quorum.fetch_timeout_ms + 2 * (2 * quorum.election_timeout_ms)
 
     async def go_on(self) -> Seen:
         """The rest of the quorum commits without the killed node."""

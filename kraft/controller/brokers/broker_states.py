@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Final
 
+from kraft.config.data_settings import TopicDefaults
 from kraft.controller.decision.result import Records
-from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics.partition_updates import (
     ELR_FEATURE,
     NO_BROKER,

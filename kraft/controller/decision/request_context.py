@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Annotated
 
 from msgspec import Struct
 
@@ -13,38 +14,43 @@ from kraft.access.authorizer import (
     Authorizer,
     AuthorizerSettings,
     Denial,
+    authorizer_of,
 )
 from kraft.access.caller import Caller
 from kraft.access.older_node import OlderNode
-from kraft.config.described import DescribedSetting, Secret
+from kraft.access.tokens import TokenSettings
+from kraft.config.data_settings import TopicDefaults
+from kraft.config.described import DescribedSetting
+from kraft.config.key import Key
+from kraft.config.settings_reader import SettingsReader
 from kraft.controller.decision.broker_sessions import BrokerSessions
-from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.reads.reading import Reading
 from metadata_log.image import MetadataImage
+
+
+def _rebalance_interval_ms(reader: SettingsReader) -> int:
+    is_on = reader.flag("auto.leader.rebalance.enable")
+    return reader.whole("leader.imbalance.check.interval.seconds") * 1000 if is_on else 0
 
 
 class AdminSettings(Struct, frozen=True, kw_only=True):
     """The configured administration features; delegation tokens are derived from a secret."""
 
-    authorizer: AuthorizerSettings | None = None
+    authorizer: Annotated[AuthorizerSettings | None, Key("authorizer.class.name", read=authorizer_of)] = None
     """Without an authorizer each caller may do everything, and there are no ACLs."""
-    token_secret: Secret | None = None
-    token_max_lifetime_ms: int = 604_800_000
-    token_expiry_time_ms: int = 86_400_000
-    token_check_interval_ms: int = 3_600_000
+    tokens: TokenSettings = TokenSettings()
 
 
 class DecisionSettings(Struct, frozen=True, kw_only=True):
-    """The node's settings for topics, elections and sessions; an interval of 0 means never."""
+    """The settings of a controller for elections and sessions; an interval of 0 means never."""
 
-    broker_session_timeout_ms: int = 9000
-    unclean_election: bool = False
-    unclean_election_interval_ms: int = 300_000
-    leader_rebalance_interval_ms: int = 300_000
-    leader_imbalance_percentage: int = 0
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    deletes_topics: bool = True
+    broker_session_timeout_ms: Annotated[int, Key("broker.session.timeout.ms")] = 9000
+    unclean_election_interval_ms: Annotated[int, Key("unclean.leader.election.interval.ms")] = 300_000
+    leader_rebalance_interval_ms: Annotated[
+        int, Key("leader.imbalance.check.interval.seconds", "auto.leader.rebalance.enable", read=_rebalance_interval_ms)
+    ] = 300_000
+    leader_imbalance_percentage: Annotated[int, Key("leader.imbalance.per.broker.percentage")] = 0
+    max_idle_interval_ms: Annotated[int, Key("metadata.max.idle.interval.ms")] = 500
 
 
 class RequestContext(Struct, frozen=True, gc=False):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
-
+from kraft.config.data_settings import TopicDefaults
 from kraft.config.definitions import whole_number
 from kraft.config.properties import trim
 from metadata_log.image import MetadataImage, ResourceType, TopicImage
@@ -13,18 +12,6 @@ from metadata_log.image import MetadataImage, ResourceType, TopicImage
 MIN_ISR: Final = "min.insync.replicas"
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 _CLUSTER: Final = ""
-
-
-class TopicDefaults(Struct, frozen=True):
-    """The settings of the controller's own file; the dynamic configuration of its `node_id` overrides them."""
-
-    min_isr: int = 1
-    unclean_election: bool = False
-    num_partitions: int = 1
-    replication_factor: int = 1
-    node_id: int = -1
-    deletes_topics: bool = True
-    """`delete.topic.enable`."""
 
 
 def effective(image: MetadataImage, topic: str, key: str, defaults: TopicDefaults) -> str | None:

@@ -66,8 +66,8 @@ def create_token(context: RequestContext, request: CreateDelegationTokenRequest)
         error = Error.INVALID_PRINCIPAL_TYPE
     if error is not None:
         return ControllerResult(response=_uncreated(context, owner, error, NO_TIME))
-    settings, now_ms = context.admin, context.now_ms
-    lifetime_ms = settings.token_max_lifetime_ms
+    settings, now_ms = context.admin.tokens, context.now_ms
+    lifetime_ms = settings.max_lifetime_ms
     if request.max_lifetime_ms > 0:
         lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)
     token = DelegationToken(
@@ -77,7 +77,7 @@ def create_token(context: RequestContext, request: CreateDelegationTokenRequest)
         renewers=tuple(f"{one.principal_type}:{one.principal_name}" for one in request.renewers),
         issue_timestamp=now_ms,
         max_timestamp=now_ms + lifetime_ms,
-        expiration_timestamp=min(now_ms + lifetime_ms, now_ms + settings.token_expiry_time_ms),
+        expiration_timestamp=min(now_ms + lifetime_ms, now_ms + settings.expiry_time_ms),
     )
     requester_shown = _requester_in_response(context)
     response = CreateDelegationTokenResponse(
@@ -89,7 +89,7 @@ def create_token(context: RequestContext, request: CreateDelegationTokenRequest)
         expiry_timestamp_ms=token.expiration_timestamp,
         max_timestamp_ms=token.max_timestamp,
         token_id=token.token_id,
-        hmac=token_hmac(settings.token_secret, token.token_id),
+        hmac=token_hmac(settings.secret, token.token_id),
     )
     return ControllerResult((_record(token),), response)
 
@@ -110,7 +110,7 @@ def renew_token(context: RequestContext, request: RenewDelegationTokenRequest) -
             token = Error.DELEGATION_TOKEN_OWNER_MISMATCH
     if not isinstance(token, DelegationToken):
         return ControllerResult(response=RenewDelegationTokenResponse(error_code=token))
-    period_ms = context.admin.token_expiry_time_ms
+    period_ms = context.admin.tokens.expiry_time_ms
     if request.renew_period_ms > 0:
         period_ms = min(period_ms, request.renew_period_ms)
     expiry = min(token.max_timestamp, context.now_ms + period_ms)
@@ -170,7 +170,7 @@ def _is_allowed(context: RequestContext) -> bool:
 
 
 def _disabled(context: RequestContext) -> Error | None:
-    if context.admin.token_secret is None:
+    if context.admin.tokens.secret is None:
         return Error.DELEGATION_TOKEN_AUTH_DISABLED
     if (context.image.features.metadata_version or 0) < TOKENS_SINCE:
         return Error.UNSUPPORTED_VERSION
@@ -202,7 +202,7 @@ def _find(context: RequestContext, hmac: bytes) -> DelegationToken | Error:
     if disabled is not None:
         return disabled
     for token_id, token in in_key_order(context.image.tokens.by_id):
-        if compare_digest(token_hmac(context.admin.token_secret, token_id), hmac):
+        if compare_digest(token_hmac(context.admin.tokens.secret, token_id), hmac):
             return token
     return Error.DELEGATION_TOKEN_NOT_FOUND
 

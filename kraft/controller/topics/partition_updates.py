@@ -8,8 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.config.data_settings import TopicDefaults
 from kraft.controller.decision.result import Records
-from kraft.controller.decision.topic_configs import TopicDefaults, min_isr, unclean_election
+from kraft.controller.decision.topic_configs import min_isr, unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, Target, partition_change, record_version
 from kraft.limits import CHEAP_PER_STEP

@@ -99,7 +99,7 @@ class ConsumerGroupHandler:
 
     def _is_enabled(self, image: MetadataImage) -> bool:
         """Whether the cluster and this broker let consumers use the protocol."""
-        return self._settings.is_enabled and image.features.level(FEATURE) > 0
+        return "consumer" in self._settings.protocols and image.features.level(FEATURE) > 0
 
     def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """ConsumerGroupDescribe: the groups that are refused here, then the others by coordinator."""

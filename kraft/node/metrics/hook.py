@@ -9,6 +9,7 @@ import trio
 from prometheus_client import Metric
 
 from kraft.config import Config
+from kraft.config.metrics_settings import MetricsSettings
 from kraft.metrics.names import Dialect
 from kraft.node.clock import NodeClock
 from kraft.node.logging import NodeLog
@@ -27,7 +28,7 @@ class HookedMonitor(Monitor):
         super().__init__(config, clock)
         self._tell = tell
         self._every_s = every_s
-        self._dialect = Dialect(config.metrics_dialect)
+        self._dialect = Dialect(config.of(MetricsSettings).dialect)
 
     async def run(self, log: NodeLog, task_status: trio.TaskStatus[Endpoint | None] = trio.TASK_STATUS_IGNORED) -> None:
         """Call the function at each interval, until cancelled. What it raises is logged."""

@@ -18,6 +18,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from kraft.broker.requests import Requests
 from kraft.config import Config
+from kraft.config.metrics_settings import MetricsSettings
 from kraft.http_server import HttpAnswer, HttpRequest, HttpServer
 from kraft.metrics import own_names
 from kraft.metrics.cluster import image_of
@@ -80,7 +81,8 @@ class Monitor:
         self._config = config
         self._clock = clock
         self._tls = tls
-        self._dialects = (Dialect(config.metrics_dialect),)
+        self._settings = config.of(MetricsSettings)
+        self._dialects = (Dialect(self._settings.dialect),)
         self._node: _Running | None = None
         self._counter = TopicCounter()
         self._groups = NO_GROUPS
@@ -109,8 +111,8 @@ class Monitor:
 
         Raises `OSError` if the port is in use.
         """
-        assert self._config.metrics_listener is not None, "the metrics listener is off"
-        listener = Listener("METRICS", *self._config.metrics_listener)
+        assert self._settings.listener is not None, "the metrics listener is off"
+        listener = Listener("METRICS", *self._settings.listener)
         bound = bind(listener)
         endpoint = bound_to(listener, bound)
         listening = trio.SocketListener(trio.socket.from_stdlib_socket(bound))

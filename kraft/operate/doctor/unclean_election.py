@@ -12,7 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.controller.decision.topic_configs import UNCLEAN_ELECTION, TopicDefaults, unclean_election
+from kraft.config.data_settings import TopicDefaults
+from kraft.controller.decision.topic_configs import UNCLEAN_ELECTION, unclean_election
 from kraft.controller.topics.leader_selection import Candidates, Elected, Election, elect
 from kraft.controller.topics.partition_updates import acceptance
 from kraft.operate.doctor.checks.brokers import ELR

@@ -209,7 +209,7 @@ class Followers:
                 fetch_offset=log.end_offset,
                 last_fetched_epoch=NO_FETCHED_EPOCH if log.last_epoch is None else log.last_epoch,
                 log_start_offset=log.start_offset,
-                partition_max_bytes=self._settings.fetch_max_bytes,
+                partition_max_bytes=self._settings.replication.fetch_max_bytes,
             )
         exchange.changed = {}
         self._sent_ms[leader] = now_ms
@@ -219,9 +219,9 @@ class Followers:
         topics, forgotten = session.topics(wanted, unwanted)
         return FetchRequest(
             replica_state=ReplicaState(replica_id=settings.broker_id, replica_epoch=broker_epoch),
-            max_wait_ms=settings.fetch_wait_max_ms,
-            min_bytes=settings.fetch_min_bytes,
-            max_bytes=settings.fetch_response_max_bytes,
+            max_wait_ms=settings.replication.fetch_wait_max_ms,
+            min_bytes=settings.replication.fetch_min_bytes,
+            max_bytes=settings.replication.fetch_response_max_bytes,
             session_id=session_id,
             session_epoch=session_epoch,
             topics=topics,
@@ -294,17 +294,17 @@ class Followers:
                 if part is not None:
                     self._hosting.guarded(part, partial(self._on_partition, part, data, now_ms))
         # A leader answers an idle follower after the longest wait; one that answers earlier is not asked in a loop.
-        return max(now_ms, self._sent_ms[leader] + self._settings.fetch_wait_max_ms) if is_empty else now_ms
+        return max(now_ms, self._sent_ms[leader] + self._settings.replication.fetch_wait_max_ms) if is_empty else now_ms
 
     def _delay_all(self, asked: dict[PartitionKey, Asked], now_ms: int) -> int:
         for key in asked:
             self._delay(key, now_ms)
-        return now_ms + self._settings.fetch_backoff_ms
+        return now_ms + self._settings.replication.fetch_backoff_ms
 
     def _delay(self, key: PartitionKey, now_ms: int) -> None:
         one = self._fetching.get(key)
         if one is not None:
-            one.not_before_ms = now_ms + self._settings.fetch_backoff_ms
+            one.not_before_ms = now_ms + self._settings.replication.fetch_backoff_ms
             exchange = one.exchange
             exchange.changed[key] = exchange.late[key] = None
 

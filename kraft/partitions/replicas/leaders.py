@@ -33,7 +33,7 @@ class Leaders:
         self.isr = IsrChanges(hosting.settings.broker_id, self._leading, self._on_isr)
         self._hosting = hosting
         self._broker_id = hosting.settings.broker_id
-        self._lag_ms = hosting.settings.lag_time_max_ms
+        self._lag_ms = hosting.settings.replication.lag_time_max_ms
         self._shrink_ms = NEVER_MS
         """When the ISRs are looked at next."""
         self._held: dict[PartitionKey, int] = {}

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import Struct
 
+from kraft.config.key import Key
+from kraft.config.keys import SEGMENT_BYTES, SEGMENT_BYTES_OVERRIDE
+from kraft.config.settings_reader import SettingsReader
 from kraft.limits import COMMITS_WAITING, UNCOMMITTED_BYTES, UNITS_PER_TURN
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
@@ -11,14 +16,20 @@ from metadata_log.log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 from metadata_log.log.retention import Retention
 
 
+def _retention(reader: SettingsReader) -> Retention:
+    return Retention(
+        max_bytes=reader.whole("metadata.max.retention.bytes"), max_ms=reader.whole("metadata.max.retention.ms")
+    )
+
+
 class SnapshotOptions(Struct, frozen=True, kw_only=True):
     """When a replica makes snapshots, and how much of the past it keeps; 0 ms is never."""
 
-    max_bytes: int = 20 << 20
-    """`metadata.log.max.record.bytes.between.snapshots`."""
-    max_interval_ms: int = 3_600_000
-    """`metadata.log.max.snapshot.interval.ms`."""
-    retention: Retention = Retention()
+    max_bytes: Annotated[int, Key("metadata.log.max.record.bytes.between.snapshots")] = 20 << 20
+    max_interval_ms: Annotated[int, Key("metadata.log.max.snapshot.interval.ms")] = 3_600_000
+    retention: Annotated[
+        Retention, Key("metadata.max.retention.bytes", "metadata.max.retention.ms", read=_retention)
+    ] = Retention()
     clean_every_ms: int = 60_000
     """How often the replica looks for files to remove; Kafka has no setting for this."""
 
@@ -41,8 +52,10 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     cluster_id: str | None = None
     listener: str = DEFAULT_LISTENER
     quorum: QuorumConfig = QuorumConfig()
-    segment_bytes: int = DEFAULT_SEGMENT_BYTES
-    segment_ms: int = DEFAULT_SEGMENT_MS
+    segment_bytes: Annotated[int, Key(SEGMENT_BYTES, SEGMENT_BYTES_OVERRIDE, read=SettingsReader.segment_bytes)] = (
+        DEFAULT_SEGMENT_BYTES
+    )
+    segment_ms: Annotated[int, Key("metadata.log.segment.ms")] = DEFAULT_SEGMENT_MS
     snapshots: SnapshotOptions = SnapshotOptions()
     max_waiting: int = COMMITS_WAITING
     max_uncommitted_bytes: int = UNCOMMITTED_BYTES

@@ -215,7 +215,7 @@ class ReplicasWithoutData:
 
 def agent_without_data(settings: BrokerSettings) -> BrokerAgent:
     """The agent of a broker without data."""
-    return BrokerAgent(settings, ReplicasWithoutData(settings.broker_id, settings.options.replica_lag_time_max_ms))
+    return BrokerAgent(settings, ReplicasWithoutData(settings.broker_id, settings.options.replication.lag_time_max_ms))
 
 
 class BrokerWithoutData(RegisteredBroker):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerOptions
 from kraft.controller.decision.request_context import DecisionSettings
+from kraft.partitions.replicas.settings import ReplicationSettings
 from kraft.process.hosting import host_controller
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
@@ -124,8 +125,7 @@ class Cluster:
             ),
             heartbeat_interval_ms=self._heartbeat_ms,
             initial_registration_timeout_ms=_FOREVER_MS,
-            replica_lag_time_max_ms=self._lag_ms,
-            fetch_interval_ms=self._fetch_ms,
+            replication=ReplicationSettings(lag_time_max_ms=self._lag_ms, fetch_wait_max_ms=self._fetch_ms),
         )
         return self._member(node_id, voters, config, options, formatting)
 

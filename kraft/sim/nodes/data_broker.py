@@ -14,6 +14,7 @@ from kraft.config.group_settings import ASSIGNORS, ConsumerGroupConfig, GroupCon
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.handling.settings import RequestSettings
 from kraft.partitions.replicas import DataSettings, ReplicaManager
+from kraft.partitions.replicas.settings import ReplicationSettings
 from kraft.process.hosting import host_serving_broker
 from kraft.process.parts import ApplicationFactory
 from kraft.sim.nodes.late_writer import LateWriter
@@ -102,11 +103,13 @@ class DataSpec:
                 broker_id=broker_id,
                 directories=(),
                 static=static,
-                lag_time_max_ms=self._lag_ms,
-                fetch_wait_max_ms=self._fetch_ms,
-                fetch_max_bytes=self._fetch_max_bytes,
-                fetch_response_max_bytes=self._response_max_bytes,
-                fetch_backoff_ms=self._fetch_ms,
+                replication=ReplicationSettings(
+                    lag_time_max_ms=self._lag_ms,
+                    fetch_wait_max_ms=self._fetch_ms,
+                    fetch_max_bytes=self._fetch_max_bytes,
+                    fetch_response_max_bytes=self._response_max_bytes,
+                    fetch_backoff_ms=self._fetch_ms,
+                ),
                 watermark_checkpoint_ms=self._watermark_checkpoint_ms,
                 offset_checkpoint_ms=self._offset_checkpoint_ms,
                 retention_check_ms=self._retention_check_ms,

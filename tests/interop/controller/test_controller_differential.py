@@ -116,6 +116,7 @@ def in_process(layout: QuorumLayout) -> InProcess:
         voters=((1, "127.0.0.1", layout.ports[1]),),
         listeners=(("CONTROLLER", "127.0.0.1", layout.ports[1]),),
         max_idle_interval_ms=0,
+        topics=options.topics,
         decisions=options.decisions,
         admin=options.admin,
         own_settings=options.own_settings,

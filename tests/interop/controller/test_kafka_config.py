@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kraft.access.tokens import TokenSettings
+from kraft.broker.settings import BrokerOptions
 from kraft.config import Config, ConfigError
 from support.interop.kafka_or_skip import oracle
 from support.interop.kafka_tools import KafkaTools
@@ -150,8 +152,10 @@ def test_a_configuration_file_is_read_or_refused_as_by_kafka(
 def facts(config: Config) -> tuple[str, ...]:
     """The facts of a configuration, as the oracle prints them."""
     protocols = ", ".join(f"{one.name}={one.protocol}" for one in sorted(config.listeners, key=lambda one: one.name))
-    secret = "null" if config.token_secret is None else config.token_secret.value
-    return str(config.node_id), ",".join(config.log_dirs), config.rack or "null", secret, f"{{{protocols}}}"
+    secret = config.of(TokenSettings).secret
+    shown = "null" if secret is None else secret.value
+    rack = config.of(BrokerOptions, directories=()).rack or "null"
+    return str(config.node_id), ",".join(config.log_dirs), rack, shown, f"{{{protocols}}}"
 
 
 def test_storage_tools_read_and_check_the_same_directories(

@@ -8,13 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from kraft.access.authorizer import AuthorizerSettings
+from kraft.access.tokens import TokenSettings
+from kraft.broker.settings import BrokerOptions
 from kraft.config import Config, ConfigError, configuration_table
+from kraft.config.data_settings import TopicDefaults
 from kraft.config.definitions import NODE
 from kraft.config.described import Secret
 from kraft.config.keys import NUMBERS, SEGMENT_BYTES_OVERRIDE, STANDARD_AUTHORIZER, TEXTS
-from kraft.config.listener_settings import TO_BROKERS, TO_CONTROLLERS
+from kraft.config.listener_settings import TO_BROKERS, TO_CONTROLLERS, ConnectionSettings
 from kraft.config.sasl_settings import LoginSettings
+from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from kraft.node.embed import tcp_transport
+from kraft.quorum.values import Endpoints, QuorumConfig
+from kraft.quorum.voters import VoterSet
+from kraft.replica.interface.options import ReplicaOptions
 from transport.serving import INT_MAX, MAX_CONNECTIONS
 
 GOOD = """\
@@ -28,12 +36,24 @@ log.dirs=/var/lib/kraft
 ROOT = Path(__file__).parents[3]
 
 
+def segment_bytes(config: Config) -> int:
+    """The size of a segment of the metadata log."""
+    replica = config.of(ReplicaOptions, directory="", node_id=1, voters=VoterSet.of(()), endpoints=Endpoints())
+    return replica.segment_bytes
+
+
+def authorizer(text: str) -> AuthorizerSettings | None:
+    """The settings of the authorizer, if the file has one."""
+    return Config.parse(text).of(AdminSettings).authorizer
+
+
 def test_a_minimal_file_takes_kafkas_defaults() -> None:
     config = Config.parse(GOOD)
     assert config.node_id == 1
     assert [str(voter) for voter in config.voters] == ["1@127.0.0.1:9001", "2@127.0.0.1:9002", "3@[::1]:9003"]
-    assert (config.election_timeout_ms, config.fetch_timeout_ms, config.append_linger_ms) == (1000, 2000, 25)
-    assert config.segment_bytes == 1 << 30
+    quorum = config.of(QuorumConfig)
+    assert (quorum.election_timeout_ms, quorum.fetch_timeout_ms, quorum.append_linger_ms) == (1000, 2000, 25)
+    assert segment_bytes(config) == 1 << 30
     assert config.metadata_log_dir == "/var/lib/kraft"
     assert [str(listener) for listener in config.advertised_listeners] == ["CONTROLLER://127.0.0.1:9001"]
     assert config.warnings == ()
@@ -49,7 +69,7 @@ def test_limits_of_connections_reach_the_transport() -> None:
     limits = tcp_transport(config).serving.limits
     assert (limits.max_connections, limits.max_per_ip, limits.received_bytes) == (7, 5, 200_000_000)
     assert limits.queued_requests == 9
-    assert config.max_connections_per_ip_overrides == (("10.0.0.1", 3), ("broker", 2), ("::1", 4))
+    assert config.of(ConnectionSettings).max_per_ip_overrides == (("10.0.0.1", 3), ("broker", 2), ("::1", 4))
 
 
 def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +80,7 @@ def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch
 
 def test_overrides_win() -> None:
     config = Config.parse(GOOD, overrides=["controller.quorum.append.linger.ms=0", "node.id = 2"])
-    assert (config.append_linger_ms, config.node_id) == (0, 2)
+    assert (config.of(QuorumConfig).append_linger_ms, config.node_id) == (0, 2)
 
 
 def test_an_override_needs_an_equals_sign() -> None:
@@ -179,7 +199,7 @@ def test_a_node_of_a_dynamic_quorum_needs_no_voters_but_a_bootstrap_server() -> 
     lines = [line for line in GOOD.splitlines() if not line.startswith("controller.quorum.voters")]
     servers = "controller.quorum.bootstrap.servers=a:9093,[::1]:9094"
     config = Config.parse("\n".join([*lines, servers, "controller.quorum.auto.join.enable=true"]))
-    assert (config.voters, config.auto_join) == ((), True)
+    assert (config.voters, config.of(QuorumConfig).auto_join) == ((), True)
     assert config.bootstrap_servers == (("a", 9093), ("::1", 9094))
     with pytest.raises(ConfigError, match=r"nor is controller\.quorum\.bootstrap"):
         Config.parse("\n".join(lines))
@@ -201,16 +221,15 @@ def test_settings_of_a_broker_cause_no_warning_and_those_without_effect_cause_on
 
 
 def test_only_the_standard_authorizer_is_accepted() -> None:
-    assert Config.parse(GOOD + f"authorizer.class.name={STANDARD_AUTHORIZER}\n").has_authorizer
-    assert not Config.parse(GOOD).has_authorizer
+    assert authorizer(GOOD + f"authorizer.class.name={STANDARD_AUTHORIZER}\n") == AuthorizerSettings()
+    assert authorizer(GOOD) is None
     with pytest.raises(ConfigError, match="cannot load another authorizer"):
         Config.parse(GOOD + "authorizer.class.name=x.StandardAuthorizer\n")
 
 
 def test_super_users_are_separated_by_semicolons() -> None:
     config = Config.parse(GOOD + "super.users= User:CN=a,O=b ; User:admin;\nallow.everyone.if.no.acl.found=TRUE\n")
-    assert config.super_users == ("User:CN=a,O=b", "User:admin")
-    assert config.allows_without_acl
+    assert config.of(AuthorizerSettings) == AuthorizerSettings(frozenset(("User:CN=a,O=b", "User:admin")), True)
     assert config.warnings == ()
     with pytest.raises(ConfigError, match="'admin' is not Type:name"):
         Config.parse(GOOD + "super.users=admin\n")
@@ -218,16 +237,17 @@ def test_super_users_are_separated_by_semicolons() -> None:
 
 def test_controllers_reach_each_other_before_access_rules_are_loaded() -> None:
     with_rules = GOOD + f"authorizer.class.name={STANDARD_AUTHORIZER}\n"
-    assert Config.parse(with_rules + "early.start.listeners=controller\n").has_authorizer
+    assert authorizer(with_rules + "early.start.listeners=controller\n") is not None
     with pytest.raises(ConfigError, match="CONTROLLER is missing"):
         Config.parse(with_rules + "early.start.listeners=\n")
 
 
 def test_the_secret_of_tokens_is_never_printed() -> None:
     config = Config.parse(GOOD + "delegation.token.secret.key=shared-by-all\n")
-    assert config.token_secret == Secret("shared-by-all")
-    assert "shared-by-all" not in f"{config} {config!r} {config.token_secret}"
-    assert Config.parse(GOOD).token_secret is None
+    tokens = config.of(TokenSettings)
+    assert tokens.secret == Secret("shared-by-all")
+    assert "shared-by-all" not in f"{config} {config!r} {tokens}"
+    assert Config.parse(GOOD).of(TokenSettings).secret is None
 
 
 def test_every_key_read_here_is_kafkas() -> None:
@@ -240,7 +260,7 @@ def test_every_key_read_here_is_kafkas() -> None:
 
 def test_the_internal_segment_size_wins_as_in_kafka() -> None:
     text = GOOD + "metadata.log.segment.bytes=8388608\ninternal.metadata.log.segment.bytes=65536\n"
-    assert Config.parse(text).segment_bytes == 65536
+    assert segment_bytes(Config.parse(text)) == 65536
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
@@ -318,7 +338,7 @@ def test_the_configuration_of_a_real_controller_is_read() -> None:
     for text in texts:
         config = Config.parse(text)
         assert [voter.id for voter in config.voters] == [1, 2, 3]
-        assert config.segment_bytes == 65536
+        assert segment_bytes(config) == 65536
 
 
 def test_the_documented_table_is_the_one_in_the_code() -> None:
@@ -336,8 +356,10 @@ def test_settings_of_the_controller_are_parsed() -> None:
             "auto.leader.rebalance.enable=false",
         ],
     )
-    assert (chosen.num_partitions, chosen.default_replication_factor, chosen.broker_session_timeout_ms) == (3, 2, 5000)
-    assert (chosen.unclean_election, chosen.auto_leader_rebalance) == (True, False)
+    topics, decisions = chosen.of(TopicDefaults), chosen.of(DecisionSettings)
+    assert (topics.num_partitions, topics.replication_factor, topics.unclean_election) == (3, 2, True)
+    assert (decisions.broker_session_timeout_ms, decisions.leader_rebalance_interval_ms) == (5000, 0)
+    assert Config.parse(GOOD).of(DecisionSettings).leader_rebalance_interval_ms == 300_000
     with pytest.raises(ConfigError, match="allowed is true or false"):
         Config.parse(GOOD, overrides=["unclean.leader.election.enable=perhaps"])
 
@@ -356,9 +378,10 @@ def test_a_broker_is_configured_as_kafkas() -> None:
     config = Config.parse(BROKER, overrides=["broker.rack=r1", "controlled.shutdown.enable=false"])
     assert config.is_broker
     assert [str(listener) for listener in config.advertised_listeners] == ["PLAINTEXT://127.0.0.1:9101"]
-    assert (config.heartbeat_interval_ms, config.initial_registration_timeout_ms) == (2000, 60_000)
-    assert (config.replica_lag_time_max_ms, config.replica_fetch_wait_max_ms) == (30_000, 500)
-    assert (config.rack, config.controlled_shutdown, len(config.log_dirs)) == ("r1", False, 2)
+    broker = config.of(BrokerOptions, directories=())
+    assert (broker.heartbeat_interval_ms, broker.initial_registration_timeout_ms) == (2000, 60_000)
+    assert (broker.replication.lag_time_max_ms, broker.replication.fetch_wait_max_ms) == (30_000, 500)
+    assert (broker.rack, broker.controlled_shutdown, len(config.log_dirs)) == ("r1", False, 2)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from kraft.access.tokens import TokenSettings
+from kraft.broker.settings import BrokerOptions
 from kraft.config import Config, ConfigError, FormatConfig
+from kraft.config.described import Secret
 from support.kraft.command_line import CLUSTER_ID, run
 
 PACKAGE = "org.apache.kafka.common.config.provider"
 CLASSES = {"env": "EnvVarConfigProvider", "file": "FileConfigProvider", "dir": "DirectoryConfigProvider"}
+
+
+def rack_of(config: Config) -> str | None:
+    """The rack of a broker."""
+    return config.of(BrokerOptions, directories=()).rack
 
 
 def declared(*names: str) -> str:
@@ -65,9 +73,8 @@ def test_files_and_directories_are_resolved(tmp_path: Path) -> None:
         "delegation_token_secret_key": f"${{dir:{tmp_path}/secrets:key}}",
     }
     config = Config.parse(controller(declared("file", "dir"), **settings))
-    assert config.rack == "[left!  ]"
-    assert config.token_secret is not None
-    assert config.token_secret.value == "geheim ü"
+    assert rack_of(config) == "[left!  ]"
+    assert config.of(TokenSettings).secret == Secret("geheim ü")
 
 
 def test_an_override_may_be_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,11 +91,11 @@ def test_blanks_around_config_provider_names_are_ignored(monkeypatch: pytest.Mon
 def test_provided_values_are_not_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE", "${env:TWO}")
     monkeypatch.setenv("TWO", "two")
-    assert Config.parse(controller(declared("env"), broker_rack="${env:ONE}")).rack == "${env:TWO}"
+    assert rack_of(Config.parse(controller(declared("env"), broker_rack="${env:ONE}"))) == "${env:TWO}"
 
 
 def test_text_that_is_no_reference_stays_unchanged() -> None:
-    assert Config.parse(controller(broker_rack="$x ${y} $${z {a:b")).rack == "$x ${y} $${z {a:b"
+    assert rack_of(Config.parse(controller(broker_rack="$x ${y} $${z {a:b"))) == "$x ${y} $${z {a:b"
 
 
 @pytest.mark.parametrize(
@@ -161,9 +168,9 @@ def test_allowed_paths_match_whole_path_components(tmp_path: Path) -> None:
         (tmp_path / name / "key").write_text(name)
     only = parameter("dir", "allowed.paths", f"{tmp_path}/in/.")
     inside, beside = (f"${{dir:{tmp_path}/{name}:key}}" for name in ("in", "in-side"))
-    assert Config.parse(controller(only, broker_rack=inside)).rack == "in"
+    assert rack_of(Config.parse(controller(only, broker_rack=inside))) == "in"
     assert "outside" in refusal(controller(only, broker_rack=beside)).what
-    assert Config.parse(controller(parameter("dir", "allowed.paths", "/"), broker_rack=beside)).rack == "in-side"
+    assert rack_of(Config.parse(controller(parameter("dir", "allowed.paths", "/"), broker_rack=beside))) == "in-side"
 
 
 @pytest.mark.parametrize(

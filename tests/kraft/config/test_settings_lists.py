@@ -12,7 +12,7 @@ from kraft.config import Config, ConfigError
 from kraft.config.definitions import GROUP, NODE, TOPIC, checked
 from kraft.config.group_synonyms import group_bounds, group_synonym
 from kraft.config.kafka_keys import READ, REFUSED, WITHOUT_EFFECT
-from kraft.config.keys import NUMBERS, SEGMENT_BYTES_OVERRIDE
+from kraft.config.keys import SEGMENT_BYTES_OVERRIDE
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS
 
 ROOT: Final = Path(__file__).parents[3]
@@ -57,9 +57,8 @@ log.dirs=/var/lib/kraft
 
 
 def named_in_code() -> frozenset[str]:
-    """Every setting that the code of a node reads: its key stands there, or the field of `Config` with its value."""
+    """Every setting that the code of a node reads: its key stands there."""
     texts: set[str] = set()
-    fields: set[str] = set()
     for path in CODE.rglob("*.py"):
         place = path.relative_to(CODE).as_posix()
         if place in TABLES - READERS or place.startswith(NO_NODE):
@@ -68,8 +67,6 @@ def named_in_code() -> frozenset[str]:
             match node:
                 case ast.Constant(value=str(text)) if place not in TABLES:
                     texts |= {text, *(before + text for before in BY_PARTS)}
-                case ast.Attribute(attr=name) if not place.startswith("config/"):
-                    fields.add(name)
                 case ast.Call(
                     func=ast.Attribute(value=ast.Name(id="reader")), args=[ast.Constant(value=str(text)), *_]
                 ):
@@ -78,7 +75,7 @@ def named_in_code() -> frozenset[str]:
                     pass
     of_topics = {one.name for key, synonyms in TOPIC_SYNONYMS.items() if key in texts for one in synonyms}
     of_groups = {one for key in GROUP for one in (group_synonym(key), *group_bounds(key)) if one is not None}
-    return frozenset(texts | of_topics | of_groups | {key for key, number in NUMBERS.items() if number.field in fields})
+    return frozenset(texts | of_topics | of_groups)
 
 
 def test_each_setting_is_in_one_list() -> None:

@@ -23,6 +23,7 @@ from kraft.access.authorizer import (
 from kraft.access.caller import Caller, host_of, host_of_peer
 from kraft.access.items import authorize_items
 from kraft.access.permissions import CLUSTER_OPERATIONS
+from kraft.access.tokens import TokenSettings
 from kraft.config.described import Secret, described_settings
 from kraft.config.keys import STANDARD_AUTHORIZER
 from kraft.controller import QuorumController
@@ -66,7 +67,8 @@ SETTINGS = {
     "delegation.token.secret.key": "a-secret",
 }
 ADMIN = AdminSettings(
-    authorizer=AuthorizerSettings(frozenset(("User:admin",)), allows_without_acl=True), token_secret=Secret("a-secret")
+    authorizer=AuthorizerSettings(frozenset(("User:admin",)), allows_without_acl=True),
+    tokens=TokenSettings(secret=Secret("a-secret")),
 )
 STRICT = AdminSettings(authorizer=AuthorizerSettings(frozenset(("User:admin",))))
 

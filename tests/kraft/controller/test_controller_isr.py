@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kraft.access.errors import ApiError
+from kraft.config.data_settings import TopicDefaults
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import at_once
-from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics.isr import alter_partition
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import (

@@ -184,7 +184,7 @@ def test_expired_tokens_are_removed_periodically() -> None:
     side = InProcess(admin=SECURED)
     create(side, max_lifetime_ms=1)
     lasting = create(side)
-    side.advance(SECURED.token_check_interval_ms)
+    side.advance(SECURED.tokens.check_interval_ms)
     assert list(side.controller.history.latest.tokens.by_id) == [lasting.token_id]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.controller.decision.request_context import DecisionSettings
+from kraft.config.data_settings import TopicDefaults
 from metadata_log.records.metadata import (
     ClearElrRecord,
     ConfigRecord,
@@ -131,7 +131,7 @@ def test_going_back_to_the_original_replicas_completes() -> None:
 
 def test_a_controller_that_deletes_no_topics_says_so_to_clients_that_know_the_error() -> None:
     """Kafka: `delete.topic.enable`, `ControllerApis.deleteTopics`."""
-    cluster = Cluster(A, decisions=DecisionSettings(deletes_topics=False))
+    cluster = Cluster(A, topics=TopicDefaults(deletes_topics=False))
     cluster.do(create(topic("t", [A])))
     build, version = delete("t")
     assert version == 5

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from kraft.controller.decision.topic_configs import TopicDefaults, unclean_election
+from kraft.config.data_settings import TopicDefaults
+from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics import partition_updates as module
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import Target, partition_change, record_version

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
+from kraft.config.data_settings import TopicDefaults
 from kraft.controller.brokers.broker_states import begin_controlled_shutdown, fence, restart, unfence, unregister
-from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics.partition_change import Target, partition_change
 from kraft.controller.topics.partition_updates import rules_by_topic
 from metadata_log.disk import OsDisk

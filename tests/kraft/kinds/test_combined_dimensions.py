@@ -16,15 +16,16 @@ from msgspec import Struct, structs
 
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
 from kraft.access.caller import ANONYMOUS, Caller
+from kraft.access.tokens import TokenSettings
 from kraft.broker.metadata.configs import describe_client_quotas
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.request.reading import Isolation, Readable, look, read
 from kraft.broker.request.sessions import Wanted
+from kraft.config.data_settings import TopicDefaults
 from kraft.config.described import Secret, described_settings
 from kraft.controller.configs.quotas import alter_client_quotas
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.request_context import AdminSettings, RequestContext
-from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.security.tokens import expire_token, remove_expired, renew_token, token_hmac
 from kraft.reads.configs import describe_configs
 from kraft.wire import WireRequest
@@ -203,7 +204,7 @@ def token_context(token: DelegationToken, caller: Caller, now_ms: int = NOW_MS) 
         cluster_id="c",
         defaults=TopicDefaults(),
         sessions=BrokerSessions(9000),
-        admin=AdminSettings(token_secret=SECRET, token_max_lifetime_ms=10**9, token_expiry_time_ms=PERIOD_MS),
+        admin=AdminSettings(tokens=TokenSettings(secret=SECRET, max_lifetime_ms=10**9, expiry_time_ms=PERIOD_MS)),
         caller=caller,
     )
 

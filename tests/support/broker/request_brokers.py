@@ -15,6 +15,7 @@ from kraft.handling.settings import RequestSettings
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.replicas import DataDirectory, DataSettings, HostedPartition, ReplicaManager
 from kraft.partitions.replicas.key import PartitionKey
+from kraft.partitions.replicas.settings import ReplicationSettings
 from kraft.wire import Answer, Outcome, Send, WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage, Partition
 from metadata_log.memory_disk import MemoryDisk
@@ -181,7 +182,12 @@ class Brokers:
             directory = DataDirectory(directory_of(one), "d", is_clean=disks is not None)
             disk = MemoryDisk() if disks is None else disks[one]
             manager = ReplicaManager(
-                disk, DataSettings(broker_id=one, directories=(directory,), lag_time_max_ms=lag_ms)
+                disk,
+                DataSettings(
+                    broker_id=one,
+                    directories=(directory,),
+                    replication=ReplicationSettings(lag_time_max_ms=lag_ms),
+                ),
             )
             self.managers[one] = manager
             self.rights[one] = Rights(authorizer)

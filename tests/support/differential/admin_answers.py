@@ -15,6 +15,7 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from kraft.access.authorizer import AuthorizerSettings
+from kraft.access.tokens import TokenSettings
 from kraft.config.described import Secret
 from kraft.controller.decision.request_context import AdminSettings
 from metadata_log.records import metadata
@@ -29,7 +30,7 @@ from transport.protocol.headers import decode_request, decode_response
 
 SECURED: Final = AdminSettings(
     authorizer=AuthorizerSettings(frozenset(("User:ANONYMOUS", "User:alice"))),
-    token_secret=Secret("admin-answers-secret"),
+    tokens=TokenSettings(secret=Secret("admin-answers-secret")),
 )
 RECORDED: Final = "4.3"
 """The release of the controller that answered."""

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from kraft.access.caller import Caller
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController
+from kraft.controller.decision.request_context import DecisionSettings
 from metadata_log.records import metadata
 from metadata_log.releases import NEWEST_RELEASE, feature_levels
 from metadata_log.serde import Message, schema_of
@@ -157,6 +158,10 @@ class InProcess:
 
     def __init__(self, *, release: str = NEWEST_RELEASE, **settings: Any) -> None:
         """The cluster is new, with the features of this release."""
+        if "max_idle_interval_ms" in settings:
+            decisions = settings.get("decisions", DecisionSettings())
+            idle_ms = settings.pop("max_idle_interval_ms")
+            settings["decisions"] = structs.replace(decisions, max_idle_interval_ms=idle_ms)
         usual = {
             "voters": ((1, "127.0.0.1", 9093),),
             "listeners": (("CONTROLLER", "127.0.0.1", 9093),),

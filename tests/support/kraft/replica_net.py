@@ -8,9 +8,11 @@ from random import Random
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.calls import Call, Returned
 from kraft.committed import Committed, CommittedBatch, Noted
+from kraft.controller.decision.request_context import DecisionSettings
 from kraft.process.hosting import host_raw_log
 from kraft.process.options import ProcessOptions
 from kraft.process.parts import ApplicationFactory, Input
@@ -45,7 +47,11 @@ def options(node_id: int, voters: VoterSet, **changes: Any) -> ProcessOptions:
         "endpoints": Endpoints((ListenerAddress("CONTROLLER", f"n{node_id}", 9093),)),
         "quorum": QuorumConfig(append_linger_ms=0),
     }
+    idle_ms = changes.pop("max_idle_interval_ms", None)
     of_process = {name: changes.pop(name) for name in ProcessOptions.__struct_fields__ if name in changes}
+    if idle_ms is not None:
+        decisions = of_process.get("decisions", DecisionSettings())
+        of_process["decisions"] = replace(decisions, max_idle_interval_ms=idle_ms)
     known["may_vote"] = of_process.get("broker") is None or of_process.get("client_endpoints") is not None
     return ProcessOptions(replica=ReplicaOptions(**{**known, **changes}), **of_process)
 

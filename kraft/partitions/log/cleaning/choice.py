@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final
 
 from msgspec import Struct
 
+from kraft.config.key import Key
+from kraft.config.settings_reader import SettingsReader
 from kraft.partitions.log.data_segment import DataSegment
 from kraft.partitions.log.partition_log import PartitionLog
+
+_MEMORY: Final = "log.cleaner.dedupe.buffer.size"
+_THREADS: Final = "log.cleaner.threads"
+_LARGEST_BUFFER: Final = 2**31 - 1
+
+
+def _buffer_bytes(reader: SettingsReader) -> int:
+    memory: Any = reader.value(_MEMORY) if _MEMORY in reader.settings else CleanerSettings().buffer_bytes
+    threads: Any = reader.value(_THREADS) if _THREADS in reader.settings else 1
+    return min(int(memory) // int(threads), _LARGEST_BUFFER)
 
 
 class CleanerSettings(Struct, frozen=True, kw_only=True):
     """The settings of the cleaner. Sizes are bytes; the defaults are those of Kafka 4.3."""
 
-    buffer_bytes: int = 128 << 20
-    """`log.cleaner.dedupe.buffer.size`: the memory for the offsets of keys."""
-    load_factor: float = 0.9
-    """`log.cleaner.io.buffer.load.factor`: how full that memory may become."""
+    buffer_bytes: Annotated[int, Key(_MEMORY, _THREADS, read=_buffer_bytes)] = 128 << 20
+    """The memory for the offsets of keys: the cleaner has one thread, and takes what Kafka gives to one."""
+    load_factor: Annotated[float, Key("log.cleaner.io.buffer.load.factor")] = 0.9
+    """How full that memory may become."""
 
 
 class Cleanable(Struct, frozen=True):

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from kraft.broker.apis import FORWARDED
 from kraft.broker.requests import Requests
+from kraft.config.data_settings import TopicDefaults
 from kraft.config.described import described_settings
 from kraft.controller.envelope import open_envelope, seal
 from kraft.wire import Answer, Drop, Send, WireRequest
@@ -72,7 +73,7 @@ def test_the_controller_sees_the_request_of_the_client_and_the_client_the_answer
 def test_without_an_active_controller_the_request_is_sent_again_until_its_time_is_over(
     failure: EnvelopeResponse | None,
 ):
-    requests = new_requests(controller_timeout_ms=1000)
+    requests = new_requests(request_timeout_ms=1000)
     requests.on_request(create(), IMAGE, 0)
     attempts, now = 0, 0
     while isinstance(one := next(requests.poll(now)), Send):
@@ -138,7 +139,9 @@ def named(*names: str, allows: bool = True, version: int = 13) -> WireRequest:
 def test_unknown_topics_are_created_once_with_what_the_file_of_the_broker_says(in_file: tuple[str, ...]):
     """What it leaves out is for the controller (-1), whose file may say something else."""
     own = tuple(described_settings(dict.fromkeys(in_file, "7")))
-    requests = new_requests(auto_create_topics=True, num_partitions=3, default_replication_factor=2, own_settings=own)
+    requests = new_requests(
+        auto_create_topics=True, topics=TopicDefaults(num_partitions=3, replication_factor=2), own_settings=own
+    )
     assert requests.on_request(named("new", "bad name!"), IMAGE, 0) is not None
     assert requests.on_request(named("new"), IMAGE, 0) is not None
     one = sent(requests, 0)

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
+from kraft.access.tokens import TokenSettings
 from kraft.broker.requests import Requests
 from kraft.config.described import Secret
 from kraft.handling.rights import Rights
@@ -52,6 +53,9 @@ Right = tuple[AclOperation, AclResource, str]
 SEES: Right = (AclOperation.DESCRIBE, AclResource.TOPIC, SEEN)
 
 
+TOKENS = TokenSettings(secret=Secret("of-all-nodes"))
+
+
 def image_with(*rights: Right) -> MetadataImage:
     """The recorded cluster, in which ALICE has these rights, and in which three users have tokens."""
     image = image_at(NOW)
@@ -81,7 +85,10 @@ class Asking:
         self.image = image_with(*rights)
         self.rights = Rights(AuthorizerSettings(frozenset(("User:admin",))))
         settings = RequestSettings(
-            broker_id=101, cluster_id=CLUSTER_ID, auto_create_topics=creates, token_secret=Secret("of-all-nodes")
+            broker_id=101,
+            cluster_id=CLUSTER_ID,
+            auto_create_topics=creates,
+            tokens=TOKENS,
         )
         self.requests = Requests(no_replicas(), settings, Random(7), self.rights)
 

@@ -152,7 +152,8 @@ def test_a_leader_with_records_that_do_not_fit_is_not_asked_in_a_loop() -> None:
     manager = with_records()
     answer(manager, replace(SOUND, records=stored(b"x", offset=4, epoch=7)))
     assert manager.followers.request(LEADER, EPOCH, NOW_MS) is None
-    answer(manager, replace(SOUND, records=stored(b"x", offset=4)), NOW_MS + manager.settings.fetch_backoff_ms)
+    later_ms = NOW_MS + manager.settings.replication.fetch_backoff_ms
+    answer(manager, replace(SOUND, records=stored(b"x", offset=4)), later_ms)
     assert state(manager)[2] == 5
 
 

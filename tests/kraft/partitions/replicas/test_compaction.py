@@ -11,7 +11,6 @@ from kraft.partitions.log.cleaning.choice import CleanerSettings
 from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.outcomes import Appended
 from kraft.partitions.replicas import DataSettings, ReplicaManager
-from kraft.partitions.replicas.settings import cleaner_settings
 from kraft.partitions.replicas.topic_settings import topic_settings
 from metadata_log.image import MetadataImage
 from metadata_log.log.partition_names import PartitionName
@@ -198,7 +197,7 @@ def test_the_settings_of_compaction_come_from_the_topic_and_from_the_broker() ->
     assert found.segment_ms == 5000
     own = topic_settings("t", compacted({"delete.retention.ms": "17"}).configs, 1, static).log
     assert (own.min_dirty_ratio, own.delete_retention_ms) == (0.1, 17)
-    cleaner = cleaner_settings(4800, 2, 0.9)
+    cleaner = CleanerSettings(buffer_bytes=2400)
     assert (cleaner.buffer_bytes, cleaner.load_factor) == (2400, 0.9)
 
 

@@ -82,7 +82,7 @@ def test_a_delayed_partition_leaves_the_session_and_returns_after_the_backoff() 
     answer(manager, now_ms, PartitionData(partition_index=2, error_code=Error.NOT_LEADER_OR_FOLLOWER, records=b""))
     assert asked(manager, now_ms) == ({}, [2])
     answer(manager, now_ms)
-    now_ms += manager.settings.fetch_backoff_ms
+    now_ms += manager.settings.replication.fetch_backoff_ms
     assert asked(manager, now_ms) == ({2: (0, 0)}, [])
 
 
