@@ -35,6 +35,12 @@ class KeyType(IntEnum):
 
 _NAMES: Final = {KeyType.GROUP: "group", KeyType.TRANSACTION: "transactional id"}
 _TOPICS: Final = {KeyType.GROUP: "__consumer_offsets", KeyType.TRANSACTION: "__transaction_state"}
+_FACTORS: Final = {
+    KeyType.GROUP: "offsets.topic.replication.factor",
+    KeyType.TRANSACTION: "transaction.state.log.replication.factor",
+}
+UNMADE_S: Final = 5.0
+"""How long the topic of the coordinators may be missing: the first question about one makes the brokers create it."""
 NOT_LEADING: Final = frozenset(
     {
         Error.NOT_LEADER_OR_FOLLOWER,
@@ -171,11 +177,12 @@ class Questions:
         self, kind: KeyType, key: str, message: Message, answer: type[M], errors_of: Callable[[M], Iterable[int]]
     ) -> M:
         """The answer of the coordinator of a key, once it coordinates and has loaded."""
+        began_s = trio.current_time()
 
         async def attempt() -> M | None:
             endpoint = await self._coordinator(kind, key)
             if endpoint is None:
-                await self._check_internal_topic(kind, key)
+                await self._check_internal_topic(kind, key, began_s)
             reply = None if endpoint is None else await self.ask(endpoint, message, answer)
             if reply is None or any(self._is_elsewhere(Error.of(code), key) for code in errors_of(reply)):
                 return None
@@ -194,10 +201,17 @@ class Questions:
             raise refused(f"{_NAMES[kind]} {key}", error, one.error_message)
         return None
 
-    async def _check_internal_topic(self, kind: KeyType, key: str) -> None:
-        """Raise `ClientError` if no broker coordinates a key for want of a leader, rather than for a moment."""
+    async def _check_internal_topic(self, kind: KeyType, key: str, began_s: float) -> None:
+        """Raise `ClientError` if no broker coordinates a key for want of a leader or of the topic, rather than for a
+        moment.
+        """
         name = _TOPICS[kind]
         topic = (await self.cluster({name})).topics.get(name)
+        if topic is None and trio.current_time() - began_s >= UNMADE_S:
+            raise ClientError(
+                f"no broker coordinates {_NAMES[kind]} {key}: the brokers do not create {name}",
+                hint=f"Are there as many brokers as {_FACTORS[kind]} says? The log of a broker has the refusal.",
+            )
         dead = [] if topic is None else [number for number, one in topic.partitions.items() if one.leader == NO_NODE]
         if dead:
             numbers = ", ".join(map(str, dead))

@@ -47,6 +47,10 @@ PARTITION_BYTES: Final = 1 << 20
 """Kafka: `max.partition.fetch.bytes`."""
 BUFFERED_RECORDS: Final = 10_000
 """With so many records that the caller has not taken, nothing more is fetched."""
+LEADERLESS_MS: Final = 5_000
+"""How long the cluster may name no leader for the partitions that are left to read. It names one until a broker's
+session is over, and the next one then, if a replica in sync runs.
+"""
 _NO_SESSION: Final = -1
 _CONSUMER: Final = -1
 
@@ -55,7 +59,8 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
     """The partitions that a consumer reads, from where, and in which portions.
 
     `partitions` None means all. `follows` means that the end of a partition is no end. A partition that no broker
-    serves for `timeout_ms` milliseconds is an error.
+    serves for `timeout_ms` milliseconds is an error. Without `follows`, partitions for which the cluster has no leader
+    are one sooner, once the others are read.
     """
 
     start: Start = Beginning()
@@ -187,6 +192,7 @@ class ConsumerState:
         """The requests to leaders that are due. Each leader has at most one on its way."""
         wanted: dict[tuple[Address, int | None], list[int]] = {}
         leaders: dict[Address, Leader] = {}
+        self._check_leaders(now_ms)
         for number, position in sorted(self.positions.items(), key=lambda item: item[1].asked_last):
             if position.is_asked or position.is_done or number in self.paused:
                 continue
@@ -197,8 +203,12 @@ class ConsumerState:
                 continue
             leader = self.view.leader_of(number)
             if leader is None:
+                if position.leaderless_since_ms is None:
+                    position.leaderless_since_ms = now_ms
                 self._retry(number, f"partition {self.view.topic}-{number} has no leader", now_ms)
-            elif leader.address not in self._busy:
+                continue
+            position.leaderless_since_ms = None
+            if leader.address not in self._busy:
                 leaders[leader.address] = leader
                 wanted.setdefault((leader.address, _time_wanted(position)), []).append(number)
         asks = []
@@ -216,6 +226,21 @@ class ConsumerState:
                 self.positions[number].asked_last = token
             asks.append(Ask(token, address, message))
         return asks
+
+    def _check_leaders(self, now_ms: int) -> None:
+        """Raise `ClientError` if only partitions without a leader are left, and none has come for a while."""
+        left = [number for number, one in self.positions.items() if not one.is_done and number not in self.paused]
+        if self._settings.follows or not left:
+            return
+        for number in left:
+            since_ms = self.positions[number].leaderless_since_ms
+            if since_ms is None or now_ms - since_ms < min(LEADERLESS_MS, self._settings.timeout_ms):
+                return
+        named = ", ".join(f"{self.view.topic}-{number}" for number in left)
+        raise ClientError(
+            f"no leader for {named}: no replica in sync runs",
+            hint="Start the brokers that have the replicas. All other partitions were read to their ends.",
+        )
 
     @property
     def _buffered(self) -> int:

@@ -88,6 +88,8 @@ class Position:
         """How many requests have failed since the last answer."""
         self.waits_since_ms: int | None = None
         """Since when no broker has answered."""
+        self.leaderless_since_ms: int | None = None
+        """Since when the cluster has no leader for the partition."""
 
     @property
     def is_done(self) -> bool:

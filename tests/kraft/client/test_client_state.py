@@ -19,7 +19,7 @@ from kraft.client import (
     ProducerSettings,
 )
 from kraft.client.state.batches import NewRecord
-from kraft.client.state.consuming import EARLIEST, LATEST, ConsumerState
+from kraft.client.state.consuming import EARLIEST, LATEST, LEADERLESS_MS, ConsumerState
 from kraft.client.state.positions import Start
 from kraft.client.state.producing import ProducerState, Undelivered, murmur2
 from kraft.client.state.reading import read_answer
@@ -401,6 +401,30 @@ def test_a_partition_that_no_broker_serves_is_an_error_after_the_time_out():
     with pytest.raises(ClientError, match="partition t-0: no answer within 30 s: partition t-0 has no leader"):
         go_on()
     assert began_ms + 30_000 <= wire.now_ms <= began_ms + 31_000
+
+
+def test_partitions_without_a_leader_are_named_once_the_others_are_read():
+    """Not for a whole time-out: the cluster has no leader for them, as no replica in sync runs."""
+    wire = consumer(leaders=(1, -1, -1))
+    began_ms = wire.now_ms
+
+    def go_on() -> None:
+        answers = {LATEST: offset(1), EARLIEST: offset(0)}
+        while True:
+            ask = wire.next(Message)
+            match ask.message:
+                case MetadataRequest():
+                    outcome: Message = metadata([1, -1, -1])
+                case FetchRequest():
+                    outcome = fetched(batch(0, 1))
+                case _:
+                    outcome = answers[time_asked(ask)]
+            wire.engine.on_outcome(ask.token, outcome, wire.now_ms)
+
+    with pytest.raises(ClientError, match="no leader for t-1, t-2: no replica in sync runs"):
+        go_on()
+    assert taken(wire) == [0]
+    assert LEADERLESS_MS <= wire.now_ms - began_ms <= LEADERLESS_MS + 1_000
 
 
 def test_nothing_is_fetched_while_the_user_takes_no_records():

@@ -29,6 +29,7 @@ class Half(Kafka):
     """Two brokers, of which the second is dead, and with it half of a topic and the coordinators of some groups."""
 
     dead: list[int]
+    dead_parcels: list[int]
     alive_group: str
     dead_group: str
 
@@ -36,7 +37,10 @@ class Half(Kafka):
 @pytest.fixture(scope="module")
 def half() -> Iterator[Half]:
     with Half(brokers=2, controllers=1, settings={"offsets.topic.replication.factor": "1"}) as kafka:
-        kafka.create_topic("orders", partitions=4, replication_factor=1)
+        for topic in ("orders", "parcels"):
+            kafka.create_topic(topic, partitions=4, replication_factor=1)
+        for number in range(4):
+            kafka.produce("parcels", [str(number)], partition=number)
 
         async def prepare(ask: Questions) -> set[str]:
             view = await ask.cluster()
@@ -47,6 +51,7 @@ def half() -> Iterator[Half]:
         assert questioned(kafka, prepare) == set(GROUPS)
         lost = kafka.broker_ids[1]
         kafka.dead = [number for number in range(4) if kafka.leader("orders", number) == lost]
+        kafka.dead_parcels = [number for number in range(4) if kafka.leader("parcels", number) == lost]
         kafka.kill(lost)
         kafka.wait_until(lambda kafka: kafka.is_fenced(lost))
         listed = {one.group for one in questioned(kafka, list_groups)}
@@ -104,6 +109,22 @@ def test_a_group_without_a_coordinator_is_told_at_once(
     done = soon(capsys, half, "groups", *(half.dead_group if one == "GROUP" else one for one in words))
     assert done.code == 1
     assert f"no broker coordinates group {half.dead_group}: these partitions of __consumer_offsets have no" in done.err
+
+
+def test_what_live_partitions_have_is_printed_and_the_dead_ones_are_named(
+    half: Half, capsys: pytest.CaptureFixture[str]
+):
+    done = soon(capsys, half, "consume", "parcels")
+    assert (done.code, set(done.out.split())) == (1, {str(one) for one in range(4) if one not in half.dead_parcels})
+    assert f"no leader for {', '.join(f'parcels-{one}' for one in half.dead_parcels)}: no replica in sync" in done.err
+
+
+def test_an_internal_topic_that_is_refused_costs_a_command_little(capsys: pytest.CaptureFixture[str]):
+    with Kafka(brokers=1, controllers=1, settings={"transaction.state.log.replication.factor": "3"}) as kafka:
+        done = soon(capsys, kafka, "transactions", "describe", "payments")
+    assert done.code == 1
+    assert "no broker coordinates transactional id payments: the brokers do not create __transaction_state" in done.err
+    assert "transaction.state.log.replication.factor" in done.err
 
 
 def test_the_producers_of_a_dead_partition(half: Half, capsys: pytest.CaptureFixture[str]):
