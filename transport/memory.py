@@ -332,7 +332,7 @@ class MemoryTransport:
             message=message,
             listener=link.listener,
             peer=link.client.host,
-            encoded=sent.frame or b"",
+            size=len(sent.frame or b""),
         )
         link.received += 1
         link.open[request.sequence] = request

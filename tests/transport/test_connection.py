@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,15 @@ from transport.protocol.client_connection import ClientConnection
 from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
 from transport.protocol.inbound import Cause, Failed, Reply, Request
-from transport.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest, VoteRequest, VoteResponse
+from transport.protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    FetchRequest,
+    VoteRequest,
+    VoteResponse,
+)
 from transport.protocol.messages.api_versions import ApiVersion
 from transport.protocol.server_connection import ServerConnection
 
@@ -113,7 +123,7 @@ class TestServer:
                 continue
             [request] = requests
             assert (request.api_key, request.version) == (exchange["api_key"], exchange["version"])
-            assert request.encoded == bytes.fromhex(exchange["request"])
+            assert request.size == len(bytes.fromhex(exchange["request"]))
             _, message = decode_response(request.api_key, request.version, expected[4:])
             assert connection.answer(request, message) == expected, exchange
             seen["answered"] += 1
@@ -394,3 +404,53 @@ def test_a_shared_response_is_encoded_for_each_connection() -> None:
         frame = encode_response(ApiKey.VOTE, version, correlation_id, message)
         header, decoded = decode_response(ApiKey.VOTE, version, frame)
         assert (header.correlation_id, decoded) == (correlation_id, message)
+
+
+class TestMemory:
+    """What a connection keeps is what it counts, also of a client that gives itself a very long name."""
+
+    CONNECTIONS = 20
+    NAME = "n" * 30_000
+    ITSELF = 4096
+    """The bytes of a connection without a request, which nobody counts."""
+
+    def held(self, *, is_answered: bool) -> tuple[int, int]:
+        """The bytes that connections count, and those that they keep."""
+        frames = [
+            framed(encode_request(ApiKey.CREATE_TOPICS, 7, number, self.NAME, CreateTopicsRequest()))
+            for number in range(self.CONNECTIONS)
+        ]
+        for_caches = server()
+        for_caches.feed(frames[0])
+        gc.collect()
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            connections = [server() for _ in frames]
+            open_requests = []
+            for connection, frame in zip(connections, frames, strict=True):
+                requests, _ = connection.feed(frame)
+                while not requests and connection.is_reading:
+                    requests, _ = connection.read_on()
+                [request] = requests
+                requests.clear()
+                open_requests.append((connection, request))
+                del request
+            if is_answered:
+                while open_requests:
+                    connection, request = open_requests.pop()
+                    connection.answer(request, CreateTopicsResponse())
+                    del connection, request
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        return sum(connection.held_bytes for connection in connections), after - before
+
+    def test_an_unanswered_request_counts_what_is_kept_of_it(self):
+        counted, kept = self.held(is_answered=False)
+        assert counted / 2 <= kept <= counted + self.CONNECTIONS * self.ITSELF
+
+    def test_nothing_is_kept_of_an_answered_request(self):
+        counted, kept = self.held(is_answered=True)
+        assert counted == 0
+        assert kept <= self.CONNECTIONS * self.ITSELF

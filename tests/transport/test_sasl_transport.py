@@ -17,8 +17,9 @@ from transport.interface import PEERS, Cause, Endpoint, Failed, Reply, Request
 from transport.memory_sockets import MemoryStreams
 from transport.protocol.apis import ApiKey
 from transport.protocol.frames import with_length
+from transport.protocol.headers import encode_request
 from transport.protocol.inbound import Principal
-from transport.protocol.messages import SaslHandshakeResponse, VoteResponse
+from transport.protocol.messages import SaslHandshakeResponse, VoteRequest, VoteResponse
 from transport.protocol.sasl.client import SaslLogin
 from transport.protocol.sasl.credentials import Login, Users
 from transport.protocol.sasl.server import SaslListener
@@ -248,3 +249,28 @@ async def test_requests_in_flight_are_answered_before_a_renewal(autojump_clock: 
         server.transport.answer(later, echo(later))
         assert await client.outcome(first) == Reply(first, VoteResponse(error_code=1))
         assert await client.outcome(second) == Reply(second, VoteResponse(error_code=2))
+
+
+async def test_a_request_that_waits_across_the_end_of_a_session_is_answered(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The end of a session refuses the next request, as in Kafka: a broker of 4.4.0 answers a Fetch that waits for
+    records three seconds after the session, and closes the connection at the request that follows.
+    """
+    token = b"\0alice\0a-secret"
+    login = bytes.fromhex("0024 0001 00000002 ffff") + len(token).to_bytes(4, "big") + token
+    vote = encode_request(ApiKey.VOTE, 2, 9, "stranger", VoteRequest(cluster_id="c"))
+    async with pair(logins(max_reauth_ms=3000), logins()) as (server, _, endpoint, carrier):
+        stranger = await connected(carrier, endpoint)
+        assert stranger.socket is not None
+        stranger.socket.write(b"".join(map(with_length, (HANDSHAKE, login, vote))))
+        waiting = await server.next_request()
+        await trio.sleep(6)
+        before = len(stranger.received)
+        server.transport.answer(waiting, VoteResponse())
+        await trio.sleep(0.1)
+        assert stranger.received[before + 4 : before + 8] == vote[4:8]
+        assert not stranger.is_closed.is_set()
+        stranger.socket.write(with_length(vote))
+        await stranger.is_closed.wait()
+        assert server.requests == []

@@ -94,8 +94,8 @@ class Request(Struct, eq=False):
     """The name of the listener that received the request."""
     peer: str
     """The peer's address, for logs and errors."""
-    encoded: bytes | memoryview = b""
-    """The received frame, header included, without its length; empty if the message was never encoded."""
+    size: int = 0
+    """The bytes of the received frame, header included, without its length; 0 if the message was never encoded."""
     tag: int = 0
     """A number that the user may set, to identify the request in `Gone`."""
     principal: Principal = ANONYMOUS

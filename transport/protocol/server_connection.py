@@ -74,7 +74,11 @@ FIRST_ELEMENTS: Final = 256
 ELEMENTS_PER_STEP: Final = 4096
 """How many array elements of an answer each further step writes, in about three milliseconds."""
 REQUEST_WEIGHT: Final = 2048
-"""Bytes that an unanswered request counts beside its frame: the size of its objects."""
+"""Bytes that an unanswered request counts beside the size of its frame, of which the message has the strings and bytes:
+those of its objects.
+"""
+KEPT_HEADER_BYTES: Final = 512
+"""The longest header that a connection remembers between two requests."""
 FIRST_EXPECTED_BYTES: Final = 128 * 1024
 """The expected size of the first bulk answer of a connection."""
 LEAST_EXPECTED_BYTES: Final = 32 * 1024
@@ -160,7 +164,7 @@ class ServerConnection:
         or lives on, grows with the request.
         """
         if request.api_key in _NOT_LARGER:
-            return min(self.expected_bytes, len(request.encoded))
+            return min(self.expected_bytes, request.size)
         return self.expected_bytes
 
     @property
@@ -324,7 +328,9 @@ class ServerConnection:
             header = self._read_header(frame)
             if isinstance(header, bytes):
                 return header
-            sender = self._sender = header
+            sender = header
+            # A header that a strange client makes long is not kept: nobody counts it.
+            self._sender = header if header.position <= KEPT_HEADER_BYTES else None
         if len(frame) > UNCOUNTED_BYTES:
             self._steps = self._read_in_steps(sender, frame)
             return self._step()
@@ -342,7 +348,7 @@ class ServerConnection:
             message,
             self._listener,
             self._peer,
-            frame,
+            len(frame),
             principal=self.principal,
         )
 
@@ -380,7 +386,7 @@ class ServerConnection:
             message=message,
             listener=self._listener,
             peer=self._peer,
-            encoded=frame,
+            size=len(frame),
             principal=self.principal,
         )
 
@@ -423,14 +429,14 @@ class ServerConnection:
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
         del self._open[sequence]
-        self.weight -= len(request.encoded) + REQUEST_WEIGHT
+        self.weight -= request.size + REQUEST_WEIGHT
         if sequence == self.bulk:
             self.bulk = None
         return self._release(sequence, b"")
 
     def may_be_long(self, request: Request) -> bool:
         """Whether the answer may have so many elements that `answer_in_steps` must write it."""
-        if len(request.encoded) > LONG_REQUEST_BYTES:
+        if request.size > LONG_REQUEST_BYTES:
             return True
         return request.sequence == self.bulk and request.api_key not in _SHORT
 
@@ -464,7 +470,7 @@ class ServerConnection:
 
     def _is_in_turn(self, request: Request, sequence: int, size: int) -> bool:
         """Count an answer of so many bytes; whether it is the next one to leave, and none waits behind it."""
-        self.weight -= len(request.encoded) + REQUEST_WEIGHT
+        self.weight -= request.size + REQUEST_WEIGHT
         if sequence == self.bulk:
             self.bulk = None
             self.expected_bytes = max(size, LEAST_EXPECTED_BYTES)
