@@ -7,25 +7,19 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Any, Final
 
-from avro.compatibility import (
-    ReaderWriterCompatibilityChecker,
-    SchemaCompatibilityResult,
-    SchemaCompatibilityType,
-    SchemaIncompatibilityType,
-    incompatible,
-)
 from avro.constants import PRIMITIVE_TYPES
 from avro.errors import AvroException, AvroWarning
 from avro.name import Names
-from avro.schema import RecordSchema, Schema, make_avsc_object
+from avro.schema import make_avsc_object
 
+from kraft.registry.avro_resolution import NAMED, Resolution, Type, types_of
 from kraft.registry.json_texts import json_text, json_tree
 from kraft.registry.records import AVRO
-from kraft.registry.schemas import Budget, Difference, InvalidSchema, Source
+from kraft.registry.schemas import Difference, InvalidSchema, Source
 
 warnings.filterwarnings("ignore", category=AvroWarning)  # a logical type that nobody knows is no mistake
 RESOLVED: Final = "resolved"
-_NAMED: Final = ("record", "error", "enum", "fixed")
+_NAMED: Final = (*NAMED, "error")
 _RESERVED: Final = frozenset(
     ("doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases")
 )
@@ -37,7 +31,7 @@ _ORDERS: Final = ("ascending", "descending", "ignore")
 
 def canonical(source: Source, normalize: bool) -> str:
     """What `Schema.toString` of Java says; normalized with full names, and with properties and aliases in order."""
-    _parsed(source, is_new=True)
+    _check(source)
     return written(source, normalize)
 
 
@@ -56,57 +50,58 @@ def rendered(source: Source, form: str) -> str:
     return json_text(_Writer(source, resolved=True).tree()) if form == RESOLVED else source.text
 
 
-def differences(reader: Source, writer: Source, budget: Budget) -> Iterator[Difference]:
+def differences(reader: Source, writer: Source) -> Iterator[Difference]:
     """Why the reader cannot read what the writer writes, by the rules of schema resolution."""
-    compatibility = _Checker(budget).get_compatibility(_parsed(reader), _parsed(writer))
-    if compatibility.compatibility is SchemaCompatibilityType.compatible:
-        return
-    kinds = dict.fromkeys(one.value.upper() for one in compatibility.incompatibilities)
-    yield Difference(
-        ", ".join(kinds), "; ".join(sorted(compatibility.messages)), ", ".join(sorted(compatibility.locations))
-    )
+    return Resolution(_types(reader), _types(writer)).differences()
 
 
-def _parsed(source: Source, *, is_new: bool = False) -> Schema:
-    """The schema; what it imports is known by its names.
+def _types(source: Source) -> Type:
+    """The types of a schema that was registered, or taken as one, before.
 
-    What is registered already, perhaps by a registry of long ago, may have names that no new schema may have: as in the
-    common registry these are not looked at again.
+    What a registry of long ago has let in may have names that no new schema may have: as in the common registry these
+    are not looked at again.
     """
+    try:
+        return types_of(_Writer(source, normalize=True, resolved=True).tree())
+    except (TypeError, ValueError, AttributeError, KeyError) as bad:
+        raise InvalidSchema(f"the schema is no Avro schema: {str(bad)[:1000]}") from bad
+
+
+def _check(source: Source) -> None:
+    """Raise `InvalidSchema` if a new schema is none; what it imports, which is known, is defined by its names."""
     names = Names(validate_names=False)
     try:
         for one in source.imports:
             make_avsc_object(json_tree(one.text), names, validate_names=False)
         tree = _Writer(source).undefined() if source.imports else json_tree(source.text)
-        names.validate_names = is_new
-        return make_avsc_object(tree, names, validate_names=is_new)
+        names.validate_names = True
+        make_avsc_object(tree, names, validate_names=True)
+        _check_unions(_Writer(source, normalize=True, resolved=True).tree())
     except (AvroException, TypeError, ValueError, AttributeError, KeyError) as bad:
         raise InvalidSchema(f"the schema is no Avro schema: {str(bad)[:1000]}") from bad
 
 
-class _Checker(ReaderWriterCompatibilityChecker):
-    """The library's checker, with bounded work."""
+def _check_unions(schema: Any) -> None:
+    """Raise `InvalidSchema` if a union of a schema with full names has a type twice; the library sees some of these."""
+    waiting = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, list):
+            names = [_branch(each) for each in one]
+            if len(names) > len(set(names)):
+                twice = next(each for each in names if names.count(each) > 1)
+                raise InvalidSchema(f"the schema is no Avro schema: Duplicate in union: {twice}")
+            waiting += one
+        elif isinstance(one, dict):
+            waiting += [field["type"] for field in one.get("fields", ())]
+            waiting += [one[word] for word in ("items", "values") if word in one]
 
-    def __init__(self, budget: Budget) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # avro has no types here
-        self._budget = budget
 
-    def get_compatibility(self, *args: Any, **kwargs: Any) -> SchemaCompatibilityResult:
-        self._budget.spend()
-        return super().get_compatibility(*args, **kwargs)
-
-    def check_reader_writer_record_fields(
-        self, reader: RecordSchema, writer: RecordSchema, location: list[str]
-    ) -> SchemaCompatibilityResult:
-        """As in Java, a field of the reader is not one that two of the writer's may be, by its name and its aliases."""
-        names = {one.name for one in writer.fields}
-        for at, field in enumerate(reader.fields):
-            aliases = field.props.get("aliases")
-            found = [one for one in (field.name, *(aliases if isinstance(aliases, list) else ())) if one in names]
-            if len(found) > 1:
-                what, where = f"{field.name} may be each of {', '.join(found)}", [*location, "fields", str(at)]
-                return incompatible(SchemaIncompatibilityType.name_mismatch, what, where)
-        return super().check_reader_writer_record_fields(reader, writer, location)
+def _branch(schema: Any) -> str:
+    """What a branch of a union is known by."""
+    if not isinstance(schema, dict):
+        return str(schema)
+    return str(schema["name"] if schema["type"] in _NAMED else schema["type"])
 
 
 class _Writer:

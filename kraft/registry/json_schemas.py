@@ -17,7 +17,7 @@ from jsonschema.validators import Draft7Validator, validator_for
 from kraft.registry.json_documents import REFERENCES, Document, Meanings
 from kraft.registry.json_texts import json_text, json_tree
 from kraft.registry.json_values import Unknown, Values, matches
-from kraft.registry.schemas import Budget, CannotCheck, Difference, InvalidSchema, Source
+from kraft.registry.schemas import CannotCheck, Difference, InvalidSchema, Source
 
 _GROUPS: Final = {
     "null": frozenset(("null",)),
@@ -65,12 +65,12 @@ def rendered(source: Source, form: str) -> str:
     return source.text
 
 
-def differences(reader: Source, writer: Source, budget: Budget) -> Iterator[Difference]:
+def differences(reader: Source, writer: Source) -> Iterator[Difference]:
     """Why a document of the writer may be none of the reader."""
     meanings = Meanings()
     try:
         mine, theirs = (Document(json_tree(one.text), one.imports, meanings) for one in (reader, writer))
-        return iter(_Comparison(mine, theirs, budget).run())
+        return iter(_Comparison(mine, theirs).run())
     except (TypeError, ValueError, KeyError, AttributeError) as bad:
         raise CannotCheck(f"a schema is not as it should be: {bad}") from bad  # of another program
 
@@ -82,10 +82,9 @@ class _Comparison:
     the very same document: then nothing was shown by going in a circle.
     """
 
-    def __init__(self, reader: Document, writer: Document, budget: Budget) -> None:
+    def __init__(self, reader: Document, writer: Document) -> None:
         self._reader = reader
         self._writer = writer
-        self._budget = budget
         self._open: dict[object, int] = {}
         self._shown: set[object] = set()
         self._trail: list[object] = []
@@ -104,7 +103,7 @@ class _Comparison:
     def _back(self) -> _Comparison:
         """The comparison the other way around."""
         if self._other is None:
-            self._other = _Comparison(self._writer, self._reader, self._budget)
+            self._other = _Comparison(self._writer, self._reader)
             self._other._other = self
         return self._other
 
@@ -117,7 +116,6 @@ class _Comparison:
 
     def _compare(self, reader: Any, facts: Facts, where: str, depth: int) -> list[Difference]:
         """What keeps documents for which all facts hold from being ones of the reader."""
-        self._budget.spend()
         if not (view := self._reader.view(reader)):
             return []
         flat = self._flat(facts)
@@ -186,7 +184,6 @@ class _Comparison:
                 return None
             if not view or id(one) in seen:
                 continue
-            self._budget.spend()
             seen.add(id(one))
             flat.append(one)
             if "$ref" in view and (target := self._writer.target(one)) is not None:
@@ -293,7 +290,6 @@ class _Comparison:
     def _taken(self, reader: Any, values: list[Any], where: str) -> list[Difference]:
         problems = []
         for one in values:
-            self._budget.spend()
             try:
                 if self._values.takes(reader, one):
                     continue
@@ -304,7 +300,6 @@ class _Comparison:
         return problems
 
     def _may_take(self, schemas: list[Any], value: Any) -> bool:
-        self._budget.spend()
         try:
             return all(self._values.takes(one, value) for one in schemas)
         except Unknown:
@@ -389,7 +384,6 @@ class _Comparison:
 
     def _are_disjoint(self, mine: Facts, flat: list[Any], depth: int) -> bool:
         """Whether it is sure that no document is one of the reader's schemas and of the writer's."""
-        self._budget.spend()
         own = self._back._flat(mine)
         if own is None:
             return True
@@ -615,7 +609,6 @@ class _Comparison:
         return [self._leaves[key]]
 
     def _matches(self, pattern: str, name: str) -> bool | None:
-        self._budget.spend()
         return matches(pattern, name)
 
     # Arrays

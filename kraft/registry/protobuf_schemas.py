@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from kraft.registry import protoc
 from kraft.registry.protobuf_texts import ordered, printed
-from kraft.registry.schemas import Budget, Difference, Imported, InvalidSchema, Source
+from kraft.registry.schemas import Difference, Imported, InvalidSchema, Source
 
 SERIALIZED: Final = "serialized"
 _KINDS: Final = {
@@ -66,9 +66,9 @@ def rendered(source: Source, form: str) -> str:
     return _base64(_compiled(source)[-1]) if form == SERIALIZED else source.text
 
 
-def differences(reader: Source, writer: Source, budget: Budget) -> Iterator[Difference]:
+def differences(reader: Source, writer: Source) -> Iterator[Difference]:
     """Why the reader cannot read what the writer writes."""
-    return _Comparison(_Types.of(writer), _Types.of(reader), budget).run()
+    return _Comparison(_Types.of(writer), _Types.of(reader)).run()
 
 
 # Reading
@@ -166,10 +166,9 @@ def _messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]
 class _Comparison:
     """Of a schema that writes with one that reads."""
 
-    def __init__(self, writer: _Types, reader: _Types, budget: Budget) -> None:
+    def __init__(self, writer: _Types, reader: _Types) -> None:
         self._writer = writer
         self._reader = reader
-        self._budget = budget
         self._seen: set[tuple[str, str]] = set()
 
     def run(self) -> Iterator[Difference]:
@@ -178,7 +177,6 @@ class _Comparison:
             yield Difference("PACKAGE_CHANGED", f"{self._writer.package} became {self._reader.package}", "#/")
         readers = {self._reader.local(name): name for name in self._reader.own}
         for name, message in self._writer.own.items():
-            self._budget.spend()
             local = self._writer.local(name)
             if local in readers:
                 yield from self._compare(name, readers[local])
@@ -200,7 +198,6 @@ class _Comparison:
             old, new = {one.number: one for one in writer.field}, {one.number: one for one in reader.field}
             lost = _lost_oneofs(writer, new)
             for number in sorted(old.keys() | new.keys()):
-                self._budget.spend()
                 place = f"{where}/{number}"
                 if number not in new:
                     field = old[number]

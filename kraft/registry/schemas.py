@@ -24,8 +24,6 @@ LEVELS: Final = (
     *("FULL", "FULL_TRANSITIVE"),
 )
 CURE: Final = install_extra("registry")
-MOST_STEPS: Final = 60_000
-"""The most comparisons of one request."""
 
 
 class InvalidSchema(Exception):
@@ -63,25 +61,12 @@ class Difference(NamedTuple):
     where: str
 
 
-class Budget:
-    """The work that one request may still cause."""
-
-    def __init__(self, steps: int) -> None:
-        self._left = steps
-
-    def spend(self) -> None:
-        """Count one comparison; raises `CannotCheck` if that is one too many."""
-        self._left -= 1
-        if self._left < 0:
-            raise CannotCheck("the schemas are too large to be compared here")
-
-
 class SchemaType(NamedTuple):
     """A type of schemas.
 
     Attributes:
         module: The module of `kraft.registry` with `canonical(source, normalize)`, `comparable(source, normalize)`,
-            `differences(reader, writer, budget)` and `rendered(source, form)`.
+            `differences(reader, writer)` and `rendered(source, form)`.
         needs: The library that the module needs, by the name of its import.
         smallest: A schema.
         about: How it is read and compared.
@@ -98,7 +83,7 @@ TYPES: Final = {
         "kraft.registry.avro_schemas",
         "avro",
         '"int"',
-        "by Apache Avro's library `avro`: its parser, its rules of resolution; written as Java's writes it",
+        "by Apache Avro's library `avro`; compared by the rules of resolution, and written as Java's writes it",
     ),
     JSON: SchemaType(
         "kraft.registry.json_schemas",
@@ -211,11 +196,10 @@ def incompatibilities(new: Source, earlier: Sequence[Earlier], level: str) -> li
     """
     if level == NONE:
         return []
-    budget = Budget(MOST_STEPS)
     backward = level.startswith(("BACKWARD", "FULL"))
     forward = level.startswith(("FORWARD", "FULL"))
     for one in reversed(earlier if level.endswith("TRANSITIVE") else earlier[-1:]):
-        problems = list(_between(new, one.source, budget, backward=backward, forward=forward))
+        problems = list(_between(new, one.source, backward=backward, forward=forward))
         if problems:
             return [
                 *(
@@ -229,16 +213,16 @@ def incompatibilities(new: Source, earlier: Sequence[Earlier], level: str) -> li
     return []
 
 
-def _between(new: Source, old: Source, budget: Budget, *, backward: bool, forward: bool) -> Iterator[Difference]:
+def _between(new: Source, old: Source, *, backward: bool, forward: bool) -> Iterator[Difference]:
     if new.type != old.type:
         yield Difference("SCHEMA_TYPE_CHANGED", f"an earlier schema is of type {old.type}, not {new.type}", "/")
         return
-    differences: Callable[[Source, Source, Budget], Iterator[Difference]] = _module(new.type).differences
+    differences: Callable[[Source, Source], Iterator[Difference]] = _module(new.type).differences
     try:
         if backward:
-            yield from differences(new, old, budget)
+            yield from differences(new, old)
         if forward:
-            yield from differences(old, new, budget)
+            yield from differences(old, new)
     except RecursionError:
         raise CannotCheck("the schemas are nested too deep to be compared here") from None
 

@@ -11,7 +11,7 @@ import org.apache.avro.SchemaCompatibility;
 /**
  * What Avro's own library says of schemas. A line of standard input has a word and schemas in Base64, between them tabs. After
  * "text" a schema and those that it imports: the answer is its text in Base64, without what is imported, or "refused". After
- * "verdict" a reader and a writer: the answer is "compatible" or "incompatible".
+ * "verdict" a reader and a writer: the answer is "compatible", "incompatible", or "refused" if one is no schema.
  */
 public class AvroOracle {
     private static String text(String word) {
@@ -19,8 +19,14 @@ public class AvroOracle {
     }
 
     private static String verdict(String reader, String writer) {
-        Schema mine = new Schema.Parser().parse(text(reader));
-        Schema theirs = new Schema.Parser().parse(text(writer));
+        Schema mine;
+        Schema theirs;
+        try {
+            mine = new Schema.Parser().parse(text(reader));
+            theirs = new Schema.Parser().parse(text(writer));
+        } catch (AvroRuntimeException invalid) {
+            return "refused";
+        }
         try {
             return SchemaCompatibility.checkReaderWriterCompatibility(mine, theirs).getType().toString().toLowerCase();
         } catch (AvroRuntimeException ambiguous) {

@@ -49,9 +49,12 @@ def test_avro_schemas_are_written_as_java_writes_them() -> None:
 def test_avro_schemas_are_compatible_where_java_says_so() -> None:
     verdicts = [json.loads(line) for line in gzip.decompress(VERDICTS.read_bytes()).splitlines()]
     for row in verdicts:
-        found = incompatibilities(
-            Source("AVRO", row["reader"]), [Earlier(1, Source("AVRO", row["writer"]))], "BACKWARD"
-        )
+        reader, writer = Source("AVRO", row["reader"]), Source("AVRO", row["writer"])
+        if row["java"] == "refused":
+            with pytest.raises(InvalidSchema, match="Duplicate in union"):
+                [canonical(one) for one in (reader, writer)]
+            continue
+        found = incompatibilities(reader, [Earlier(1, writer)], "BACKWARD")
         assert ("incompatible" if found else "compatible") == row["java"], row
 
 

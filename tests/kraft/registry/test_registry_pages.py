@@ -30,8 +30,7 @@ def limits() -> str:
         f"with the settings of subjects, {requests.MAX_LISTED:,} of them or {requests.MAX_LISTED_BYTES >> 20} MiB "
         f"in an answer, {LIMITS.connections} connections, and {LIMITS.requests_per_second:,} requests a second. "
         f"A question about schemas\nhas at most {requests.MAX_PARTS:,} of them and their references, with "
-        f"{requests.MAX_QUESTION:,} characters: longer histories need a level without _TRANSITIVE. "
-        f"A comparison takes at most {schemas.MOST_STEPS:,} steps."
+        f"{requests.MAX_QUESTION:,} characters: longer histories need a level without _TRANSITIVE."
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 from kraft.registry import requests
 from kraft.registry.records import Record
 from kraft.registry.requests import Answer, Asked, Refused, Run, Write, routed
-from kraft.registry.schemas import CannotCheck, InvalidSchema
+from kraft.registry.schemas import CannotCheck, InvalidSchema, TooCostly
 from kraft.registry.state import State
 
 
@@ -41,7 +41,7 @@ class Core:
                     try:
                         result = step.function(*step.arguments)
                         step = program.send(result)
-                    except (InvalidSchema, CannotCheck) as bad:
+                    except (InvalidSchema, CannotCheck, TooCostly) as bad:
                         step = program.throw(bad)
                 assert isinstance(step, Write)
                 for record in step.records:
