@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from msgspec import Struct, structs
 
 from kraft.registry import protoc
+from kraft.registry.protobuf_maps import Path, put_back, taken_out
 from kraft.registry.protobuf_texts import ordered, printed
 from kraft.registry.schemas import Difference, Imported, InvalidSchema, Source
 
@@ -108,13 +109,15 @@ def _base64(descriptor: FileDescriptorProto) -> str:
 def _compiled(source: Source) -> list[FileDescriptorProto]:
     """All that a file imports, what is imported first, and last the file."""
     texts, known = [], FileDescriptorSet()
+    maps: dict[str, frozenset[Path]] = {}
     for one in source.imports:
         if not protoc.is_path(one.name) or one.name == protoc.MAIN:
             raise InvalidSchema(f"{one.name!r} is no path of an import")
     for one in (*source.imports, Imported(protoc.MAIN, source.text)):
         descriptor = _descriptor(one.text)
         if descriptor is None:
-            texts.append((one.name, one.text))
+            text, maps[one.name] = taken_out(one.text)
+            texts.append((one.name, text))
         else:
             descriptor.name = one.name
             known.file.append(descriptor)
@@ -122,7 +125,11 @@ def _compiled(source: Source) -> list[FileDescriptorProto]:
         out = protoc.compiled(tuple(texts), known.SerializeToString(deterministic=True))
     except (protoc.CompileError, OSError, ValueError) as bad:
         raise InvalidSchema(f"the schema is no Protobuf: {bad}") from bad
-    return list(FileDescriptorSet.FromString(out).file)
+    files = list(FileDescriptorSet.FromString(out).file)
+    for file in files:
+        if not put_back(file, maps.get(file.name, ())):
+            raise InvalidSchema("the schema is no Protobuf: map_entry is set where there is no map")
+    return files
 
 
 class _Types(Struct, frozen=True):

@@ -334,3 +334,82 @@ def python_descriptor(file: FileDescriptorProto) -> bytes:
         for field in message.field:
             field.ClearField("json_name")
     return bytes(copy.SerializeToString())
+
+
+JAVA_MAP = """syntax = "proto3";
+package example;
+
+import "google/protobuf/timestamp.proto";
+
+message Person {
+  string name = 1 [json_name = "name"];
+  repeated .example.Person.BestMarksEntry best_marks = 4 [json_name = "bestMarks"];
+  optional .google.protobuf.Timestamp born = 5 [json_name = "born"];
+
+  oneof contact {
+    string phone = 6 [json_name = "phone"];
+  }
+
+  message BestMarksEntry {
+    option map_entry = true;
+
+    string key = 1 [json_name = "key"];
+    .example.Person.Mark value = 2 [json_name = "value"];
+  }
+  message Mark {
+    string map_entry = 1 [json_name = "mapEntry"];
+  }
+}
+"""
+"""As `kafka-protobuf-serializer` sent it, which writes a map as what it is made of."""
+OUR_MAP = """syntax = "proto3";
+package example;
+
+import "google/protobuf/timestamp.proto";
+
+message Person {
+  string name = 1;
+  map<string, Mark> best_marks = 4;
+  optional google.protobuf.Timestamp born = 5;
+  oneof contact {
+    string phone = 6;
+  }
+  message Mark {
+    string map_entry = 1;
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_map_that_is_written_as_its_entries_is_a_map(normalize: bool) -> None:
+    java = Source("PROTOBUF", JAVA_MAP)
+    assert canonical(java, normalize) == canonical(Source("PROTOBUF", OUR_MAP), normalize) == OUR_MAP
+    assert incompatibilities(java, [Earlier(1, Source("PROTOBUF", OUR_MAP))], "FULL") == []
+    user = Source("PROTOBUF", 'syntax = "proto3"; import "p.proto"; message A { example.Person p = 1; }')
+    both = [canonical(Source("PROTOBUF", user.text, (Imported("p.proto", one),))) for one in (JAVA_MAP, OUR_MAP)]
+    assert both[0] == both[1]
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("repeated .example", ".example"),
+        ("best_marks", "worst_marks"),
+        ("string key = 1", "float key = 1"),
+        ("string key = 1", "repeated string key = 1"),
+        ("string key = 1", "string name = 1"),
+        ("  message Mark {", "  message Mark { option map_entry = true;"),
+        ("string name = 1", "BestMarksEntry name = 1"),
+    ],
+)
+def test_what_is_said_to_be_a_map_and_is_none_is_refused(was: str, now: str) -> None:
+    assert was in JAVA_MAP
+    with pytest.raises(InvalidSchema, match="map_entry is set where there is no map"):
+        canonical(Source("PROTOBUF", JAVA_MAP.replace(was, now)))
+
+
+def test_an_option_in_a_text_or_a_comment_is_none() -> None:
+    text = 'syntax = "proto2"; message A { /* option map_entry = true; */ optional string a = 1 [default = "} { '
+    text += 'option map_entry = true;"]; } // option map_entry = true;'
+    assert 'default = "} { option map_entry = true;"' in canonical(Source("PROTOBUF", text))
