@@ -15,13 +15,13 @@ from typing import Final, Protocol
 from kraft.broker.directories import Directories
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirectory
 from kraft.broker.settings import BrokerSettings
-from kraft.config.definitions import elements
 from kraft.handling.reply_keys import Channel, FetchFrom, to_broker
 from kraft.limits import PARTITIONS_PER_TURN
+from kraft.partitions.replicas.cordoned import cordoned_directories, knows_cordoned
 from kraft.partitions.replicas.isr_changes import IsrChanges
 from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
 from kraft.wire import Send, Target
-from metadata_log.image import Broker, MetadataImage, Partition, ResourceType
+from metadata_log.image import Broker, MetadataImage, Partition
 from metadata_log.image.features import DIRECTORIES_SINCE
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.metadata import (
@@ -34,7 +34,6 @@ from metadata_log.records.metadata import (
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 
-_CORDONED: Final = "cordoned.log.dirs"
 FAREWELL_MS: Final = 1000
 """For so long a broker without log directories tries to tell the controller, before it ends."""
 
@@ -125,6 +124,8 @@ class BrokerAgent:
         self.lifecycle = BrokerLifecycle(settings)
         self.replicas = replicas
         self.directories = Directories(settings.broker_id, options.directories)
+        self._cordoned: frozenset[Uuid] = frozenset()
+        """The directories that take no new replicas."""
         self._latest = self.image
         self._changed: dict[PartitionKey, None] = {}
         """The partitions that records have changed since the last update of the replicas."""
@@ -308,12 +309,20 @@ class BrokerAgent:
             self.replicas.on_partition(key, None, now_ms)
             return
         actual = self.replicas.directory_of(key)
-        self.directories.place(key, assigned, is_told=self._knows_directories, found=actual)
+        is_told = self._knows_directories
+        self.directories.place(key, assigned, is_told=is_told, found=actual, cordoned=self._cordoned)
         self.replicas.on_partition(key, partition, now_ms, self.directories.directory_of(key))
 
     @property
     def _knows_directories(self) -> bool:
         return (self.image.features.metadata_version or 0) >= DIRECTORIES_SINCE
+
+    def _look_at_cordoned(self, now_ms: int) -> None:
+        """Tell the controller at once of other directories that take no new replicas (`DynamicLogConfig`)."""
+        options = self.settings.options
+        places = zip(options.directories, options.paths, strict=False)
+        self._cordoned = cordoned_directories(self.image, self.settings.broker_id, places, options.cordoned)
+        self.lifecycle.cordon(self._cordoned if knows_cordoned(self.image) else None, now_ms)
 
     def _look_at_own_registration(self, now_ms: int) -> None:
         """Register again once the cluster supports directories and the own registration does not name them
@@ -381,6 +390,8 @@ class BrokerAgent:
         lifecycle, replicas = self.lifecycle, self.replicas
         if lifecycle.state is LifecycleState.NOT_RUNNING:
             lifecycle.begin(now_ms)
+        if not self._is_published:
+            self._look_at_cordoned(now_ms)
         if replicas.is_loaded or self._load(now_ms):
             if not self._is_published and not self._publish(now_ms):
                 # Other requests, and answers, depend on metadata that the replicas know.
@@ -417,17 +428,9 @@ class BrokerAgent:
         """
         is_loaded = self.replicas.is_loaded
         offset = self._published_offset if is_loaded else self.metadata_offset
-        request = self.lifecycle.request_due(offset, now_ms, is_loading=not is_loaded, cordoned=self._cordoned())
+        request = self.lifecycle.request_due(offset, now_ms, is_loading=not is_loaded)
         patience_ms = self.settings.options.heartbeat_interval_ms
         return [] if request is None else [Send(request, to_broker(Channel.HEARTBEATS), patience_ms)]
-
-    def _cordoned(self) -> tuple[Uuid, ...]:
-        """The directories that take no new replicas (`cordoned.log.dirs`; KIP-1066)."""
-        options = self.settings.options
-        own = self.image.configs.of((ResourceType.BROKER, str(self.settings.broker_id)))
-        named = elements(own.get(_CORDONED, options.cordoned))
-        places = zip(options.directories, options.paths, strict=False)
-        return tuple(sorted(directory for directory, path in places if path in named or "*" in named))
 
     def _fetches_due(self, leaders: list[int], now_ms: int) -> list[Send]:
         """The requests to leaders that are due; looked for only where a leader may have come or a time has passed."""

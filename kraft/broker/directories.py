@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from kraft.partitions.replicas.key import PartitionKey
@@ -46,10 +47,19 @@ class Directories:
         """Whether a replica in this directory is offline."""
         return directory in self._failed
 
-    def place(self, key: PartitionKey, assigned: Uuid, *, is_told: bool, found: Uuid | None = None) -> None:
+    def place(
+        self,
+        key: PartitionKey,
+        assigned: Uuid,
+        *,
+        is_told: bool,
+        found: Uuid | None = None,
+        cordoned: Container[Uuid] = (),
+    ) -> None:
         """Place a replica. `assigned` is its directory in the metadata. If that is no directory of this broker, the one
-        with the fewest replicas takes the replica. The controller learns of that if the metadata level has directories.
-        `found` is the directory that holds a log of the replica already; the replica stays there.
+        with the fewest replicas takes the replica, of those that are not cordoned if there are any. The controller
+        learns of that if the metadata level has directories. `found` is the directory that holds a log of the replica
+        already; the replica stays there.
         """
         if found is not None and found != assigned and found in self.online:
             self._put(key, found)
@@ -64,7 +74,8 @@ class Directories:
             return
         placed = self._placed.get(key)
         if placed is None or placed not in self.online:
-            self._put(key, min(self.online, key=lambda one: (self._counts[one], self.online.index(one))))
+            open_ones = [one for one in self.online if one not in cordoned] or self.online[:1]
+            self._put(key, min(open_ones, key=lambda one: (self._counts[one], self.online.index(one))))
         if is_told:
             self.untold[key] = None
 

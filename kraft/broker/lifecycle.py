@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
@@ -65,6 +64,7 @@ class BrokerLifecycle:
         self._is_registered = False
         """Whether the registration has been answered; a repeated registration keeps the epoch."""
         self._offline: tuple[Uuid, ...] = ()
+        self._cordoned: frozenset[Uuid] | None = None
         self._next_ms = NEVER_MS
         self._give_up_ms = NEVER_MS
         self._in_flight = False
@@ -94,6 +94,16 @@ class BrokerLifecycle:
         """Fail a log directory for good; every later heartbeat reports the failure."""
         if directory not in self._offline:
             self._offline = (*self._offline, directory)
+            self._communicate_at_once(now_ms)
+
+    def cordon(self, directories: frozenset[Uuid] | None, now_ms: int) -> None:
+        """The directories that take no new replicas; None below the level that knows them.
+
+        A change of the directories is reported at once, one of the level with the next heartbeat
+        (`propagateDirectoryCordoned`).
+        """
+        before, self._cordoned = self._cordoned, directories
+        if directories != before and None not in (directories, before):
             self._communicate_at_once(now_ms)
 
     def ask_to_be_fenced(self, now_ms: int) -> None:
@@ -127,13 +137,10 @@ class BrokerLifecycle:
         """When the next `request_due` is due."""
         return min(self._next_ms, self._give_up_ms)
 
-    def request_due(
-        self, metadata_offset: int, now_ms: int, *, is_loading: bool = False, cordoned: Sequence[Uuid] = ()
-    ) -> Message | None:
+    def request_due(self, metadata_offset: int, now_ms: int, *, is_loading: bool = False) -> Message | None:
         """The due request, if any; the caller passes exactly one answer to `on_answer`.
 
-        `metadata_offset` is the offset of the last replayed record, `cordoned` are the directories that take no new
-        replicas. While the logs are loading the broker stays fenced.
+        `metadata_offset` is the offset of the last replayed record. While the logs are loading the broker stays fenced.
         Raises `RegistrationFailed`.
         """
         if now_ms >= self._give_up_ms:
@@ -147,7 +154,7 @@ class BrokerLifecycle:
             return None
         self._next_ms = NEVER_MS
         self._in_flight = True
-        return self._heartbeat(metadata_offset, is_loading, cordoned) if self._is_registered else self._registration()
+        return self._heartbeat(metadata_offset, is_loading) if self._is_registered else self._registration()
 
     def _registration(self) -> BrokerRegistrationRequest:
         settings = self._settings
@@ -168,7 +175,8 @@ class BrokerLifecycle:
             previous_broker_epoch=settings.options.previous_epoch,
         )
 
-    def _heartbeat(self, metadata_offset: int, is_loading: bool, cordoned: Sequence[Uuid]) -> BrokerHeartbeatRequest:
+    def _heartbeat(self, metadata_offset: int, is_loading: bool) -> BrokerHeartbeatRequest:
+        knows_cordoned = self._cordoned is not None and self.state is not LifecycleState.STARTING
         return BrokerHeartbeatRequest(
             broker_id=self._settings.broker_id,
             broker_epoch=self.epoch,
@@ -176,7 +184,7 @@ class BrokerLifecycle:
             want_fence=is_loading or self._is_leaving or self.state is LifecycleState.STARTING,
             want_shut_down=self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=list(self._offline),
-            cordoned_log_dirs=None if self.state is LifecycleState.STARTING else list(cordoned),
+            cordoned_log_dirs=sorted(self._cordoned or ()) if knows_cordoned else None,
         )
 
     def on_answer(self, response: Message | None, now_ms: int) -> None:

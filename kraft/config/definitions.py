@@ -33,6 +33,7 @@ _DISTINCT: Final = "list"
 _GZIP_LEVELS: Final = "other [1,...,9] or -1"
 _NOT_EMPTY: Final = "other non-empty string"
 _REPLICAS: Final = "other [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+CORDONED: Final = "cordoned.log.dirs"
 _RESETS: Final = "other [latest, earliest, by_duration:PnDTnHnMn.nS]"
 
 

@@ -13,6 +13,8 @@ METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 DIRECTORIES_SINCE: Final = 17
 """The first metadata.version with the log directory of each replica (KIP-858)."""
+CORDONED_SINCE: Final = 30
+"""The first metadata.version with directories that take no new replicas (KIP-1066)."""
 
 
 class FeaturesImage(Struct, frozen=True):

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.access.errors import ApiError
-from kraft.config.definitions import NODE, OF_QUOTAS, elements, whole_number
+from kraft.config.definitions import CORDONED, NODE, OF_QUOTAS, elements, whole_number
 from kraft.config.described import DescribedSetting, of_file
 from kraft.config.kafka_keys import (
     DYNAMIC_FOR_ALL,
@@ -51,7 +51,6 @@ AnyResource = incremental_alter_configs.AlterConfigsResource | alter_configs.Alt
 Changes = IncrementalAlterConfigsRequest | AlterConfigsRequest
 _DELETE: Final = 1
 _VERBS: Final = {2: "append", 3: "subtract"}
-CORDONED: Final = "cordoned.log.dirs"
 
 
 class Refusals(Struct, frozen=True):

@@ -10,6 +10,7 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
+from kraft.partitions.replicas.cordoned import cordoned_by, knows_cordoned
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, WireRequest
@@ -66,7 +67,7 @@ class DirectoriesHandler:
                 asked.update((topic.topic, number) for number in topic.partitions)
                 yield None
         results = []
-        cordoned = self._cordoned(image)
+        cordoned = cordoned_by(self._manager.settings, image) if knows_cordoned(image) else ()
         for directory in self._manager.settings.directories:
             error = Error.KAFKA_STORAGE_ERROR if directory.id in self._manager.failed_directories else Error.NONE
             topics: dict[str, list[log_dirs.DescribeLogDirsPartition]] = {}
@@ -89,18 +90,12 @@ class DirectoriesHandler:
             )
         return Answer(request.request_id, log_dirs.DescribeLogDirsResponse(results=results))
 
-    def _cordoned(self, image: MetadataImage) -> tuple[Uuid, ...]:
-        """The directories of this broker that take no new replicas, as it has told the controller (KIP-1066)."""
-        broker = image.brokers.by_id.get(self._manager.settings.broker_id)
-        return () if broker is None else broker.cordoned_directories or ()
-
     def _alter(self, image: MetadataImage, name: str, number: int, path: str, now_ms: int) -> Error:
         if len(f"{name}-{number}") > LONGEST_PARTITION_NAME:
             return Error.INVALID_TOPIC_EXCEPTION
         topic_id = image.topics.by_name.get(name, Uuid.ZERO)
-        partition, cordoned = self._manager.partitions.get((topic_id, number)), self._cordoned(image)
         target = next((one.id for one in self._manager.settings.directories if one.path == path), None)
-        if target in cordoned and (partition is None or partition.directory != target):
+        if target in cordoned_by(self._manager.settings, image) and target not in self._manager.failed_directories:
             return Error.INVALID_REPLICA_ASSIGNMENT
         error = self._manager.moves.alter((topic_id, number), path, now_ms)
         topic = image.topics.by_id.get(topic_id)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.brokers.broker_states import begin_controlled_shutdown, fence, leads_something, unfence
@@ -14,11 +13,9 @@ from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Records, Steps, counted
 from kraft.controller.topics.directories import cordoned_change, offline_changes
 from metadata_log.image import Broker
-from metadata_log.image.features import DIRECTORIES_SINCE
+from metadata_log.image.features import CORDONED_SINCE, DIRECTORIES_SINCE
 from transport.protocol.errors import Error
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-
-_CORDONED_SINCE: Final = 30
 
 
 def broker_heartbeat(context: RequestContext, request: BrokerHeartbeatRequest) -> Steps:
@@ -35,7 +32,7 @@ def broker_heartbeat(context: RequestContext, request: BrokerHeartbeatRequest) -
     if metadata_version >= DIRECTORIES_SINCE and request.offline_log_dirs:
         count += yield from counted(offline_changes(context, broker, tuple(request.offline_log_dirs)))
     records = []
-    if metadata_version >= _CORDONED_SINCE and request.cordoned_log_dirs is not None:
+    if metadata_version >= CORDONED_SINCE and request.cordoned_log_dirs is not None:
         records = cordoned_change(broker, tuple(request.cordoned_log_dirs))
     sessions.touch(broker.id, fenced=then.is_fenced, metadata_offset=request.current_metadata_offset)
     if then is BrokerState.CONTROLLED_SHUTDOWN:

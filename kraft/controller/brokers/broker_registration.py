@@ -12,7 +12,7 @@ from kraft.controller.decision.result import TOO_MANY_RECORDS, ControllerResult,
 from kraft.controller.features.older_nodes import note_older_node
 from kraft.limits import RECORDS_PER_OPERATION
 from metadata_log.image import KRAFT_VERSION, METADATA_VERSION, Broker, MetadataImage
-from metadata_log.image.features import DIRECTORIES_SINCE
+from metadata_log.image.features import CORDONED_SINCE, DIRECTORIES_SINCE
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
@@ -24,7 +24,6 @@ from transport.protocol.messages.unregister_broker import UnregisterBrokerReques
 _CLEAN_SHUTDOWN_SINCE: Final = 3
 """The first request version in which a broker reports the epoch of its last clean shutdown (KIP-966)."""
 _NEVER_REGISTERED: Final = -2
-_CORDONED_SINCE: Final = 30
 _SHUTDOWN_FIELD_SINCE: Final = 7
 _MIGRATING_FIELD_SINCE: Final = 8
 _HIGHEST_SECURITY_PROTOCOL: Final = 3
@@ -96,7 +95,7 @@ def unregister_broker(context: RequestContext, request: UnregisterBrokerRequest)
 
 def _register_version(metadata_version: int) -> int:
     """The version of a RegisterBroker record (`MetadataVersion.registerBrokerRecordVersion`)."""
-    if metadata_version >= _CORDONED_SINCE:
+    if metadata_version >= CORDONED_SINCE:
         return 4
     if metadata_version >= DIRECTORIES_SINCE:
         return 3

@@ -13,7 +13,7 @@ from typing import Final
 from kraft.access.errors import ApiError
 from kraft.access.refusals import refuse_incremental_configs
 from kraft.access.topic_names import check_name
-from kraft.config.definitions import NODE, TOPIC, Definition, elements, whole_number
+from kraft.config.definitions import CORDONED, NODE, TOPIC, Definition, elements, whole_number
 from kraft.config.described import of_file
 from kraft.controller.configs import client_metrics, topic_config_keys
 from kraft.controller.decision.request_context import RequestContext
@@ -22,6 +22,7 @@ from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.limits import KEYS_AT_ONCE, RECORDS_PER_OPERATION
 from kraft.supported_features import ELIGIBLE_LEADER_REPLICAS
 from metadata_log.image import MetadataImage, Resource, ResourceType
+from metadata_log.image.features import CORDONED_SINCE
 from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
 from transport.protocol.errors import Error
@@ -38,8 +39,6 @@ DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
 LONGEST_VALUE: Final = 32_767
-CORDONED: Final = "cordoned.log.dirs"
-CORDONED_SINCE: Final = 30
 """The first metadata.version with directories that take no new replicas, 4.3-IV0."""
 _TOPIC: Final = int(ResourceType.TOPIC)
 _BROKER: Final = int(ResourceType.BROKER)

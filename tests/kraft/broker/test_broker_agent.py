@@ -40,7 +40,7 @@ from transport.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
 )
-from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from transport.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
@@ -67,7 +67,7 @@ def test_a_broker_registers_catches_up_and_asks_to_be_unfenced() -> None:
     agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True), 15)
     assert agent.lifecycle.state is LifecycleState.RECOVERY
     second = heartbeat(agent, 25)
-    assert (second.want_fence, second.cordoned_log_dirs) == (False, [])
+    assert (second.want_fence, second.cordoned_log_dirs) == (False, None)
     agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 30)
     assert (agent.lifecycle.state, agent.deadline_ms()) == (LifecycleState.RUNNING, 2030)
 
@@ -75,23 +75,70 @@ def test_a_broker_registers_catches_up_and_asks_to_be_unfenced() -> None:
 def test_a_broker_reports_the_directories_that_take_no_new_replicas() -> None:
     """`cordoned.log.dirs` of the file, until the dynamic configuration of this broker has another value (KIP-1066)."""
     agent = started(directories=(TWO, ONE), paths=("/b", "/a"), cordoned="/b")
-    now_ms, offset = 3000, EPOCH
+    replay(agent, [records.FeatureLevelRecord("metadata.version", 30)], EPOCH)
+    assert told_at(agent, 3000) == [TWO]
+    offset = EPOCH + 1
 
     def after(value: str | None, broker: str = "101") -> list[Uuid] | None:
-        nonlocal now_ms, offset
+        nonlocal offset
         record = records.ConfigRecord(resource_type=4, resource_name=broker, name="cordoned.log.dirs", value=value)
         replay(agent, [record], offset)
         offset += 1
-        told = heartbeat(agent, now_ms)
-        agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
-        now_ms += 2000
-        return told.cordoned_log_dirs
+        return told_at(agent, 3000 + offset)
 
-    assert after("/a", broker="102") == [TWO]
+    assert after("/a", broker="102") is None, "a change that changes nothing is no reason for a heartbeat"
     assert after("/a") == [ONE]
     assert after("*") == [ONE, TWO]
-    assert after("/nowhere") == after("") == []
+    assert after("/nowhere") == []
+    assert after("") is None
     assert after(None) == [TWO]
+
+
+def told_at(agent: BrokerAgent, now_ms: int) -> list[Uuid] | None:
+    """What the heartbeat that the agent sends at this time, if it sends one, says of cordoned directories."""
+    told = only(agent.poll(now_ms), Channel.HEARTBEATS)
+    if told is None:
+        return None
+    assert isinstance(told, BrokerHeartbeatRequest), told
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
+    return told.cordoned_log_dirs
+
+
+def test_cordoned_directories_are_told_once_the_cluster_knows_them() -> None:
+    """Kafka: `cordonedLogDirsSupported`."""
+    agent = started(directories=(TWO, ONE), paths=("/b", "/a"), cordoned="/b")
+    replay(agent, [records.FeatureLevelRecord("metadata.version", 29)], EPOCH)
+    assert heartbeat(agent, 3000).cordoned_log_dirs is None
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 3000)
+    replay(agent, [records.FeatureLevelRecord("metadata.version", 30)], EPOCH + 1)
+    assert told_at(agent, 3001) is None, "the level alone is no reason for a heartbeat"
+    assert told_at(agent, 5000) == [TWO]
+
+
+def test_a_change_of_cordoned_directories_during_a_heartbeat_is_told_after_its_answer() -> None:
+    agent = started(directories=(TWO, ONE), paths=("/b", "/a"))
+    replay(agent, [records.FeatureLevelRecord("metadata.version", 30)], EPOCH)
+    assert heartbeat(agent, 3000).cordoned_log_dirs == []
+    replay(agent, [records.ConfigRecord(4, "101", "cordoned.log.dirs", "*")], EPOCH + 1)
+    assert only(agent.poll(3001), Channel.HEARTBEATS) is None, "one request at a time"
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 3002)
+    assert told_at(agent, 3002) == [ONE, TWO]
+    assert told_at(agent, 3003) is None
+
+
+def test_new_replicas_avoid_cordoned_directories() -> None:
+    """Kafka: `LogManager.nextLogDirs`: the first directory where all are cordoned."""
+    agent = started(directories=(TWO, ONE), paths=("/b", "/a"), cordoned="/b")
+    place = agent.directories.place
+    for number, expected in enumerate((ONE, ONE)):
+        place((TOPIC, number), Uuid.ZERO, is_told=True, cordoned={TWO})
+        assert agent.directories.directory_of((TOPIC, number)) == expected
+    place((TOPIC, 2), Uuid.ZERO, is_told=True, cordoned={ONE, TWO})
+    assert agent.directories.directory_of((TOPIC, 2)) == TWO
+    agent = started(directories=(TWO, ONE), paths=("/b", "/a"), cordoned="/b")
+    commit(agent, registration(101, EPOCH), records.TopicRecord("t", TOPIC), partition(101, (101,)))
+    agent.poll(3000)
+    assert agent.directories.directory_of((TOPIC, 0)) == ONE, "as the file says, at any level"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from msgspec import structs
 from test_compaction import run_until
 
 from kraft.broker.directories import Directories
@@ -19,7 +18,6 @@ from kraft.partitions.replicas import DataSettings, ReplicaManager
 from kraft.partitions.replicas.key import PartitionKey
 from kraft.wire import Answer
 from metadata_log.errors import DirectoryError
-from metadata_log.image.persistent_map import with_entry
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
@@ -407,11 +405,7 @@ def test_a_cluster_without_directories_in_its_metadata_is_told_nothing() -> None
 def test_cordoned_directories_are_told_and_take_no_moves() -> None:
     disk, image = MemoryDisk(), image_of()
     manager = started(disk, image)
-    taken = next(one for one in manager.settings.directories if one.path == "e")
-    broker = image.brokers.by_id[1]
-    known = structs.replace(broker, cordoned_directories=(taken.id,))
-    brokers = structs.replace(image.brokers, by_id=with_entry(image.brokers.by_id, 1, known))
-    image = structs.replace(image, brokers=brokers)
+    image = replayed(image, records.ConfigRecord(4, "1", "cordoned.log.dirs", "e"))
     requests = Requests(manager, RequestSettings(broker_id=1), Random(1))
     topic = alter.AlterReplicaLogDirTopic("t", [0])
     for path, error in (("e", Error.INVALID_REPLICA_ASSIGNMENT), ("d", Error.NONE)):
