@@ -86,6 +86,17 @@ def timeline_order(name: str) -> int:
     return _GOLDEN * java_hash(name) & _LONG
 
 
+def newest_first_in_slots(count: int) -> Callable[[str, int], int]:
+    """By this a `TimelineHashMap` that never had more than `count` entries orders its texts, with the number of each in
+    the order in which they came: of those that share a slot the newest comes first.
+    """
+    bits = 1
+    while count * 3 > 4 << bits:
+        bits += 1
+    below = (1 << (64 - bits)) - 1
+    return lambda name, number: (timeline_order(name) & ~below) + below - number
+
+
 def timeline_order_of_number(number: int) -> int:
     """As `timeline_order`, for keys that are whole numbers."""
     return _GOLDEN * number & _LONG

@@ -295,7 +295,7 @@ def _with_consumer_record(state: GroupsState, key: GroupKey, record: Record) -> 
 
 def _is_from(known: ConsumerGroup | None, before: ConsumerGroup) -> bool:
     """Whether a record was made for this group; a new one is not in the state."""
-    return before is known or (known is None and before == ConsumerGroup(before.group_id))
+    return before is known or (known is None and before.is_new)
 
 
 def without_group(state: GroupsState, group: str) -> GroupsState:

@@ -8,6 +8,7 @@ from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.consumer.hashing import in_java_order
 from kraft.coordinators.groups.consumer.member import Member
 from kraft.coordinators.groups.consumer.targets import preferred_assignor
+from kraft.handling.orders import in_timeline_order, newest_first_in_slots
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
 from metadata_log.image import MetadataImage
@@ -24,8 +25,10 @@ def described(
 ) -> Handling[DescribedGroup]:
     """A group with its members, in steps, and what the client may do with it."""
     members = []
-    for number, one in enumerate(sorted(group.members), 1):
-        members.append(_member(group, group.members[one], image))
+    order = newest_first_in_slots(len(group.members))
+    in_order = yield from in_timeline_order(list(group.members.values()), lambda one: order(one.member_id, one.joined))
+    for number, one in enumerate(in_order, 1):
+        members.append(_member(group, one, image))
         if number % PARTITIONS_PER_STEP == 0:
             yield None
     return DescribedGroup(

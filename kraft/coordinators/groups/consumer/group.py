@@ -65,6 +65,13 @@ class ConsumerGroup(Struct, frozen=True, gc=False):
     classic_members: int = 0
     owners: Owners = Map()
     """The member epoch at which each partition is held: nobody else may be given it."""
+    joins: int = 0
+    """How many members the group has had."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing of the group is recorded."""
+        return replace(self, joins=0) == ConsumerGroup(self.group_id)
 
     @property
     def state(self) -> GroupState:
@@ -123,6 +130,8 @@ def changed(counts: Mapping[str, int], minus: Iterable[str], plus: Iterable[str]
 def with_member(group: ConsumerGroup, member: Member) -> ConsumerGroup:
     """The group with a new or changed member."""
     old = group.members.get(member.member_id)
+    if old is None:
+        member, group = replace(member, joined=group.joins), replace(group, joins=group.joins + 1)
     group = replace(_recounted(group, old, member), members=with_entry(group.members, member.member_id, member))
     if old is not None and old.instance_id != member.instance_id:
         group = _without_instance(group, old)

@@ -56,6 +56,8 @@ class Member(Struct, frozen=True, gc=False):
     revoking: Assigned = NOTHING
     classic: ClassicMemberMetadata | None = None
     """What a member of the classic protocol has sent with its JoinGroup; None for the consumer protocol."""
+    joined: int = 0
+    """How many members the group has had before it."""
 
     @property
     def has_subscription(self) -> bool:

@@ -106,7 +106,7 @@ def lacking(group: ConsumerGroup, key: GroupKey, value: Message | None) -> str:
 
 def is_nothing(group: ConsumerGroup) -> bool:
     """Whether no record of a group is left, after a tombstone."""
-    return not (group.members or group.targets or group.resolved) and group == ConsumerGroup(group.group_id)
+    return not (group.members or group.targets or group.resolved) and group.is_new
 
 
 def _without_assignment(group: ConsumerGroup, member_id: str) -> ConsumerGroup:

@@ -170,6 +170,17 @@ def test_groups_are_listed_in_the_order_of_kafkas_hash_table() -> None:
     assert sorted(listed, key=timeline_order) == listed
 
 
+@pytest.mark.parametrize("names", [("member-1", "member-2"), ("member-2", "member-1")])
+def test_members_are_described_in_the_order_of_kafkas_hash_table(names: tuple[str, str]) -> None:
+    """These two share a slot: the last one comes first (Kafka: `SnapshottableHashTable.HistoricalIterator`)."""
+    brokers = world()
+    for member_id in names:
+        beat = ConsumerGroupHeartbeatRequest("g", member_id, 0, None, None, 9000, ["orders"], topic_partitions=[])
+        assert brokers.ask(beat, 1).error_code == 0
+    (found,) = brokers.ask(ConsumerGroupDescribeRequest(["g"]), 1).groups
+    assert [one.member_id for one in found.members] == list(reversed(names))
+
+
 def test_coordinators_are_asked_in_the_order_of_kafkas_hash_map() -> None:
     numbers = {"a": 0, "b": 1, "c": 2, "d": 1}
     topic = "__consumer_offsets"
