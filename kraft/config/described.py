@@ -8,18 +8,10 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.config.definitions import NODE, OF_QUOTAS
-from kraft.config.kafka_keys import DYNAMIC_FOR_ALL, KAFKA_DYNAMIC, READ, definition_of, why_unusable
-from kraft.config.keys import NUMBERS, TEXTS
+from kraft.config.kafka_keys import DYNAMIC_FOR_ALL, KAFKA_DYNAMIC, definition_of, why_unusable
 
-_INTERNAL: Final = "internal."
-_INTERNAL_TOO: Final = frozenset(("unclean.leader.election.interval.ms",))
-_OWN: Final = "kraft."
-"""Begins the settings of this software, which DescribeConfigs does not know."""
-_ONLY_IF_SET: Final = frozenset(("leader.imbalance.per.broker.percentage",))
-"""Settings that Kafka 4 has removed."""
-
-_OF_AUTHORIZER: Final = frozenset(("super.users", "allow.everyone.if.no.acl.found"))
-"""Settings that Kafka's authorizer defines, not Kafka itself."""
+_SAME: Final = ("node.id", "broker.id")
+"""Each is as set as the other one (Kafka: `AbstractKafkaConfig.populateSynonyms`)."""
 
 
 class Secret(Struct, frozen=True):
@@ -49,21 +41,19 @@ class DescribedSetting(Struct, frozen=True):
 def described_settings(
     settings: Mapping[str, str], *, provided: Collection[str] = frozenset()
 ) -> Iterator[DescribedSetting]:
-    """Every setting of Kafka that this software reads, and every other one of the file. `settings` are those of the
-    file; `provided` names those with values of config providers, which are sensitive.
+    """Every public setting of Kafka, with its default where the file is silent, and every other one of the file.
+
+    `settings` are those of the file; `provided` names those with values of config providers, which are sensitive.
     """
-    for name, text in TEXTS.items():
-        if name not in _OF_AUTHORIZER and not name.startswith(_OWN):
-            yield _described(settings, name, text.default or None, provided)
-    for name, number in NUMBERS.items():
-        is_shown = name in settings or name not in _ONLY_IF_SET
-        if is_shown and not name.startswith(_INTERNAL) and name not in _INTERNAL_TOO:
-            yield _described(settings, name, str(number.default), provided)
+    settings = dict(settings)
+    for one, other in (_SAME, _SAME[::-1]):
+        if other in settings:
+            settings.setdefault(one, settings[other])
     for name, key in NODE.items():
-        if name in READ and name not in settings and name not in TEXTS and name not in NUMBERS and not key.is_internal:
+        if not key.is_internal:
             yield _described(settings, name, key.default, provided)
     for name in settings:
-        if (name not in TEXTS or name in _OF_AUTHORIZER) and name not in NUMBERS and not name.startswith(_INTERNAL):
+        if name not in NODE or NODE[name].is_internal:
             yield _described(settings, name, None, provided)
 
 
@@ -89,7 +79,7 @@ def _described(
     settings: Mapping[str, str], name: str, default: str | None, provided: Collection[str]
 ) -> DescribedSetting:
     key = definition_of(name) or OF_QUOTAS.get(name)
-    kind = key.type if key is not None else "INT" if name in NUMBERS else "UNKNOWN"
+    kind = "UNKNOWN" if key is None else key.type
     is_sensitive = kind in ("PASSWORD", "UNKNOWN")
     return DescribedSetting(
         name,

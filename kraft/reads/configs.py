@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping
+from itertools import dropwhile
 from typing import Final
 
 from msgspec import Struct
@@ -162,18 +163,20 @@ class _Describing:
     ) -> DescribeConfigsResourceResult:
         """A setting of a broker, or of all. Its synonyms may have other names, and end with the default."""
         if name:
-            layers = self._layers()
-            found = [
-                DescribeConfigsSynonym(one, None if known.is_sensitive else layer[one], source)
-                for layer, source in layers
-                for one in broker_synonyms(key)
-                if one in layer and (known.is_sensitive or values[0][0] is not None)
-            ]
-            values = [(values[0][0], found[0].source if found else DEFAULT)]
+            found = self._of_nodes(key, is_sensitive=known.is_sensitive)
         else:
             found = [DescribeConfigsSynonym(key, None if known.is_sensitive else one, at) for one, at in values]
-        result = self._config(ResourceType.BROKER, known, key, values)
-        return replace(result, synonyms=found) if self._with_synonyms else result
+        return self._config(known, key, values[0][0], found)
+
+    def _of_nodes(self, key: str, *, is_sensitive: bool = False) -> list[DescribeConfigsSynonym]:
+        """The values of a node's setting and of its synonyms by precedence, from the first one with its own name."""
+        found = [
+            DescribeConfigsSynonym(one, None if is_sensitive else layer[one], source)
+            for layer, source in self._layers()
+            for one in broker_synonyms(key)
+            if one in layer
+        ]
+        return list(dropwhile(lambda one: one.name != key, found))
 
     def _layers(self) -> tuple[tuple[Mapping[str, str | None], int], ...]:
         """The settings of this broker by precedence: its own at run time, those of all, its file, and the defaults."""
@@ -210,8 +213,9 @@ class _Describing:
             if wanted and key not in wanted:
                 continue
             if key in own:
-                values = [(own[key], table.source), *table.behind[key]]
-                configs.append(self._config(kind, settings, key, values))
+                value = None if settings.is_sensitive else own[key]
+                found = [DescribeConfigsSynonym(key, value, table.source), *self._inherited(kind, key)]
+                configs.append(self._config(settings, key, own[key], found))
                 yield None
             elif key in table.unset:
                 configs.append(table.unset[key])
@@ -225,39 +229,49 @@ class _Describing:
         }
         behind = {name: _behind(self._reading, kind, key) for name, key in keys.items()}
         unset = {
-            name: self._config(kind, settings[name], name, values)
+            name: self._config(settings[name], name, values[0], self._inherited(kind, name))
             for name, values in behind.items()
             if values and not (kind == ResourceType.GROUP and keys[name].is_internal)
         }
-        return _Table(source, settings, behind, unset, list(unset.values()))
+        return _Table(source, settings, unset, list(unset.values()))
+
+    def _inherited(self, kind: ResourceType, key: str) -> list[DescribeConfigsSynonym]:
+        """The values that count where a resource sets none, by precedence (`configSynonyms`)."""
+        match kind:
+            case ResourceType.TOPIC if key in TOPIC_SYNONYMS:
+                return self._of_nodes(TOPIC_SYNONYMS[key][0].name)
+            case ResourceType.GROUP if (name := group_synonym(key)) != key:
+                return self._of_nodes(name)
+            case ResourceType.GROUP if (default := definitions.GROUP[key].default) is not None:
+                return [DescribeConfigsSynonym(key, default, DEFAULT)]
+            case _:
+                return []
 
     def _config(
-        self, kind: ResourceType, known: DescribedSetting, key: str, values: list[Value]
+        self, known: DescribedSetting, key: str, value: str | None, found: list[DescribeConfigsSynonym]
     ) -> DescribeConfigsResourceResult:
-        shown = [(None if known.is_sensitive else value, source) for value, source in values]
-        value, source = shown[0]
+        """A setting, whose source is that of the first of its synonyms."""
         # Versions without types carry defaults in these fields.
         typed = self._reading.version >= TYPES_SINCE
         return DescribeConfigsResourceResult(
             name=key,
-            value=value,
+            value=None if known.is_sensitive else value,
             read_only=not known.is_dynamic,
-            config_source=source,
+            config_source=found[0].source if found else DEFAULT,
             is_sensitive=known.is_sensitive,
-            synonyms=_synonyms(kind, key, shown) if self._with_synonyms else [],
+            synonyms=found if self._with_synonyms else [],
             config_type=TYPES[known.type] if typed else 0,
             documentation=None if typed else "",  # The texts are added where a client asks for them.
         )
 
 
 class _Table(Struct, frozen=True):
-    """The shared parts of resources of one type, by key: the settings, the inherited values, and the result for a
-    resource without a value of its own, if the key has one then.
+    """The shared parts of resources of one type, by key: the settings, and the result for a resource without a value of
+    its own, if the key has one then.
     """
 
     source: int
     settings: Mapping[str, DescribedSetting]
-    behind: Mapping[str, list[Value]]
     unset: Mapping[str, DescribeConfigsResourceResult]
     unset_in_order: list[DescribeConfigsResourceResult]
 
@@ -287,44 +301,19 @@ def _of_brokers(reading: Reading, name: str) -> tuple[Mapping[str, DescribedSett
     return settings, dynamic
 
 
-def _behind(reading: Reading, kind: ResourceType, key: Definition) -> list[Value]:
+def _behind(reading: Reading, kind: ResourceType, key: Definition) -> list[str | None]:
     """The values that hold for a key where a resource sets none, by precedence: the first one counts."""
-    configs = reading.image.configs
-    layers: tuple[tuple[Mapping[str, str], int], ...] = (
-        (configs.of((ResourceType.BROKER, str(reading.node_id))), DYNAMIC_BROKER),
-        (configs.of((ResourceType.BROKER, "")), DYNAMIC_DEFAULT),
-        (of_file(reading.own_settings), STATIC),
-    )
-    default: list[Value] = [(key.default, DEFAULT)]
+    configs, file = reading.image.configs, of_file(reading.own_settings)
+    dynamic = [configs.of((ResourceType.BROKER, one)) for one in (str(reading.node_id), "")]
     match kind:
         case ResourceType.TOPIC:
-            of_node = [(inherited(key.name, layer), source) for layer, source in layers]
-            return [one for one in of_node if one[0] is not None] + ([] if key.is_internal else default)
+            of_node = [inherited(key.name, layer) for layer in (*dynamic, file)]
+            return [one for one in of_node if one is not None] + ([] if key.is_internal else [key.default])
         case ResourceType.GROUP if (name := group_synonym(key.name)) != key.name:
-            of_node = [
-                (value, source)
-                for layer, source in layers
-                if (value := layer.get(name)) is not None and (source == STATIC or counts_for_all(name, value))
-            ]
-            return [*of_node, (NODE[name].default, DEFAULT)]
+            usable = [value for one in dynamic if (value := one.get(name)) is not None and counts_for_all(name, value)]
+            return [*usable, file.get(name, NODE[name].default)]
         case _:
-            return default
-
-
-def _synonyms(kind: ResourceType, key: str, values: list[Value]) -> list[DescribeConfigsSynonym]:
-    """The other values of a setting, by precedence; some keys have a different name on brokers."""
-    if kind == ResourceType.CLIENT_METRICS:
-        return []
-    of_brokers = key
-    if kind == ResourceType.TOPIC and key in TOPIC_SYNONYMS:
-        of_brokers = TOPIC_SYNONYMS[key][0].name
-    elif kind == ResourceType.GROUP:
-        of_brokers = group_synonym(key)
-    return [
-        DescribeConfigsSynonym(name=key if source in (TOPIC, GROUP) else of_brokers, value=value, source=source)
-        for value, source in values
-        if value is not None or source != DEFAULT
-    ]
+            return [key.default]
 
 
 def _check_own_id(reading: Reading, name: str, otherwise: str = "") -> None:

@@ -23,7 +23,7 @@ from transport.protocol.messages import (
 )
 from transport.protocol.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResourceResult
 
-TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 FILE = {
     "process.roles": "controller",
     "node.id": "1",
@@ -31,7 +31,7 @@ FILE = {
     "super.users": "User:ANONYMOUS",
     "delegation.token.secret.key": "hidden-away",
 }
-SYNONYMS_OF_A_TOPIC, OF_A_KEY_OF_BROKERS, LOGGERS, ONE_LOGGER, NO_TYPES = 2, 9, 15, 16, (24, 25, 26)
+OF_A_KEY_OF_BROKERS, LOGGERS, ONE_LOGGER, NO_TYPES = 9, 15, 16, (24, 25, 26)
 
 
 def side_with(file: dict[str, str]) -> InProcess:
@@ -48,12 +48,12 @@ def describe(side: Stage, kind: int, name: str, *keys: str) -> dict[str, Describ
 
 
 def test_answers_are_kafkas() -> None:
-    """Kafka knows more synonyms, more settings and loggers; for types that do not exist it has other words."""
+    """Kafka knows more loggers; for types that do not exist it has other words."""
     side = side_with(FILE)
     assert disagreements("configs", side, codes) == {}
     known = settings_told("describe_configs")
     found = disagreements("describe_configs", side, lambda answer: only(known, plain(answer)))
-    assert sorted(found) == [SYNONYMS_OF_A_TOPIC, OF_A_KEY_OF_BROKERS, LOGGERS, ONE_LOGGER, *NO_TYPES]
+    assert sorted(found) == [OF_A_KEY_OF_BROKERS, LOGGERS, ONE_LOGGER, *NO_TYPES]
     assert set(disagreements("describe_configs", side, codes)) == set()
     kafkas, ours = found[OF_A_KEY_OF_BROKERS]
     assert [one for one in _known(kafkas) if one["name"] != "log.dirs"] == [
@@ -63,7 +63,7 @@ def test_answers_are_kafkas() -> None:
 
 def _known(answer: Any) -> list[Any]:
     (result,) = answer["results"]
-    return [one for one in result["configs"] if one["name"] != "log.retention.ms"]
+    return list(result["configs"])
 
 
 def test_the_highest_config_source_gives_the_value() -> None:
@@ -95,6 +95,49 @@ def test_the_last_synonym_is_the_default(
         (name or key, value, source) for name, value, source in synonyms
     ]
     assert found.config_source == (synonyms[0][2] if synonyms else 5)
+
+
+def test_every_public_setting_of_kafka_is_described() -> None:
+    """An empty default is no missing one, and what this software does not read has Kafka's default."""
+    found = describe(side_with(FILE), BROKER, "1")
+    assert {name for name, key in NODE.items() if not key.is_internal} <= set(found)
+    assert not [name for name, key in NODE.items() if key.is_internal and name in found]
+    assert [found[key].value for key in ("config.providers", "num.io.threads", "log.roll.ms")] == ["", "8", None]
+    assert (found["broker.id"].value, found["broker.id"].config_source) == ("1", 4), "as set as node.id"
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value", "synonyms"),
+    [
+        ({}, "retention.ms", "604800000", []),
+        ({"log.retention.hours": "100"}, "retention.ms", "360000000", []),
+        (
+            {"log.retention.ms": "7", "log.retention.hours": "100"},
+            "retention.ms",
+            "7",
+            [("log.retention.ms", "7", 4), ("log.retention.hours", "100", 4), ("log.retention.hours", "168", 5)],
+        ),
+        ({}, "follower.replication.throttled.replicas", "", []),
+        ({}, "segment.bytes", "1073741824", [("log.segment.bytes", "1073741824", 5)]),
+    ],
+)
+def test_a_topic_has_the_synonyms_of_brokers(
+    file: dict[str, str], key: str, value: str, synonyms: list[tuple[str, str, int]]
+) -> None:
+    """As Kafka 4.4.0 answers: a value in another unit counts, and is no synonym alone."""
+    cluster = Cluster(101, own_settings=tuple(described_settings({"node.id": "1", **file})))
+    cluster.do(create(topic("t")))
+    found = describe(cluster.controller, TOPIC, "t", key)[key]
+    assert [(one.name, one.value, one.source) for one in found.synonyms] == synonyms
+    assert (found.value, found.config_source) == (value, synonyms[0][2] if synonyms else 5)
+
+
+def test_a_subscription_of_metrics_has_its_own_values_as_synonyms() -> None:
+    cluster = Cluster(101)
+    cluster.do(configure(CLIENT_METRICS, "cm", ("interval.ms", SET, "1000")))
+    found = describe(cluster.controller, CLIENT_METRICS, "cm")
+    told = {name: [(one.name, one.value, one.source) for one in found[name].synonyms] for name in found}
+    assert told == {"interval.ms": [("interval.ms", "1000", 7)], "match": [], "metrics": []}
 
 
 def test_settings_that_only_the_log_has_are_described() -> None:
@@ -218,7 +261,7 @@ def test_each_setting_that_is_read_is_described_if_the_file_does_not_set_it() ->
     assert shown <= told.keys()
     plain_ones = {name for name in shown - FILE.keys() if not told[name].is_sensitive}
     differing = {name for name in plain_ones if (told[name].value or "") != (NODE[name].default or "")}
-    assert differing == {"listener.security.protocol.map"}, "Kafka shows the map of all names; ours begins without one"
+    assert differing == {"broker.id"}, "which follows from node.id"
     assert describe(side, BROKER, "1", "log.cleaner.backoff.ms") == {
         "log.cleaner.backoff.ms": told["log.cleaner.backoff.ms"]
     }
