@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.access.errors import ApiError
+from kraft.broker.metadata.settings_together import check_together, effective
 from kraft.config.definitions import CORDONED, NODE, OF_QUOTAS, elements, whole_number
 from kraft.config.described import DescribedSetting, of_file
 from kraft.config.kafka_keys import (
@@ -26,7 +27,7 @@ from kraft.config.kafka_keys import (
     why_unusable,
 )
 from kraft.config.tls_settings import RELOADABLE
-from metadata_log.image import ResourceType
+from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -90,13 +91,16 @@ class Refusals(Struct, frozen=True):
         return AlterConfigsResponse(responses=responses)
 
 
-def judged(message: Message, broker_id: int, own: Iterable[DescribedSetting] = ()) -> Refusals | None:
+def judged(
+    message: Message, broker_id: int, own: Iterable[DescribedSetting] = (), image: MetadataImage | None = None
+) -> Refusals | None:
     """The resources that this broker refuses; None for a request that is forwarded as it is.
 
     Args:
         message: The request of a client.
         broker_id: The id of this broker.
         own: The settings of its file.
+        image: The metadata, with the dynamic configurations before the change.
     """
     if not isinstance(message, IncrementalAlterConfigsRequest | AlterConfigsRequest):
         return None
@@ -113,6 +117,7 @@ def judged(message: Message, broker_id: int, own: Iterable[DescribedSetting] = (
                 _check_lists(resource)
                 validate(resource.resource_name, changed)
                 _check_cordoned(changed.get(CORDONED), own)
+                _check_together(resource, changed, broker_id, of_file(own), image or MetadataImage())
         except ApiError as refused:
             answers[place] = refused
     return Refusals(message, answers) if answers else None
@@ -154,6 +159,27 @@ def _check_cordoned(value: str | None, own: Iterable[DescribedSetting]) -> None:
             f"All entries in {CORDONED} must be present in log.dirs or log.dir. Missing entries : {','.join(missing)}"
         )
         raise ApiError(Error.INVALID_REQUEST, f"requirement failed: {text}")
+
+
+def _check_together(
+    resource: AnyResource,
+    changed: Mapping[str, str | None],
+    broker_id: int,
+    file: Mapping[str, str],
+    image: MetadataImage,
+) -> None:
+    """Refuse what the settings of the broker would come to."""
+    for_all, own = (image.configs.of((ResourceType.BROKER, one)) for one in ("", str(broker_id)))
+    # A whole configuration that is replaced begins without any key.
+    is_whole = isinstance(resource, alter_configs.AlterConfigsResource)
+    new = {} if is_whole else dict(own if resource.resource_name else for_all)
+    new |= {key: value for key, value in changed.items() if value is not None}
+    for key, value in changed.items():
+        if value is None:
+            new.pop(key, None)
+    before = effective((file, for_all, own))
+    after = effective((file, for_all, new) if resource.resource_name else (file, new, own))
+    check_together(before, after)
 
 
 def _check_name(name: str, broker_id: int) -> None:

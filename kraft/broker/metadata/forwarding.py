@@ -90,7 +90,7 @@ class Forwarding:
             if isinstance(message, IncrementalAlterConfigsRequest) and not message.resources:
                 # The node has answered all of it: only changes of its loggers.
                 return Answer(request.request_id, IncrementalAlterConfigsResponse())
-            refusals = judged(message, self._broker_id, self._own)
+            refusals = judged(message, self._broker_id, self._own, image)
         if refusals is not None:
             message = refusals.kept
             if len(refusals.answers) == len(refusals.message.resources):

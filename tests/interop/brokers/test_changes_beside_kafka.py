@@ -50,6 +50,12 @@ CHANGES: Final = (
     ("leader.replication.throttled.rate", "-1"),
     ("leader.replication.throttled.rate", "1000"),
     ("my.own.key", "x"),
+    *((key, value) for key in ("log.cleaner.threads", "num.replica.fetchers") for value in ("0", "2", "3")),
+    *(("num.io.threads", value) for value in ("3", "4", "16", "17")),
+    *((key, "1000") for key in ("background.threads", "num.network.threads", "num.recovery.threads.per.data.dir")),
+    ("log.cleaner.dedupe.buffer.size", "1048576"),
+    ("max.connections.per.ip", "0"),
+    *((key, value) for key in ("log.local.retention.ms", "log.local.retention.bytes") for value in ("-1", "9" * 12)),
 )
 
 
