@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import Enum
-from typing import final
+from typing import TYPE_CHECKING, Generic, final
 
 from msgspec import Struct
 
@@ -14,11 +14,20 @@ from kraft.quorum.events import FailureCause
 from metadata_log.serde import Message
 from transport.protocol.inbound import ANONYMOUS, ANY_SIZE, Principal
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    M_co = TypeVar("M_co", bound=Message, default=Message, covariant=True)
+else:
+    from typing import TypeVar
+
+    M_co = TypeVar("M_co", covariant=True)
+
 
 @final
-class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
+class WireRequest(Struct, Generic[M_co], frozen=True, gc=False, kw_only=True):
     """A request of a peer or a client. One `Answer`, `Drop` or `LeaveUnanswered` with this id follows, unless a
-    `WireGone` comes before.
+    `WireGone` comes before. `WireRequest[FetchRequest]` has a Fetch; without a type it may have any message.
 
     The shell chooses the request ids, and never repeats one while the process lives. Ids below 0 are those of requests
     that a broker makes to itself.
@@ -30,7 +39,7 @@ class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
     """Kafka's key of the API."""
     version: int
     """The version of the request, and of its answer."""
-    message: Message
+    message: M_co
     """The decoded body."""
     listener: str
     """The name of the listener: answers name nodes by their addresses for this listener."""

@@ -82,9 +82,8 @@ def sync_of_any_generation(code: Patches) -> None:
     """A member of a classic group gets the present assignment whatever generation it names."""
     sound = ClassicGroups.sync
 
-    def sync(groups: ClassicGroups, request: WireRequest, context: Context) -> Operation:
+    def sync(groups: ClassicGroups, request: WireRequest[SyncGroupRequest], context: Context) -> Operation:
         message = request.message
-        assert isinstance(message, SyncGroupRequest), message
         group = groups.find(message.group_id, context.state)
         if group is not None:
             message = structs.replace(message, generation_id=group.generation)
@@ -339,7 +338,7 @@ def older_producers_write_outside_of_transactions(code: Patches) -> None:
 
     def unverified(
         produce: ProduceHandler,
-        request: WireRequest,
+        request: WireRequest[ProduceRequest],
         message: ProduceRequest,
         entries: list[Entry],
         batches: list[tuple[Entry, FirstBatch]],

@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent.parent
 LATE = ("kraft", "metadata_log", "transport")
 """Packages that load a name when it is first asked for."""
 OURS = (*LATE, "pyspark_kraft")
+FOR_TYPES = ("typing_extensions",)
+"""Libraries of the type checker, which nothing imports at run time."""
 CODECS = ("cramjam", "lz4", "snappy", "zstandard")
 
 
@@ -493,7 +495,7 @@ def offence(module: str, wanted: Import) -> str | None:
         return "this layer may not import that one" if heavy or not is_under(wanted.module, own + layer.ours) else None
     if top in sys.stdlib_module_names:
         return None if not layer.pure or module in DEVELOPER_TOOLS else impurity(top, wanted.name)
-    return None if top in (*layer.libraries, "msgspec") else "this layer does without that library"
+    return None if top in (*layer.libraries, "msgspec", *FOR_TYPES) else "this layer does without that library"
 
 
 def impurity(top: str, name: str) -> str | None:

@@ -18,7 +18,8 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
-from kraft.broker.apis import COORDINATED, Rooms, apis_of
+from kraft.broker import apis
+from kraft.broker.apis import Rooms
 from kraft.broker.metadata.answers import MetadataHandler
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.forwarding import Forwarding
@@ -30,6 +31,7 @@ from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
 from kraft.broker.request.quotas import ClientQuotas
+from kraft.coordinators import apis as coordinators
 from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
 from kraft.coordinators.runtime.settings import CoordinatorSettings
@@ -56,11 +58,12 @@ from transport.protocol.errors import Error
 from transport.protocol.inbound import ANONYMOUS
 
 if TYPE_CHECKING:
-    from kraft.coordinators.apis import CoordinatorRooms
     from kraft.coordinators.groups.shard import GroupShard
     from kraft.coordinators.groups.state import GroupsState
+    from kraft.coordinators.rooms import CoordinatorRooms
     from kraft.coordinators.transactions.marker_sender import MarkerSender
     from kraft.coordinators.transactions.shard import Transactions, TransactionShard
+    from transport.protocol.messages import InitProducerIdRequest
 
 _AT_ONCE_MS: Final = 0
 """A deadline in the past: there is more to do now."""
@@ -145,10 +148,10 @@ class Requests:
             metadata=MetadataHandler(settings, of_metadata, rights, creation),
             forwarding=forwarding,
         )
-        self._table = apis_of(self.rooms)
-        """What serves each API; of the coordinators only once they are loaded."""
+        self._table: dict[int, Api[Any]] = {}
+        """What serves each API that was asked for."""
         self._coordinators: CoordinatorRooms | None = None
-        self.apis: tuple[ApiKey, ...] = tuple(map(ApiKey, sorted({*self._table, *COORDINATED})))
+        self.apis: tuple[ApiKey, ...] = tuple(sorted({*apis.ROWS, *coordinators.ROWS}))
         self._senders: dict[type, Sender] = {
             Verification: verifier,
             Channel: ids,
@@ -159,7 +162,7 @@ class Requests:
         self._waiting = Purgatory()
         self._senders_ms: int | None = None
         """When a sender has something; None if a request or a reply may have changed that since the last question."""
-        self._long: dict[int, tuple[Api, WireRequest, Handling[Result]]] = {}
+        self._long: dict[int, tuple[Api[Any], WireRequest, Handling[Result]]] = {}
         """The requests with so much in them that their handling takes further turns, by request id."""
         self._long_ms = NEVER_MS
         """When they go on: other requests have their turns before."""
@@ -168,7 +171,7 @@ class Requests:
     def load_coordinators(self) -> CoordinatorRooms:
         """Load what serves groups and transactions; a second call returns the same."""
         if self._coordinators is None:
-            from kraft.coordinators.apis import coordinator_apis_of, coordinator_rooms
+            from kraft.coordinators.rooms import coordinator_rooms
 
             self._coordinators = rooms = coordinator_rooms(
                 self._settings,
@@ -180,7 +183,6 @@ class Requests:
                 guards=self._guards,
                 verifier=self._verifier,
             )
-            self._table |= {int(key): api for key, api in coordinator_apis_of(rooms).items()}
             self._senders[MarkersSent] = rooms.transactions
             self._senders_ms = None
         return self._coordinators
@@ -193,10 +195,20 @@ class Requests:
         return MarkerSender(self._settings.inter_broker_listener, self._settings.request_timeout_ms)
 
     @property
-    def table(self) -> dict[int, Api]:
+    def table(self) -> dict[int, Api[Any]]:
         """What serves each API."""
-        self.load_coordinators()
+        for key in self.apis:
+            if key not in self._table:
+                self._row(key)
         return self._table
+
+    def _row(self, api_key: int) -> Api[Any]:
+        """What serves an API, from its first request on."""
+        key = ApiKey(api_key)
+        make = apis.ROWS.get(key)
+        api = coordinators.ROWS[key](self.load_coordinators()) if make is None else make(self.rooms)
+        self._table[key] = api
+        return api
 
     def _group_shard(self, _: HostedPartition) -> GroupShard:
         from kraft.coordinators.groups.shard import GroupShard
@@ -211,7 +223,9 @@ class Requests:
         settings = self._settings.transactions
         return TransactionShard(part.number, part.leader_epoch, self.markers, settings, self._ids.take)
 
-    def _initialize(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+    def _initialize(
+        self, request: WireRequest[InitProducerIdRequest], image: MetadataImage, now_ms: int
+    ) -> Answer | None:
         return self.load_coordinators().transactions.initialize(request, image, now_ms)
 
     def _are_groups_full(self) -> bool:
@@ -267,7 +281,8 @@ class Requests:
         try:
             api = self._table[request.api_key]
         except KeyError:
-            api = self.table[request.api_key]
+            api = self._row(request.api_key)
+        assert isinstance(request.message, api.message), request
         refusal = self._refusal(api, request) if api.needs is not None or api.needs_login else None
         if refusal is not None:
             return self._failed(api, request, refusal, now_ms)
@@ -277,7 +292,7 @@ class Requests:
             return self._failed(api, request, failure, now_ms)
         return self._advance(api, request, result, now_ms)
 
-    def _refusal(self, api: Api, request: WireRequest) -> ApiError | None:
+    def _refusal(self, api: Api[Any], request: WireRequest) -> ApiError | None:
         """The reason why a client may not send a request at all."""
         principal = request.principal
         if api.needs_login and (principal == ANONYMOUS or principal.is_token):
@@ -296,7 +311,9 @@ class Requests:
         for runtime in self._runtimes:
             runtime.use(image)
 
-    def _advance(self, api: Api, request: WireRequest, work: Result | Handling[Result], now_ms: int) -> Outcome | None:
+    def _advance(
+        self, api: Api[Any], request: WireRequest, work: Result | Handling[Result], now_ms: int
+    ) -> Outcome | None:
         """Make the next steps of a request; `poll` makes those that remain then."""
         if not api.is_plain:
             self._senders_ms = None
@@ -330,11 +347,11 @@ class Requests:
         self._waiting.park(result, now_ms, concerns)
         return None
 
-    def _end(self, api: Api, waiting: Waiting, now_ms: int) -> Outcome | None:
+    def _end(self, api: Api[Any], waiting: Waiting, now_ms: int) -> Outcome | None:
         assert api.end is not None, waiting
         return self._advance(api, waiting.request, api.end(waiting, self._image, now_ms), now_ms)
 
-    def _failed(self, api: Api, request: WireRequest, failure: Exception, now_ms: int) -> Outcome | None:
+    def _failed(self, api: Api[Any], request: WireRequest, failure: Exception, now_ms: int) -> Outcome | None:
         """Answer a request that has failed and changed nothing; for any other the exception is raised again."""
         if api.refuse is None:
             raise failure
@@ -455,7 +472,7 @@ class Requests:
         entry = self._long.get(request_id)
         if entry is not None:
             api, request, work = entry
-            if request.api_key == ApiKey.PRODUCE and len(self._long) <= ORPHANED_PRODUCES:
+            if api.outlives_client and len(self._long) <= ORPHANED_PRODUCES:
                 self._long[request_id] = api, request, _without_wait(request, work)
             else:
                 del self._long[request_id]

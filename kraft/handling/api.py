@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -13,21 +13,26 @@ from kraft.handling.steps import Handling, Result
 from kraft.limits import REQUEST_STEPS_PER_TURN
 from kraft.wire import Outcome, WireRequest
 from metadata_log.image import MetadataImage
+from metadata_log.serde import Message
 
-Begin = Callable[[WireRequest, MetadataImage, int], Result | Handling[Result]]
-Refuse = Callable[[WireRequest, ApiError], Outcome | Handling[Outcome] | None]
+M = TypeVar("M", bound=Message)
+Rooms = TypeVar("Rooms")
+Begin = Callable[[WireRequest[M], MetadataImage, int], Result | Handling[Result]]
+Refuse = Callable[[WireRequest[M], ApiError], Outcome | Handling[Outcome] | None]
 
 
-class Api(Struct, frozen=True, kw_only=True):
+class Api(Struct, Generic[M], frozen=True):
     """One API. The functions take the request or what waits of it, the metadata, and the time in ms since 1970."""
 
-    begin: Begin
+    message: type[M]
+    """The class of its requests, which nothing behind the row checks again."""
+    begin: Begin[M]
     """Handle a request: an outcome, a wait, or steps to one of these."""
     is_complete: Callable[[Any, MetadataImage], bool] | None = None
     """Whether a request that waits is to be answered; None for an API that never waits."""
     end: Callable[[Any, MetadataImage, int], Result | Handling[Result]] | None = None
     """Go on with a request that has waited long enough, or has no room to wait."""
-    refuse: Refuse | None = None
+    refuse: Refuse[M] | None = None
     """The answer to a request that fails as a whole. None for an API, or a request, of which the handling may have
     changed something: a bug there ends the node.
     """
@@ -45,3 +50,13 @@ class Api(Struct, frozen=True, kw_only=True):
     """
     unpacks: bool = False
     """Whether a request may have megabytes of records unpacked, so that few of the kind go on at a time."""
+    outlives_client: bool = False
+    """Whether the steps go on after the connection is gone: what they change counts all the same."""
+
+
+def row(make: Callable[[Rooms], Api[M]]) -> Callable[[Rooms], Api[Any]]:
+    """A row of a table, which is made of the rooms with the first request: it names messages and rooms that load then.
+
+    The function is for the type checker alone: the message of a row is that of its functions.
+    """
+    return make

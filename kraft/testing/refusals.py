@@ -27,7 +27,7 @@ from transport.protocol.messages import (
 )
 
 
-def refusal_of(table: Mapping[int, Api], request: Request, error: Error) -> Message:
+def refusal_of(table: Mapping[int, Api[Any]], request: Request, error: Error) -> Message:
     """The answer with this error.
 
     Raises:
@@ -58,7 +58,7 @@ def refusal_of(table: Mapping[int, Api], request: Request, error: Error) -> Mess
     return answer.message
 
 
-def can_be_refused(table: Mapping[int, Api], api: int) -> bool:
+def can_be_refused(table: Mapping[int, Api[Any]], api: int) -> bool:
     """Whether requests of an API have an answer with an error."""
     return api in _CHANGING or (api in table and table[api].refuse is not None)
 

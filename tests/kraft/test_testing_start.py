@@ -17,7 +17,7 @@ MOST_COMPILED = 6
 OURS = ("kraft", "metadata_log", "transport")
 UNUSED = (
     *("kraft.admin", "kraft.client", "kraft.registry", "kraft.sim", "kraft.cli", "kraft.operate"),
-    *("kraft.coordinators.groups", "kraft.coordinators.apis", "kraft.coordinators.transactions.coordinator"),
+    *("kraft.coordinators.groups", "kraft.coordinators.rooms", "kraft.coordinators.transactions.coordinator"),
     *("kraft.coordinators.transactions.shard", "kraft.coordinators.transactions.offset_commits"),
     *(
         "kraft.coordinators.runtime.partition",

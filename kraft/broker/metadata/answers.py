@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 from kraft.access.errors import ApiError
 from kraft.broker.metadata.auto_creation import AutoCreation
@@ -30,6 +32,15 @@ from transport.protocol.messages import (
     MetadataRequest,
 )
 
+if TYPE_CHECKING:
+    from kraft.reads.reading import Reading
+    from kraft.steps import Answering
+    from transport.protocol.messages import (
+        DescribeClientQuotasRequest,
+        DescribeDelegationTokenRequest,
+        ListConfigResourcesRequest,
+    )
+
 
 def load_decisions() -> None:
     """Load what a broker needs only for some requests: a node calls this in a thread once it has served for a while.
@@ -38,8 +49,9 @@ def load_decisions() -> None:
     keeps no compiled modules.
     """
     for name in (
-        *("kraft.coordinators.apis", "kraft.coordinators.runtime.partition", "kraft.partitions.log.cleaning.cleaner"),
+        *("kraft.coordinators.rooms", "kraft.coordinators.runtime.partition", "kraft.partitions.log.cleaning.cleaner"),
         *("kraft.broker.metadata.reads", "kraft.access.refusals", "metadata_log.image.java_text"),
+        *("kraft.reads.acls", "kraft.reads.configs", "kraft.reads.scram"),
         *("kraft.broker.metadata.configs", "kraft.broker.metadata.config_changes", "kraft.broker.metadata.tokens"),
     ):
         import_module(name)
@@ -62,10 +74,9 @@ class MetadataHandler:
         self._rights = rights
         self._creation = creation
 
-    def topics(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def topics(self, request: WireRequest[MetadataRequest], image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """Metadata: brokers, topics and their partitions; topics that do not exist are created if clients may."""
         message, settings = request.message, self._settings
-        assert isinstance(message, MetadataRequest), message
         creates = settings.auto_create_topics and message.allow_auto_topic_creation
         answer = yield from metadata(
             image,
@@ -81,10 +92,11 @@ class MetadataHandler:
             self._creation.create(missing(answer), request)
         return Answer(request.request_id, answer)
 
-    def topic_partitions(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def topic_partitions(
+        self, request: WireRequest[DescribeTopicPartitionsRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """DescribeTopicPartitions."""
         message = request.message
-        assert isinstance(message, DescribeTopicPartitionsRequest), message
         answer = yield from describe_topic_partitions(
             image,
             message,
@@ -94,10 +106,9 @@ class MetadataHandler:
         )
         return Answer(request.request_id, answer)
 
-    def cluster(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer:
+    def cluster(self, request: WireRequest[DescribeClusterRequest], image: MetadataImage, now_ms: int) -> Answer:
         """DescribeCluster."""
         message = request.message
-        assert isinstance(message, DescribeClusterRequest), message
         answer = describe_cluster(
             image,
             message,
@@ -109,10 +120,11 @@ class MetadataHandler:
         )
         return Answer(request.request_id, answer)
 
-    def coordinators(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def coordinators(
+        self, request: WireRequest[FindCoordinatorRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """FindCoordinator."""
         message = request.message
-        assert isinstance(message, FindCoordinatorRequest), message
         answer = yield from find_coordinator(
             image,
             message,
@@ -126,58 +138,77 @@ class MetadataHandler:
             self._creation.create_internal(kind)
         return Answer(request.request_id, answer)
 
-    def tokens(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def tokens(
+        self, request: WireRequest[DescribeDelegationTokenRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """DescribeDelegationToken."""
         # Loaded here, as what follows: few brokers are ever asked for it.
         from kraft.broker.metadata.tokens import describe_tokens
-        from transport.protocol.messages import DescribeDelegationTokenRequest
 
         message = request.message
-        assert isinstance(message, DescribeDelegationTokenRequest), message
         answer = yield from describe_tokens(image, message, self._rights.of(request), self._settings.tokens.secret)
         return Answer(request.request_id, answer)
 
-    def config_resources(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def config_resources(
+        self, request: WireRequest[ListConfigResourcesRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """ListConfigResources."""
         from kraft.broker.metadata.configs import list_config_resources
-        from transport.protocol.messages import ListConfigResourcesRequest
 
         message = request.message
-        assert isinstance(message, ListConfigResourcesRequest), message
         answer = yield from list_config_resources(image, message, version=request.version, listener=request.listener)
         return Answer(request.request_id, answer)
 
-    def client_quotas(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def client_quotas(
+        self, request: WireRequest[DescribeClientQuotasRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """DescribeClientQuotas."""
         from kraft.broker.metadata.configs import describe_client_quotas
-        from transport.protocol.messages import DescribeClientQuotasRequest
 
         message = request.message
-        assert isinstance(message, DescribeClientQuotasRequest), message
         return Answer(request.request_id, (yield from describe_client_quotas(image, message)))
 
-    def as_a_controller(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
-        """The reads that controllers answer, too, by the same functions."""
+    # The reads that controllers answer, too, by the same functions
+
+    def acls(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """DescribeAcls."""
+        from kraft.reads.acls import describe_acls
+
+        return (yield from self._as_a_controller(describe_acls, request, image))
+
+    def configs(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """DescribeConfigs."""
+        from kraft.reads.configs import describe_configs
+
+        return (yield from self._as_a_controller(describe_configs, request, image))
+
+    def scram_credentials(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """DescribeUserScramCredentials."""
+        from kraft.reads.scram import describe_scram_credentials
+
+        return (yield from self._as_a_controller(describe_scram_credentials, request, image))
+
+    def _as_a_controller(
+        self, read: Callable[[Reading, Any], Answering], request: WireRequest, image: MetadataImage
+    ) -> Handling[Answer]:
         from kraft.broker.metadata.reads import read_as_a_controller
 
-        answer = yield from read_as_a_controller(request, image, self._settings, self._rights.of(request))
+        answer = yield from read_as_a_controller(read, request, image, self._settings, self._rights.of(request))
         return Answer(request.request_id, answer)
 
 
 # The answers to requests that fail as a whole
 
 
-def refuse_topics(request: WireRequest, refused: ApiError) -> Answer:
+def refuse_topics(request: WireRequest[MetadataRequest], refused: ApiError) -> Answer:
     """Metadata with an error."""
     message = request.message
-    assert isinstance(message, MetadataRequest), message
     return Answer(request.request_id, refuse_metadata(message, refused.error, request.version))
 
 
-def refuse_partitions(request: WireRequest, refused: ApiError) -> Answer:
+def refuse_partitions(request: WireRequest[DescribeTopicPartitionsRequest], refused: ApiError) -> Answer:
     """DescribeTopicPartitions with an error."""
     message = request.message
-    assert isinstance(message, DescribeTopicPartitionsRequest), message
     return Answer(request.request_id, refuse_topic_partitions(message, refused.error))
 
 
@@ -188,10 +219,9 @@ def refuse_quotas(request: WireRequest, refused: ApiError) -> Answer:
     return Answer(request.request_id, refuse_client_quotas(refused.error, refused.text))
 
 
-def refuse_coordinators(request: WireRequest, refused: ApiError) -> Answer:
+def refuse_coordinators(request: WireRequest[FindCoordinatorRequest], refused: ApiError) -> Answer:
     """FindCoordinator with an error."""
     message = request.message
-    assert isinstance(message, FindCoordinatorRequest), message
     return Answer(request.request_id, refuse_coordinator(message, refused.error, request.version))
 
 

@@ -13,15 +13,14 @@ from kraft.handling.settings import RequestSettings
 from kraft.limits import TOPICS_IN_CREATION
 from kraft.wire import Send, WireRequest
 from metadata_log.image import MetadataImage
-from metadata_log.serde import Message
+from metadata_log.serde import Message, schema_of
 from metadata_log.types import NEVER_MS
-from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 _AS_THE_CONTROLLER: Final = -1
-_VERSION: Final = APIS[ApiKey.CREATE_TOPICS].versions.highest
+_CREATION: Final = schema_of(CreateTopicsRequest)
 
 
 def internal_topic(settings: RequestSettings, kind: int) -> CreatableTopic | None:
@@ -102,7 +101,9 @@ class AutoCreation:
             ],
             timeout_ms=settings.request_timeout_ms,
         )
-        envelope = envelope_of(ApiKey.CREATE_TOPICS, _VERSION, request.client_id, body, request.principal, request.peer)
+        assert _CREATION.api_key is not None, _CREATION
+        version = _CREATION.versions.highest
+        envelope = envelope_of(_CREATION.api_key, version, request.client_id, body, request.principal, request.peer)
         self._due.append(Send(envelope, to_broker(key), settings.request_timeout_ms))
 
     def create_internal(self, kind: int) -> None:

@@ -42,6 +42,13 @@ from transport.protocol.messages.principal import DefaultPrincipalData
 
 if TYPE_CHECKING:
     from kraft.broker.metadata.config_changes import Refusals
+    from transport.protocol.messages import (
+        AlterConfigsRequest,
+        CreateDelegationTokenRequest,
+        IncrementalAlterConfigsRequest,
+    )
+
+    _Changes = AlterConfigsRequest | IncrementalAlterConfigsRequest
 
 RETRY_MS: Final = 100
 """The pause before a request is sent to a controller again."""
@@ -50,7 +57,6 @@ ATTEMPT_MS: Final = 10_000
 _PRINCIPAL_VERSION: Final = 0
 REQUESTERS_SINCE: Final = 3
 """The first version of CreateDelegationToken that tells who has asked."""
-_OF_CONFIGS: Final = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
 
 
 class _Sent(Struct):
@@ -80,21 +86,29 @@ class Forwarding:
         return len(self._sent)
 
     def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
-        """Forward a request, without the changes of brokers that this broker refuses itself; `due` has the answer."""
-        message, refusals = request.message, None
-        if request.api_key in _OF_CONFIGS:
-            # Loaded here, because few brokers are ever asked for it.
-            from kraft.broker.metadata.config_changes import judged
-            from transport.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+        """Forward a request; `due` has the answer."""
+        return self._forward(request, request.message, None, now_ms)
 
-            if isinstance(message, IncrementalAlterConfigsRequest) and not message.resources:
-                # The node has answered all of it: only changes of its loggers.
-                return Answer(request.request_id, IncrementalAlterConfigsResponse())
-            refusals = judged(message, self._broker_id, self._own, image)
-        if refusals is not None:
-            message = refusals.kept
-            if len(refusals.answers) == len(refusals.message.resources):
-                return Answer(request.request_id, refusals.merged())
+    def begin_configs(self, request: WireRequest[_Changes], image: MetadataImage, now_ms: int) -> Outcome | None:
+        """Forward changes of settings, without those of brokers that this broker refuses itself."""
+        # Loaded here, because few brokers are ever asked for it.
+        from kraft.broker.metadata.config_changes import judged
+        from transport.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+
+        message = request.message
+        if isinstance(message, IncrementalAlterConfigsRequest) and not message.resources:
+            # The node has answered all of it: only changes of its loggers.
+            return Answer(request.request_id, IncrementalAlterConfigsResponse())
+        refusals = judged(message, self._broker_id, self._own, image)
+        if refusals is None:
+            return self._forward(request, message, None, now_ms)
+        if len(refusals.answers) == len(refusals.message.resources):
+            return Answer(request.request_id, refusals.merged())
+        return self._forward(request, refusals.kept, refusals, now_ms)
+
+    def _forward(
+        self, request: WireRequest, message: Message, refusals: Refusals | None, now_ms: int
+    ) -> Outcome | None:
         if len(self._sent) >= FORWARDED_REQUESTS:
             return _merged(refusals, refused(request, ApiError(Error.REQUEST_TIMED_OUT)))
         self._last_number += 1
@@ -196,22 +210,21 @@ def refused(request: WireRequest, error: ApiError) -> Answer:
             return Answer(request.request_id, AddRaftVoterResponse(error_code=error.error))
         case RemoveRaftVoterRequest():
             return Answer(request.request_id, RemoveRaftVoterResponse(error_code=error.error))
-        case _ if request.api_key == ApiKey.CREATE_DELEGATION_TOKEN:
-            return _refused_token(request, error)
         case message:
             # Loaded here, because a broker needs the API table of a controller for such a failure only.
             from kraft.access.refusals import refusal
+            from transport.protocol.messages import CreateDelegationTokenRequest
 
+            if isinstance(message, CreateDelegationTokenRequest):
+                return _refused_token(request, message, error)
             return Answer(request.request_id, finished(refusal(message, error)))
 
 
-def _refused_token(request: WireRequest, error: ApiError) -> Answer:
+def _refused_token(request: WireRequest, creation: CreateDelegationTokenRequest, error: ApiError) -> Answer:
     """The answer to a creation of a token, which names who asked and for whom."""
-    # Loaded here, because few brokers see such a request.
-    from transport.protocol.messages import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+    from transport.protocol.messages import CreateDelegationTokenResponse
 
-    creation, asks = request.message, request.principal
-    assert isinstance(creation, CreateDelegationTokenRequest), creation
+    asks = request.principal
     is_told = request.version >= REQUESTERS_SINCE
     answer = CreateDelegationTokenResponse(
         error_code=error.error,

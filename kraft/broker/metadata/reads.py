@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from kraft.access.items import authorize_items
 from kraft.access.permissions import check_cluster
 from kraft.handling.rights import Permissions
 from kraft.handling.settings import RequestSettings
-from kraft.reads.acls import describe_acls
-from kraft.reads.configs import describe_configs
 from kraft.reads.reading import Reading
-from kraft.reads.scram import describe_scram_credentials
 from kraft.steps import Answering
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
 from transport.protocol.apis import ApiKey
 
-_READS: Final[dict[int, Callable[[Reading, Any], Answering]]] = {
-    ApiKey.DESCRIBE_ACLS: describe_acls,
-    ApiKey.DESCRIBE_CONFIGS: describe_configs,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_scram_credentials,
-}
-
 
 def read_as_a_controller(
+    read: Callable[[Reading, Any], Answering],
     request: WireRequest,
     image: MetadataImage,
     settings: RequestSettings,
@@ -37,4 +29,4 @@ def read_as_a_controller(
     reading = Reading(
         image, request.version, settings.broker_id, settings.own_settings, permissions.rights.settings is not None
     )
-    return permitted.finish((yield from _READS[request.api_key](reading, permitted.request)))
+    return permitted.finish((yield from read(reading, permitted.request)))

@@ -45,7 +45,7 @@ class DeleteEntry(Struct):
 class WaitingDelete(Struct):
     """A request that waits until the followers have raised their log starts."""
 
-    request: WireRequest
+    request: WireRequest[DeleteRecordsRequest]
     entries: list[DeleteEntry]
 
     @property
@@ -56,9 +56,7 @@ class WaitingDelete(Struct):
     @property
     def timeout_ms(self) -> int:
         """For how long the request waits at most."""
-        message = self.request.message
-        assert isinstance(message, DeleteRecordsRequest), message
-        return message.timeout_ms
+        return self.request.message.timeout_ms
 
 
 class DeleteRecordsHandler:
@@ -68,10 +66,11 @@ class DeleteRecordsHandler:
         self._manager = manager
         self._rights = rights
 
-    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | WaitingDelete]:
+    def begin(
+        self, request: WireRequest[DeleteRecordsRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer | WaitingDelete]:
         """Raise the log starts; the result is the answer, or the request if it waits for followers."""
         message = request.message
-        assert isinstance(message, DeleteRecordsRequest), message
         entries: dict[tuple[str, int], tuple[DeleteEntry, int]] = {}
         count = 0
         for topic in message.topics:

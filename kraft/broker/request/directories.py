@@ -4,9 +4,10 @@ what is in them (KIP-113; Kafka: `KafkaApis.handleAlterReplicaLogDirsRequest`, `
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
@@ -17,8 +18,10 @@ from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
-from transport.protocol.messages import alter_replica_log_dirs as messages
 from transport.protocol.messages import describe_log_dirs as log_dirs
+
+if TYPE_CHECKING:
+    from transport.protocol.messages import AlterReplicaLogDirsRequest
 
 LONGEST_PARTITION_NAME: Final = 255 - len(f".{32 * '0'}-future")
 """The characters of the name of a partition whose copy can have a directory of its own (KAFKA-4893)."""
@@ -31,10 +34,14 @@ class DirectoriesHandler:
         self._manager = manager
         self._rights = rights
 
-    def alter(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def alter(
+        self, request: WireRequest[AlterReplicaLogDirsRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """Begin the moves, and answer with one result for each partition."""
+        # Loaded here, because few brokers are ever asked for it.
+        from transport.protocol.messages import alter_replica_log_dirs as messages
+
         message = request.message
-        assert isinstance(message, messages.AlterReplicaLogDirsRequest), message
         may = self._rights(request, AclOperation.ALTER, AclResource.CLUSTER)
         # Of a partition that is named again, the last directory counts.
         paths: dict[str, dict[int, str]] = {}
@@ -56,10 +63,11 @@ class DirectoriesHandler:
                 answered.append(messages.AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts))
         return Answer(request.request_id, messages.AlterReplicaLogDirsResponse(results=answered))
 
-    def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def describe(
+        self, request: WireRequest[log_dirs.DescribeLogDirsRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """The log directories with the sizes of their partitions; partitions that are not here are left out."""
         message = request.message
-        assert isinstance(message, log_dirs.DescribeLogDirsRequest), message
         asked = None
         if message.topics is not None:
             asked = set[tuple[str, int]]()
@@ -103,6 +111,11 @@ class DirectoriesHandler:
         if error is Error.REPLICA_NOT_AVAILABLE and not is_known:
             return Error.UNKNOWN_TOPIC_OR_PARTITION
         return error
+
+    @staticmethod
+    def refuse_describe(request: WireRequest, refused: ApiError) -> Answer:
+        """DescribeLogDirs with an error."""
+        return Answer(request.request_id, log_dirs.DescribeLogDirsResponse(error_code=refused.error))
 
 
 def _described(partition: HostedPartition, directory: Uuid) -> log_dirs.DescribeLogDirsPartition | None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
@@ -31,10 +32,11 @@ class EpochEndHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def answer(
+        self, request: WireRequest[OffsetForLeaderEpochRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """The ends of the epochs of a request."""
         message = request.message
-        assert isinstance(message, OffsetForLeaderEpochRequest), message
         may_all = self._rights(request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, is_asked=False)
         topics = []
         for topic in message.topics:
@@ -61,3 +63,16 @@ class EpochEndHandler:
         if end is None:
             return EpochEndOffset(Error.NONE, part.partition)
         return EpochEndOffset(Error.NONE, part.partition, end.epoch, end.offset)
+
+    @staticmethod
+    def refuse(request: WireRequest[OffsetForLeaderEpochRequest], refused: ApiError) -> Answer:
+        """OffsetForLeaderEpoch with an error for each partition."""
+        message = request.message
+        topics = [
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[EpochEndOffset(refused.error, one.partition) for one in topic.partitions],
+            )
+            for topic in message.topics
+        ]
+        return Answer(request.request_id, OffsetForLeaderEpochResponse(topics=topics))

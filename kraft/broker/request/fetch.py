@@ -113,10 +113,9 @@ def is_of_follower(message: messages.FetchRequest, version: int) -> bool:
     return (message.replica_state.replica_id if version >= REPLICA_STATE_SINCE else message.replica_id) >= 0
 
 
-def refuse_fetch(request: WireRequest, refused: ApiError) -> Outcome | None:
+def refuse_fetch(request: WireRequest[messages.FetchRequest], refused: ApiError) -> Outcome | None:
     """The answer to a consumer with an error for the whole request; None for a follower, which was noted before."""
     message = request.message
-    assert isinstance(message, messages.FetchRequest), message
     if is_of_follower(message, request.version):
         return None
     if request.version < ERROR_SINCE:
@@ -137,14 +136,13 @@ class FetchHandler:
         self.sessions = FetchSessions(settings.session_slots, settings.session_eviction_ms, draw_id)
 
     def begin(
-        self, request: WireRequest, image: MetadataImage, now_ms: int
+        self, request: WireRequest[messages.FetchRequest], image: MetadataImage, now_ms: int
     ) -> Outcome | WaitingFetch | Handling[Outcome | WaitingFetch]:
         """Read for a request; the result is the answer, or the request if it waits for data, or steps to one of these.
 
         What surely fits a step, a few partitions, takes none.
         """
         message = request.message
-        assert isinstance(message, messages.FetchRequest), message
         params = self._params(request, message)
         context = self.sessions.open(message, request.version, is_follower=params.is_follower, now_ms=now_ms)
         if isinstance(context, SessionRefused):

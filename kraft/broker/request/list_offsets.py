@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
@@ -58,10 +59,9 @@ class ListOffsetsHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def answer(self, request: WireRequest[ListOffsetsRequest], image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """The offsets of the partitions of a request, in steps: of a few partitions, or of one search by time."""
         message = request.message
-        assert isinstance(message, ListOffsetsRequest), message
         asked: dict[str, list[ListOffsetsPartition]] = {}
         for topic in message.topics:
             asked.setdefault(topic.name, []).extend(topic.partitions)
@@ -130,6 +130,22 @@ class ListOffsetsHandler:
         if answer.error_code == Error.OFFSET_NOT_AVAILABLE and request.version < OFFSET_NOT_AVAILABLE_SINCE:
             return _failed(part, Error.LEADER_NOT_AVAILABLE)
         return answer if request.version >= EPOCHS_SINCE else replace(answer, leader_epoch=-1)
+
+    @staticmethod
+    def refuse(request: WireRequest[ListOffsetsRequest], refused: ApiError) -> Answer:
+        """ListOffsets with an error for each partition."""
+        message = request.message
+        topics = [
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=refused.error)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in message.topics
+        ]
+        return Answer(request.request_id, ListOffsetsResponse(topics=topics))
 
 
 def _failed(part: ListOffsetsPartition, error: Error) -> ListOffsetsPartitionResponse:

@@ -44,7 +44,7 @@ class MarkerEntry(Struct):
 class WaitingMarkers(Struct):
     """A request that waits until the followers have its markers."""
 
-    request: WireRequest
+    request: WireRequest[messages.WriteTxnMarkersRequest]
     entries: list[MarkerEntry]
     timeout_ms: int
     """For how long the request waits at most."""
@@ -94,10 +94,11 @@ class MarkersHandler:
         self._guards = guards
         self._timeout_ms = timeout_ms
 
-    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | WaitingMarkers]:
+    def begin(
+        self, request: WireRequest[messages.WriteTxnMarkersRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer | WaitingMarkers]:
         """Append the markers; the result is the answer, or the request if it waits for followers."""
         message = request.message
-        assert isinstance(message, messages.WriteTxnMarkersRequest), message
         # An administrator may end a transaction that hangs (KIP-664); the right of brokers is the one that is recorded.
         is_allowed = self._rights(request, AclOperation.ALTER, AclResource.CLUSTER, is_asked=False) or self._rights(
             request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER
@@ -164,7 +165,6 @@ class MarkersHandler:
     def end(self, waiting: WaitingMarkers, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """The answer, in steps; a marker that is still awaited has timed out, and the coordinator sends it again."""
         message = waiting.request.message
-        assert isinstance(message, messages.WriteTxnMarkersRequest), message
         # Kafka keeps one result of a producer and a partition, however often the request names them.
         results: dict[int, dict[str, dict[int, messages.WritableTxnMarkerPartitionResult]]] = {}
         for count, entry in enumerate(waiting.entries, 1):

@@ -90,7 +90,7 @@ class Entry(Struct):
 class WaitingProduce(Struct):
     """A request with acks=all that waits for its followers."""
 
-    request: WireRequest
+    request: WireRequest[messages.ProduceRequest]
     entries: list[Entry]
     left: list[Entry]
     """Those of the entries that wait."""
@@ -105,15 +105,13 @@ class WaitingProduce(Struct):
     @property
     def timeout_ms(self) -> int:
         """For how long the request waits at most."""
-        message = self.request.message
-        assert isinstance(message, messages.ProduceRequest), message
-        return message.timeout_ms
+        return self.request.message.timeout_ms
 
 
 class UnverifiedProduce(Struct):
     """A request with records of a transaction that its coordinator has not verified yet."""
 
-    request: WireRequest
+    request: WireRequest[messages.ProduceRequest]
     entries: list[Entry]
     batches: list[tuple[Entry, FirstBatch]]
     """What is appended, unless the coordinator objects."""
@@ -167,7 +165,7 @@ class ProduceHandler:
         self._image = image
 
     def begin(
-        self, request: WireRequest, image: MetadataImage, now_ms: int
+        self, request: WireRequest[messages.ProduceRequest], image: MetadataImage, now_ms: int
     ) -> Outcome | WaitingProduce | Handling[Outcome | WaitingProduce | UnverifiedProduce]:
         """Append the batches of a request.
 
@@ -176,7 +174,6 @@ class ProduceHandler:
             steps to one of these.
         """
         message = request.message
-        assert isinstance(message, messages.ProduceRequest), message
         entry = _only_entry(message)
         if entry is None:
             return self._beginning(request, message, now_ms)
@@ -194,16 +191,15 @@ class ProduceHandler:
         return self._acknowledged_one(request, message, entry, now_ms)
 
     def _going_on(
-        self, rest: Handling[None], request: WireRequest, entry: Entry, now_ms: int
+        self, rest: Handling[None], request: WireRequest[messages.ProduceRequest], entry: Entry, now_ms: int
     ) -> Handling[Outcome | WaitingProduce]:
         """The further steps of a request with one long batch."""
         yield from rest
         message = request.message
-        assert isinstance(message, messages.ProduceRequest), message
         return self._acknowledged_one(request, message, entry, now_ms)
 
     def _acknowledged_one(
-        self, request: WireRequest, message: messages.ProduceRequest, entry: Entry, now_ms: int
+        self, request: WireRequest[messages.ProduceRequest], message: messages.ProduceRequest, entry: Entry, now_ms: int
     ) -> Outcome | WaitingProduce:
         """The answer to a request with one partition, or the request if it waits for followers."""
         if entry.awaited is not None:
@@ -213,7 +209,7 @@ class ProduceHandler:
         return self._finish_one(request, message, entry, now_ms)
 
     def _beginning(
-        self, request: WireRequest, message: messages.ProduceRequest, now_ms: int
+        self, request: WireRequest[messages.ProduceRequest], message: messages.ProduceRequest, now_ms: int
     ) -> Handling[Outcome | WaitingProduce | UnverifiedProduce]:
         entries = yield from _entries(message)
         if (yield from self._is_foreign_transaction(request, message, entries)):
@@ -249,7 +245,7 @@ class ProduceHandler:
 
     def _unverified(
         self,
-        request: WireRequest,
+        request: WireRequest[messages.ProduceRequest],
         message: messages.ProduceRequest,
         entries: list[Entry],
         batches: list[tuple[Entry, FirstBatch]],
@@ -292,7 +288,6 @@ class ProduceHandler:
         """
         request, entries = unverified.request, unverified.entries
         message = request.message
-        assert isinstance(message, messages.ProduceRequest), message
         for part in _portions(unverified.batches):
             for entry, batch in part:
                 guard = unverified.guards.get((entry.topic, entry.index))
@@ -315,7 +310,7 @@ class ProduceHandler:
         return (yield from self._finishing(request, entries, now_ms))
 
     def _is_foreign_transaction(
-        self, request: WireRequest, message: messages.ProduceRequest, entries: list[Entry]
+        self, request: WireRequest[messages.ProduceRequest], message: messages.ProduceRequest, entries: list[Entry]
     ) -> Handling[bool]:
         """Whether the request has records of a transaction, and no transactional id that the client may use."""
         has_transaction = False
@@ -332,7 +327,11 @@ class ProduceHandler:
         return name is None or not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name)
 
     def _ready_batch(
-        self, request: WireRequest, entry: Entry, image: MetadataImage, may_write: dict[str, bool]
+        self,
+        request: WireRequest[messages.ProduceRequest],
+        entry: Entry,
+        image: MetadataImage,
+        may_write: dict[str, bool],
     ) -> FirstBatch | None:
         """The one batch of an entry that names a partition; None if the entry ends with its error.
 
@@ -361,7 +360,13 @@ class ProduceHandler:
         return None
 
     def _append(
-        self, request: WireRequest, entry: Entry, batch: FirstBatch, acks: int, guard: Guard | None, now_ms: int
+        self,
+        request: WireRequest[messages.ProduceRequest],
+        entry: Entry,
+        batch: FirstBatch,
+        acks: int,
+        guard: Guard | None,
+        now_ms: int,
     ) -> Handling[None] | None:
         """Append a batch; returns further steps if its records are not checked within one."""
         if entry.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT:
@@ -484,18 +489,19 @@ class ProduceHandler:
             entry.refuse(Error.REQUEST_TIMED_OUT)
         request, entries = waiting.request, waiting.entries
         message = request.message
-        assert isinstance(message, messages.ProduceRequest), message
         if len(entries) == 1:
             return self._finish_one(request, message, entries[0], now_ms)
         return self._finishing(request, entries, now_ms)
 
-    def _throttle_ms(self, request: WireRequest, now_ms: int) -> int:
+    def _throttle_ms(self, request: WireRequest[messages.ProduceRequest], now_ms: int) -> int:
         """Count the bytes of a request, at its end as in Kafka. Returns how long a client above its quota waits."""
         if self._quotas.bound(PRODUCED, request) is None:
             return 0
         return self._quotas.charge(PRODUCED, request, request_size(request), now_ms)
 
-    def _finish_one(self, request: WireRequest, message: messages.ProduceRequest, entry: Entry, now_ms: int) -> Outcome:
+    def _finish_one(
+        self, request: WireRequest[messages.ProduceRequest], message: messages.ProduceRequest, entry: Entry, now_ms: int
+    ) -> Outcome:
         """The outcome of a request with one partition."""
         throttle_ms = self._throttle_ms(request, now_ms)
         if message.acks == 0:
@@ -516,7 +522,7 @@ class ProduceHandler:
         )
 
     def _answered(
-        self, request: WireRequest, entry: Entry, endpoints: dict[int, messages.NodeEndpoint]
+        self, request: WireRequest[messages.ProduceRequest], entry: Entry, endpoints: dict[int, messages.NodeEndpoint]
     ) -> messages.PartitionProduceResponse:
         """The answer for one partition; the address of another leader goes into `endpoints`."""
         leader = _NO_LEADER
@@ -537,11 +543,12 @@ class ProduceHandler:
             current_leader=leader,
         )
 
-    def _finishing(self, request: WireRequest, entries: list[Entry], now_ms: int) -> Handling[Outcome]:
+    def _finishing(
+        self, request: WireRequest[messages.ProduceRequest], entries: list[Entry], now_ms: int
+    ) -> Handling[Outcome]:
         """The outcome of a request with any number of partitions."""
         throttle_ms = self._throttle_ms(request, now_ms)
         message = request.message
-        assert isinstance(message, messages.ProduceRequest), message
         if message.acks == 0:
             return _without_answer(request, entries, throttle_ms)
         endpoints: dict[int, messages.NodeEndpoint] = {}
@@ -565,7 +572,9 @@ class ProduceHandler:
         )
 
 
-def _without_answer(request: WireRequest, entries: Iterable[Entry], throttle_ms: int) -> Outcome:
+def _without_answer(
+    request: WireRequest[messages.ProduceRequest], entries: Iterable[Entry], throttle_ms: int
+) -> Outcome:
     """The outcome with acks=0. A closed connection is the only sign: the client looks for the leader again."""
     failures = sorted({each.error.name for each in entries if each.error is not Error.NONE})
     why = f"a Produce without acknowledgement failed: {', '.join(failures)}"

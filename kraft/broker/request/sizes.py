@@ -21,10 +21,9 @@ _BITS: Final = 7
 _LENGTH: Final = 4
 
 
-def request_size(asked: WireRequest) -> int:
+def request_size(asked: WireRequest[produce.ProduceRequest]) -> int:
     """The bytes of a Produce request with its header, without the length of the frame."""
     message = asked.message
-    assert isinstance(message, produce.ProduceRequest), message
     sizes: list[int] = []
     topics = []
     for topic in message.topic_data:

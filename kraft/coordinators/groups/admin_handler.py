@@ -47,10 +47,11 @@ class GroupAdminHandler:
         self._runtime = runtime
         self._rights = rights
 
-    def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def describe(
+        self, request: WireRequest[descriptions.DescribeGroupsRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """DescribeGroups: the groups that the client may not see, then the others by coordinator."""
         message = request.message
-        assert isinstance(message, descriptions.DescribeGroupsRequest), message
         denied, asked = list[descriptions.DescribedGroup](), list[str]()
         for number, group_id in enumerate(with_repeats(message.groups, REPEATED_GROUPS), 1):
             if self._rights(request, AclOperation.DESCRIBE, AclResource.GROUP, group_id):
@@ -103,10 +104,11 @@ class GroupAdminHandler:
             authorized_operations=bits,
         )
 
-    def list(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def list(
+        self, request: WireRequest[lists.ListGroupsRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """ListGroups."""
         message = request.message
-        assert isinstance(message, lists.ListGroupsRequest), message
         sees_all = self._rights(request, AclOperation.DESCRIBE, AclResource.CLUSTER, is_asked=False)
         states = {one.lower() for one in message.states_filter}
         types = {one.lower() for one in message.types_filter}
@@ -116,7 +118,7 @@ class GroupAdminHandler:
             if known is None or known.status is Status.FAILED:
                 continue
             if not known.is_readable:
-                return refuse_list(request, ApiError(Error.COORDINATOR_LOAD_IN_PROGRESS))
+                return self.refuse_list(request, ApiError(Error.COORDINATOR_LOAD_IN_PROGRESS))
             state = known.committed
             looked_at = 0
             of_partition: list[lists.ListedGroup] = []
@@ -145,10 +147,11 @@ class GroupAdminHandler:
             yield None
         return Answer(request.request_id, lists.ListGroupsResponse(groups=listed_groups))
 
-    def delete(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+    def delete(
+        self, request: WireRequest[deletions.DeleteGroupsRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer | None]:
         """Answer DeleteGroups once each group was deleted, or was refused."""
         message = request.message
-        assert isinstance(message, deletions.DeleteGroupsRequest), message
         results, asked = dict[str, Error](), list[str]()
         for number, group_id in enumerate(dict.fromkeys(message.groups_names), 1):
             if self._rights(request, AclOperation.DELETE, AclResource.GROUP, group_id):
@@ -189,6 +192,28 @@ class GroupAdminHandler:
                     yield from long_step(STEPS_PER_COMMIT)
         self._runtime.run(number, partial(_deleting, group_id), done, now_ms)
 
+    # The answers to requests that fail as a whole
+
+    @staticmethod
+    def refuse_describe(request: WireRequest[descriptions.DescribeGroupsRequest], refused: ApiError) -> Answer:
+        """DescribeGroups with an error."""
+        message = request.message
+        groups = [descriptions.DescribedGroup(error_code=refused.error, group_id=one) for one in message.groups]
+        return Answer(request.request_id, descriptions.DescribeGroupsResponse(groups=groups))
+
+    @staticmethod
+    def refuse_list(request: WireRequest, refused: ApiError) -> Answer:
+        """ListGroups with an error."""
+        return Answer(request.request_id, lists.ListGroupsResponse(error_code=refused.error))
+
+    @staticmethod
+    def refuse_delete(request: WireRequest[deletions.DeleteGroupsRequest], refused: ApiError) -> Answer:
+        """DeleteGroups with an error."""
+        message = request.message
+        return Answer(
+            request.request_id, _deleted(message.groups_names, dict.fromkeys(message.groups_names, refused.error))
+        )
+
 
 def _deleting(group_id: str, shard: Any, context: Any) -> Any:
     return delete_group(group_id, shard.classic, context)
@@ -226,29 +251,4 @@ def _order(listed: lists.ListedGroup) -> int:
 def _deleted(names: list[str], results: dict[str, Error]) -> deletions.DeleteGroupsResponse:
     return deletions.DeleteGroupsResponse(
         results=[deletions.DeletableGroupResult(name, results[name]) for name in names]
-    )
-
-
-# The answers to requests that fail as a whole
-
-
-def refuse_describe(request: WireRequest, refused: ApiError) -> Answer:
-    """DescribeGroups with an error."""
-    message = request.message
-    assert isinstance(message, descriptions.DescribeGroupsRequest), message
-    groups = [descriptions.DescribedGroup(error_code=refused.error, group_id=one) for one in message.groups]
-    return Answer(request.request_id, descriptions.DescribeGroupsResponse(groups=groups))
-
-
-def refuse_list(request: WireRequest, refused: ApiError) -> Answer:
-    """ListGroups with an error."""
-    return Answer(request.request_id, lists.ListGroupsResponse(error_code=refused.error))
-
-
-def refuse_delete(request: WireRequest, refused: ApiError) -> Answer:
-    """DeleteGroups with an error."""
-    message = request.message
-    assert isinstance(message, deletions.DeleteGroupsRequest), message
-    return Answer(
-        request.request_id, _deleted(message.groups_names, dict.fromkeys(message.groups_names, refused.error))
     )

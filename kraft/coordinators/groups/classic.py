@@ -220,10 +220,9 @@ class ClassicGroups:
 
     # ------------------------------------------------------------------------------------------------------------ join
 
-    def join(self, request: WireRequest, context: Context) -> Operation:
+    def join(self, request: WireRequest[JoinGroupRequest], context: Context) -> Operation:
         """JoinGroup."""
         message = request.message
-        assert isinstance(message, JoinGroupRequest), message
         group = self.find(message.group_id, context.state)
         is_new = group is None
         if group is None:
@@ -506,10 +505,9 @@ class ClassicGroups:
 
     # ------------------------------------------------------------------------------------------------- sync, heartbeat
 
-    def sync(self, request: WireRequest, context: Context) -> Operation:
+    def sync(self, request: WireRequest[SyncGroupRequest], context: Context) -> Operation:
         """SyncGroup."""
         message = request.message
-        assert isinstance(message, SyncGroupRequest), message
         group = self.find(message.group_id, context.state)
         if group is None or group.state is GroupState.EMPTY:
             raise ApiError(Error.UNKNOWN_MEMBER_ID)
@@ -565,10 +563,9 @@ class ClassicGroups:
                 self._restart(group, member, context)
         return None
 
-    def heartbeat(self, request: WireRequest, context: Context) -> Operation:
+    def heartbeat(self, request: WireRequest[HeartbeatRequest], context: Context) -> Operation:
         """Heartbeat."""
         message = request.message
-        assert isinstance(message, HeartbeatRequest), message
         group = self.find(message.group_id, context.state)
         if group is None:
             raise ApiError(Error.UNKNOWN_MEMBER_ID)
@@ -586,10 +583,9 @@ class ClassicGroups:
 
     # ----------------------------------------------------------------------------------------------------------- leave
 
-    def leave(self, request: WireRequest, context: Context) -> Operation:
+    def leave(self, request: WireRequest[LeaveGroupRequest], context: Context) -> Operation:
         """LeaveGroup."""
         message = request.message
-        assert isinstance(message, LeaveGroupRequest), message
         group = self.find(message.group_id, context.state)
         if group is None:
             raise ApiError(Error.UNKNOWN_MEMBER_ID)

@@ -48,7 +48,7 @@ def _nothing(_: str) -> bool:
 def joining(
     group: ConsumerGroup,
     groups: ConsumerGroups,
-    request: WireRequest,
+    request: WireRequest[JoinGroupRequest],
     policy: str,
     replaces_last: Callable[[ConsumerGroup, Member], bool],
     convert: ConvertJoined,
@@ -70,7 +70,6 @@ def joining(
         ApiError: The request is refused.
     """
     message = request.message
-    assert isinstance(message, JoinGroupRequest), message
     if policy == DISABLED:
         raise ApiError(Error.INCONSISTENT_GROUP_PROTOCOL)
     is_unknown = message.member_id == NO_MEMBER
@@ -160,10 +159,11 @@ def _expect_join(group: ConsumerGroup, member: Member, groups: ConsumerGroups, c
         groups.watch(Watch.JOIN, group.group_id, member.member_id, member.rebalance_timeout_ms, context)
 
 
-def sync(group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest, context: Context) -> Operation:
+def sync(
+    group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest[SyncGroupRequest], context: Context
+) -> Operation:
     """SyncGroup: what the member has."""
     message = request.message
-    assert isinstance(message, SyncGroupRequest), message
     member = _known(group, message.member_id, message.group_instance_id, message.generation_id)
     assert member.classic is not None, member
     first = member.classic.supported_protocols[0]
@@ -189,10 +189,11 @@ def sync(group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest, con
     return Operation(result=answer, on_end=ended)
 
 
-def heartbeat(group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest, context: Context) -> Operation:
+def heartbeat(
+    group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest[HeartbeatRequest], context: Context
+) -> Operation:
     """Heartbeat: whether the member must join again."""
     message = request.message
-    assert isinstance(message, HeartbeatRequest), message
     member = _known(group, message.member_id, message.group_instance_id, message.generation_id)
     assert member.classic is not None, member
     session_ms = member.classic.session_timeout_ms
@@ -217,10 +218,11 @@ def _waits(group: ConsumerGroup, member: Member) -> bool:
     )
 
 
-def leave(group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest, context: Context) -> Operation:
+def leave(
+    group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest[LeaveGroupRequest], context: Context
+) -> Operation:
     """LeaveGroup, which members of either protocol may use."""
     message = request.message
-    assert isinstance(message, LeaveGroupRequest), message
     identities: Iterable[MemberIdentity] = message.members
     if request.version < LEAVE_LISTS_SINCE:
         identities = (MemberIdentity(message.member_id),)

@@ -51,10 +51,11 @@ class ConsumerGroupHandler:
         self._settings = settings
         self._rights = rights
 
-    def heartbeat(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+    def heartbeat(
+        self, request: WireRequest[ConsumerGroupHeartbeatRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer | None]:
         """ConsumerGroupHeartbeat."""
         message = request.message
-        assert isinstance(message, ConsumerGroupHeartbeatRequest), message
         error = self._refusal(request, message, image)
         for number, name in enumerate(message.subscribed_topic_names or () if error is Error.NONE else (), 1):
             if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name):
@@ -67,7 +68,7 @@ class ConsumerGroupHandler:
         try:
             check(message, request.version, self._settings.assignors)
         except ApiError as refused:
-            return refuse_heartbeat(request, refused)
+            return self.refuse_heartbeat(request, refused)
 
         def may_describe(name: str) -> bool:
             return self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False)
@@ -101,10 +102,11 @@ class ConsumerGroupHandler:
         """Whether the cluster and this broker let consumers use the protocol."""
         return "consumer" in self._settings.protocols and image.features.level(FEATURE) > 0
 
-    def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def describe(
+        self, request: WireRequest[ConsumerGroupDescribeRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """ConsumerGroupDescribe: the groups that are refused here, then the others by coordinator."""
         message = request.message
-        assert isinstance(message, ConsumerGroupDescribeRequest), message
         denied, unnamed, asked = list[DescribedGroup](), list[DescribedGroup](), list[str]()
         for number, group_id in enumerate(with_repeats(message.group_ids, REPEATED_GROUPS), 1):
             match self._refused(request, group_id, image):
@@ -152,6 +154,20 @@ class ConsumerGroupHandler:
                 )
         return description
 
+    # The answers to requests that fail as a whole
+
+    @staticmethod
+    def refuse_heartbeat(request: WireRequest, refused: ApiError) -> Answer:
+        """ConsumerGroupHeartbeat with an error."""
+        return Answer(request.request_id, _refused_heartbeat(refused.error, refused.text))
+
+    @staticmethod
+    def refuse_describe(request: WireRequest[ConsumerGroupDescribeRequest], refused: ApiError) -> Answer:
+        """ConsumerGroupDescribe with an error for each group."""
+        message = request.message
+        groups = [DescribedGroup(error_code=refused.error, group_id=one) for one in message.group_ids]
+        return Answer(request.request_id, ConsumerGroupDescribeResponse(groups=groups))
+
 
 def _topics_of(group: DescribedGroup) -> set[str]:
     names: set[str] = set()
@@ -164,19 +180,3 @@ def _topics_of(group: DescribedGroup) -> set[str]:
 
 def _refused_heartbeat(error: Error, text: str | None = None) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=error, error_message=text)
-
-
-# The answers to requests that fail as a whole
-
-
-def refuse_heartbeat(request: WireRequest, refused: ApiError) -> Answer:
-    """ConsumerGroupHeartbeat with an error."""
-    return Answer(request.request_id, _refused_heartbeat(refused.error, refused.text))
-
-
-def refuse_describe(request: WireRequest, refused: ApiError) -> Answer:
-    """ConsumerGroupDescribe with an error for each group."""
-    message = request.message
-    assert isinstance(message, ConsumerGroupDescribeRequest), message
-    groups = [DescribedGroup(error_code=refused.error, group_id=one) for one in message.group_ids]
-    return Answer(request.request_id, ConsumerGroupDescribeResponse(groups=groups))

@@ -19,6 +19,7 @@ from kraft.coordinators.groups.shard import GroupShard
 from kraft.coordinators.groups.state import GroupsState, consumer_group
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
 from kraft.coordinators.runtime.shard import Context, Operation
+from kraft.handling.api import M
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling, long_step
 from kraft.limits import LEAVING_AT_ONCE, REQUEST_STEPS_PER_TURN
@@ -54,10 +55,11 @@ class MembersHandler:
     def _refusal(self, request: WireRequest, group_id: str) -> Error:
         return self._rights.refused_group(request, AclOperation.READ, group_id)
 
-    def join(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | Handling[Answer | None] | None:
+    def join(
+        self, request: WireRequest[JoinGroupRequest], image: MetadataImage, now_ms: int
+    ) -> Answer | Handling[Answer | None] | None:
         """JoinGroup: into a consumer group of very many topics in several turns."""
         message = request.message
-        assert isinstance(message, JoinGroupRequest), message
         least_ms, most_ms = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
         error = self._refusal(request, message.group_id)
         if error is Error.NONE and not least_ms <= message.session_timeout_ms <= most_ms:
@@ -68,22 +70,21 @@ class MembersHandler:
                 return self._joining(request, message.group_id, now_ms)
         return self._done(request, message.group_id, error, GroupShard.join, _refused_join, now_ms)
 
-    def _joining(self, request: WireRequest, group_id: str, now_ms: int) -> Handling[Answer | None]:
+    def _joining(self, request: WireRequest[JoinGroupRequest], group_id: str, now_ms: int) -> Handling[Answer | None]:
         prepared = yield from in_portions(
             self._runtime, group_id, lambda shard, context: shard.joining(request, context), now_ms
         )
 
-        def join(shard: GroupShard, request: WireRequest, context: Context) -> Operation:
+        def join(shard: GroupShard, request: WireRequest[JoinGroupRequest], context: Context) -> Operation:
             if isinstance(prepared, ApiError):
                 raise prepared
             return prepared or shard.join(request, context)
 
         return self._done(request, group_id, Error.NONE, join, _refused_join, now_ms)
 
-    def sync(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+    def sync(self, request: WireRequest[SyncGroupRequest], image: MetadataImage, now_ms: int) -> Answer | None:
         """SyncGroup."""
         message = request.message
-        assert isinstance(message, SyncGroupRequest), message
         is_vague = message.protocol_type is None or message.protocol_name is None
         if request.version >= SYNC_PROTOCOL_SINCE and is_vague:
             error = Error.INCONSISTENT_GROUP_PROTOCOL
@@ -91,19 +92,19 @@ class MembersHandler:
             error = self._refusal(request, message.group_id)
         return self._done(request, message.group_id, error, GroupShard.sync, synced, now_ms)
 
-    def heartbeat(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+    def heartbeat(self, request: WireRequest[HeartbeatRequest], image: MetadataImage, now_ms: int) -> Answer | None:
         """Heartbeat. A coordinator that loads has no objection: the members would only be worried."""
         message = request.message
-        assert isinstance(message, HeartbeatRequest), message
         error = self._refusal(request, message.group_id)
         return self._done(request, message.group_id, error, GroupShard.heartbeat, _refused_heartbeat, now_ms)
 
-    def leave(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | Handling[Answer | None] | None:
+    def leave(
+        self, request: WireRequest[LeaveGroupRequest], image: MetadataImage, now_ms: int
+    ) -> Answer | Handling[Answer | None] | None:
         """LeaveGroup. Very many members leave a consumer group in parts, each with an epoch of its own: their records
         take long.
         """
         message = request.message
-        assert isinstance(message, LeaveGroupRequest), message
         error = self._refusal(request, message.group_id)
         if error is Error.NONE and len(message.members) > LEAVING_AT_ONCE:
             known = self._runtime.active(self._runtime.number_of(message.group_id))
@@ -111,11 +112,13 @@ class MembersHandler:
                 return self._leaving(request, message, now_ms)
         return self._done(request, message.group_id, error, GroupShard.leave, _refused_leave, now_ms)
 
-    def _leaving(self, request: WireRequest, message: LeaveGroupRequest, now_ms: int) -> Handling[Answer | None]:
+    def _leaving(
+        self, request: WireRequest[LeaveGroupRequest], message: LeaveGroupRequest, now_ms: int
+    ) -> Handling[Answer | None]:
         left_at: dict[int, LeaveGroupResponse] = {}
         begins = range(0, len(message.members), LEAVING_AT_ONCE)
 
-        def ended(part: WireRequest, begin: int, result: Any) -> None:
+        def ended(part: WireRequest[LeaveGroupRequest], begin: int, result: Any) -> None:
             answer = _refused_leave(part, result) if isinstance(result, Error) else result
             left_at[begin] = answer
             if len(left_at) == len(begins):
@@ -135,11 +138,11 @@ class MembersHandler:
 
     def _done(
         self,
-        request: WireRequest,
+        request: WireRequest[M],
         group_id: str,
         error: Error,
-        do: Callable[[GroupShard, WireRequest, Context], Operation],
-        refused: Callable[[WireRequest, Error], Message],
+        do: Callable[[GroupShard, WireRequest[M], Context], Operation],
+        refused: Callable[[WireRequest[M], Error], Message],
         now_ms: int,
     ) -> Answer | None:
         """Refuse a request if there is an error already; otherwise hand it to its group."""
@@ -153,10 +156,31 @@ class MembersHandler:
             now_ms,
         )
 
+    # The answers to requests that fail as a whole
 
-def _refused_join(request: WireRequest, error: Error) -> JoinGroupResponse:
+    @staticmethod
+    def refuse_join(request: WireRequest[JoinGroupRequest], refused: ApiError) -> Answer:
+        """JoinGroup with an error."""
+        return Answer(request.request_id, _refused_join(request, refused.error))
+
+    @staticmethod
+    def refuse_sync(request: WireRequest, refused: ApiError) -> Answer:
+        """SyncGroup with an error."""
+        return Answer(request.request_id, synced(request, refused.error))
+
+    @staticmethod
+    def refuse_heartbeat(request: WireRequest, refused: ApiError) -> Answer:
+        """Heartbeat with an error."""
+        return Answer(request.request_id, HeartbeatResponse(error_code=refused.error))
+
+    @staticmethod
+    def refuse_leave(request: WireRequest, refused: ApiError) -> Answer:
+        """LeaveGroup with an error."""
+        return Answer(request.request_id, left(request, refused.error, []))
+
+
+def _refused_join(request: WireRequest[JoinGroupRequest], error: Error) -> JoinGroupResponse:
     message = request.message
-    assert isinstance(message, JoinGroupRequest), message
     return joined(request, error, message.member_id)
 
 
@@ -164,40 +188,16 @@ def _refused_heartbeat(request: WireRequest, error: Error) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=Error.NONE if error is Error.COORDINATOR_LOAD_IN_PROGRESS else error)
 
 
-def _leave(request: WireRequest, shard: GroupShard, context: Context) -> Operation:
+def _leave(request: WireRequest[LeaveGroupRequest], shard: GroupShard, context: Context) -> Operation:
     return shard.leave(request, context)
 
 
-def _refused_leave(request: WireRequest, error: Error) -> LeaveGroupResponse:
+def _refused_leave(request: WireRequest[LeaveGroupRequest], error: Error) -> LeaveGroupResponse:
     """A group that does not exist has none of the members."""
     message = request.message
-    assert isinstance(message, LeaveGroupRequest), message
     if error is Error.UNKNOWN_MEMBER_ID:
         members = message.members if request.version >= LEAVE_LISTS_SINCE else [MemberIdentity(message.member_id)]
         return left(
             request, Error.NONE, [MemberResponse(one.member_id, one.group_instance_id, error) for one in members]
         )
     return left(request, error, [])
-
-
-# The answers to requests that fail as a whole
-
-
-def refuse_join(request: WireRequest, refused: ApiError) -> Answer:
-    """JoinGroup with an error."""
-    return Answer(request.request_id, _refused_join(request, refused.error))
-
-
-def refuse_sync(request: WireRequest, refused: ApiError) -> Answer:
-    """SyncGroup with an error."""
-    return Answer(request.request_id, synced(request, refused.error))
-
-
-def refuse_heartbeat(request: WireRequest, refused: ApiError) -> Answer:
-    """Heartbeat with an error."""
-    return Answer(request.request_id, HeartbeatResponse(error_code=refused.error))
-
-
-def refuse_leave(request: WireRequest, refused: ApiError) -> Answer:
-    """LeaveGroup with an error."""
-    return Answer(request.request_id, left(request, refused.error, []))

@@ -73,15 +73,14 @@ class OffsetsHandler:
     # ----------------------------------------------------------------------------------------------------------- commit
 
     def commit(
-        self, request: WireRequest, image: MetadataImage, now_ms: int
+        self, request: WireRequest[commits.OffsetCommitRequest], image: MetadataImage, now_ms: int
     ) -> Answer | Handling[Answer | None] | None:
         """OffsetCommit. A request for very many partitions is committed in parts, unlike in Kafka, which refuses it.
         Most requests have a few, and fit a step: these are handled without a generator.
         """
         message = request.message
-        assert isinstance(message, commits.OffsetCommitRequest), message
         if not self._rights(request, AclOperation.READ, AclResource.GROUP, message.group_id):
-            return refuse_commit(request, ApiError(Error.GROUP_AUTHORIZATION_FAILED))
+            return self.refuse_commit(request, ApiError(Error.GROUP_AUTHORIZATION_FAILED))
         if sum([1 + len(topic.partitions) for topic in message.topics]) > PARTITIONS_PER_STEP:
             return self._committing_many(request, image, now_ms)
         answers = [self._asked(request, image, topic, topic.partitions) for topic in message.topics]
@@ -100,10 +99,11 @@ class OffsetsHandler:
         )
         return None
 
-    def _committing_many(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+    def _committing_many(
+        self, request: WireRequest[commits.OffsetCommitRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer | None]:
         """The steps of a request with many partitions."""
         message = request.message
-        assert isinstance(message, commits.OffsetCommitRequest), message
         answers: list[list[Commit | Error]] = []
         for topic in message.topics:
             asked: list[Commit | Error] = []
@@ -188,10 +188,11 @@ class OffsetsHandler:
 
     # ------------------------------------------------------------------------------------------------------------ fetch
 
-    def fetch(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | WaitingFetch]:
+    def fetch(
+        self, request: WireRequest[fetches.OffsetFetchRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer | WaitingFetch]:
         """OffsetFetch. Few groups, and partitions of a group, are answered again: an offset may have metadata."""
         message = request.message
-        assert isinstance(message, fetches.OffsetFetchRequest), message
         wanted: list[_Wanted] = []
         names: set[str] = set()
         repeated = 0
@@ -236,7 +237,6 @@ class OffsetsHandler:
     def end_fetch(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """The answer, in steps: a group may have very many offsets."""
         request, message = waiting.request, waiting.request.message
-        assert isinstance(message, fetches.OffsetFetchRequest), message
         for one in waiting.wanted:
             if one.state is not None:
                 yield from self._look(request, image, one, one.state, is_stable=message.require_stable)
@@ -315,12 +315,13 @@ class OffsetsHandler:
 
     # ----------------------------------------------------------------------------------------------------------- delete
 
-    def delete(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+    def delete(
+        self, request: WireRequest[deletions.OffsetDeleteRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer | None]:
         """OffsetDelete."""
         message = request.message
-        assert isinstance(message, deletions.OffsetDeleteRequest), message
         if refused := self._rights.refused_group(request, AclOperation.DELETE, message.group_id):
-            return refuse_delete(request, ApiError(refused))
+            return self.refuse_delete(request, ApiError(refused))
         errors: dict[Place, Error] = {}
         valid: list[Place] = []
         looked_at = 0
@@ -343,7 +344,7 @@ class OffsetsHandler:
                 looked_at = 0
                 yield None
         if len(valid) > COMMITS_PER_STEP:
-            return refuse_delete(request, ApiError(Error.INVALID_REQUEST))
+            return self.refuse_delete(request, ApiError(Error.INVALID_REQUEST))
 
         def ended(result: Any) -> None:
             if isinstance(result, Error):
@@ -358,6 +359,28 @@ class OffsetsHandler:
             now_ms,
         )
         return None
+
+    # ----------------------------------------------------------------- the answers to requests that fail as a whole
+
+    @staticmethod
+    def refuse_commit(request: WireRequest[commits.OffsetCommitRequest], refused: ApiError) -> Answer:
+        """The answer to an OffsetCommit request with the same error for each partition."""
+        message = request.message
+        answers = [[refused.error] * len(topic.partitions) for topic in message.topics]
+        return Answer(request.request_id, _commit_answer(message, answers, refused.error))
+
+    @staticmethod
+    def refuse_fetch(request: WireRequest[fetches.OffsetFetchRequest], refused: ApiError) -> Answer:
+        """OffsetFetch with an error."""
+        message = request.message
+        names = dict.fromkeys(one.group_id for one in _groups_of(request, message))
+        wanted = [_Wanted(name, error=refused.error) for name in names]
+        return Answer(request.request_id, finished(_fetch_answer(request, wanted)))
+
+    @staticmethod
+    def refuse_delete(request: WireRequest, refused: ApiError) -> Answer:
+        """OffsetDelete with an error."""
+        return Answer(request.request_id, deletions.OffsetDeleteResponse(error_code=refused.error))
 
 
 class _WantedTopic(Struct):
@@ -396,7 +419,7 @@ class ReadOffsets(Struct, frozen=True, gc=False):
 class WaitingFetch(Struct):
     """An OffsetFetch that waits until what it has read is committed."""
 
-    request: WireRequest
+    request: WireRequest[fetches.OffsetFetchRequest]
     wanted: list[_Wanted]
     timeout_ms: int
     left: int = 0
@@ -540,28 +563,3 @@ def _delete_answer(
             for topic in message.topics
         ]
     )
-
-
-# The answers to requests that fail as a whole
-
-
-def refuse_commit(request: WireRequest, refused: ApiError) -> Answer:
-    """The answer to an OffsetCommit request with the same error for each partition."""
-    message = request.message
-    assert isinstance(message, commits.OffsetCommitRequest), message
-    answers = [[refused.error] * len(topic.partitions) for topic in message.topics]
-    return Answer(request.request_id, _commit_answer(message, answers, refused.error))
-
-
-def refuse_fetch(request: WireRequest, refused: ApiError) -> Answer:
-    """OffsetFetch with an error."""
-    message = request.message
-    assert isinstance(message, fetches.OffsetFetchRequest), message
-    names = dict.fromkeys(one.group_id for one in _groups_of(request, message))
-    wanted = [_Wanted(name, error=refused.error) for name in names]
-    return Answer(request.request_id, finished(_fetch_answer(request, wanted)))
-
-
-def refuse_delete(request: WireRequest, refused: ApiError) -> Answer:
-    """OffsetDelete with an error."""
-    return Answer(request.request_id, deletions.OffsetDeleteResponse(error_code=refused.error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -54,6 +54,7 @@ START: Final = "start"
 _LONG_METADATA: Final = 4096
 """The bytes of a subscription of the classic protocol from which on it may name very many topics or partitions."""
 _END: Any = object()
+_OfMember = TypeVar("_OfMember", SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)
 
 
 def _downgrading(classic: ClassicGroups, settings: GroupConfig) -> Downgrade:
@@ -151,7 +152,7 @@ class GroupShard:
         return state.groups.get(group_id) or self.classic.live.get(group_id)
 
     def consumer_heartbeating(
-        self, request: WireRequest, may_describe: MayDescribe, context: Context
+        self, request: WireRequest[ConsumerGroupHeartbeatRequest], may_describe: MayDescribe, context: Context
     ) -> Generator[None, None, Operation] | None:
         """The same operation as `consumer_heartbeat` in portions, of which only the last one has effects.
 
@@ -159,7 +160,6 @@ class GroupShard:
             The portions; None if the operation is little work, or concerns a classic group.
         """
         message = request.message
-        assert isinstance(message, ConsumerGroupHeartbeatRequest), message
         present = self.present(message.group_id, context.state)
         group = consumer_group(context.state, message.group_id)
         if present is not group or not self.consumer.is_much(group, message, context.image):
@@ -174,12 +174,13 @@ class GroupShard:
         if message.member_epoch == 0 and is_full:
             raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
 
-    def consumer_heartbeat(self, request: WireRequest, may_describe: MayDescribe, context: Context) -> Operation:
+    def consumer_heartbeat(
+        self, request: WireRequest[ConsumerGroupHeartbeatRequest], may_describe: MayDescribe, context: Context
+    ) -> Operation:
         """ConsumerGroupHeartbeat: an empty classic group of this name ends, and one with members goes on as a consumer
         group.
         """
         message = request.message
-        assert isinstance(message, ConsumerGroupHeartbeatRequest), message
         group_id = message.group_id
         group = consumer_group(context.state, group_id)
         classic = self.classic.find(group_id, context.state) if group is None and message.member_epoch == 0 else None
@@ -203,10 +204,9 @@ class GroupShard:
 
         return structs.replace(operation, on_end=ended)
 
-    def join(self, request: WireRequest, context: Context) -> Operation:
+    def join(self, request: WireRequest[JoinGroupRequest], context: Context) -> Operation:
         """JoinGroup: an empty consumer group of this name ends."""
         message = request.message
-        assert isinstance(message, JoinGroupRequest), message
         group = consumer_group(context.state, message.group_id)
         if group is None:
             return self.classic.join(request, context)
@@ -218,14 +218,15 @@ class GroupShard:
         self.consumer.drop(group, context)
         return structs.replace(operation, records=[*tombstones(group), *operation.records])
 
-    def joining(self, request: WireRequest, context: Context) -> Generator[None, None, Operation] | None:
+    def joining(
+        self, request: WireRequest[JoinGroupRequest], context: Context
+    ) -> Generator[None, None, Operation] | None:
         """The same operation as `join` in portions, of which only the last one has effects.
 
         Returns:
             The portions; None if the operation is little work.
         """
         message = request.message
-        assert isinstance(message, JoinGroupRequest), message
         group = consumer_group(context.state, message.group_id)
         if group is None or not group.members:
             return None
@@ -235,7 +236,7 @@ class GroupShard:
         return self._joining_consumers(group, request, context)
 
     def _joining_consumers(
-        self, group: ConsumerGroup, request: WireRequest, context: Context
+        self, group: ConsumerGroup, request: WireRequest[JoinGroupRequest], context: Context
     ) -> Generator[None, None, Operation]:
         return classic_members.joining(
             group,
@@ -247,28 +248,27 @@ class GroupShard:
             context,
         )
 
-    def sync(self, request: WireRequest, context: Context) -> Operation:
+    def sync(self, request: WireRequest[SyncGroupRequest], context: Context) -> Operation:
         """SyncGroup."""
         return self._by_protocol(request, self.classic.sync, classic_members.sync, context)
 
-    def heartbeat(self, request: WireRequest, context: Context) -> Operation:
+    def heartbeat(self, request: WireRequest[HeartbeatRequest], context: Context) -> Operation:
         """Heartbeat."""
         return self._by_protocol(request, self.classic.heartbeat, classic_members.heartbeat, context)
 
-    def leave(self, request: WireRequest, context: Context) -> Operation:
+    def leave(self, request: WireRequest[LeaveGroupRequest], context: Context) -> Operation:
         """LeaveGroup."""
         return self._by_protocol(request, self.classic.leave, classic_members.leave, context)
 
     def _by_protocol(
         self,
-        request: WireRequest,
-        of_classic: Callable[[WireRequest, Context], Operation],
-        of_consumer: Callable[[ConsumerGroup, ConsumerGroups, WireRequest, Context], Operation],
+        request: WireRequest[_OfMember],
+        of_classic: Callable[[WireRequest[_OfMember], Context], Operation],
+        of_consumer: Callable[[ConsumerGroup, ConsumerGroups, WireRequest[_OfMember], Context], Operation],
         context: Context,
     ) -> Operation:
         """Handle the request of a classic member by the type of its group: a consumer group may have some, too."""
         message = request.message
-        assert isinstance(message, (SyncGroupRequest, HeartbeatRequest, LeaveGroupRequest)), message
         group = consumer_group(context.state, message.group_id)
         return of_classic(request, context) if group is None else of_consumer(group, self.consumer, request, context)
 

@@ -31,20 +31,23 @@ class StreamsGroupHandler:
         self._is_enabled = is_enabled
         self._rights = rights
 
-    def update_topology(self, request: WireRequest, image: MetadataImage, _now_ms: int) -> Answer:
+    def update_topology(
+        self, request: WireRequest[StreamsGroupTopologyDescriptionUpdateRequest], image: MetadataImage, _now_ms: int
+    ) -> Answer:
         """StreamsGroupTopologyDescriptionUpdate."""
         message = request.message
-        assert isinstance(message, StreamsGroupTopologyDescriptionUpdateRequest), message
         if not self._is_enabled or image.features.level(FEATURE) == 0:
-            return refuse_topology(request, ApiError(Error.UNSUPPORTED_VERSION))
+            return self.refuse_topology(request, ApiError(Error.UNSUPPORTED_VERSION))
         if not self._rights(request, AclOperation.READ, AclResource.GROUP, message.group_id):
-            return refuse_topology(request, ApiError(Error.GROUP_AUTHORIZATION_FAILED))
-        return refuse_topology(request, ApiError(Error.UNSUPPORTED_VERSION, _NO_PLUGIN))
+            return self.refuse_topology(request, ApiError(Error.GROUP_AUTHORIZATION_FAILED))
+        return self.refuse_topology(request, ApiError(Error.UNSUPPORTED_VERSION, _NO_PLUGIN))
 
+    # The answers to requests that fail as a whole
 
-def refuse_topology(request: WireRequest, refused: ApiError) -> Answer:
-    """StreamsGroupTopologyDescriptionUpdate with an error."""
-    return Answer(
-        request.request_id,
-        StreamsGroupTopologyDescriptionUpdateResponse(error_code=refused.error, error_message=refused.text),
-    )
+    @staticmethod
+    def refuse_topology(request: WireRequest, refused: ApiError) -> Answer:
+        """StreamsGroupTopologyDescriptionUpdate with an error."""
+        return Answer(
+            request.request_id,
+            StreamsGroupTopologyDescriptionUpdateResponse(error_code=refused.error, error_message=refused.text),
+        )

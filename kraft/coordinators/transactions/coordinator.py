@@ -138,10 +138,11 @@ class TransactionsHandler:
 
     # -------------------------------------------------------------------------------------------------- InitProducerId
 
-    def initialize(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+    def initialize(
+        self, request: WireRequest[InitProducerIdRequest], image: MetadataImage, now_ms: int
+    ) -> Answer | None:
         """InitProducerId with a transactional id."""
         message = request.message
-        assert isinstance(message, InitProducerIdRequest), message
         name = message.transactional_id
         assert name is not None, message
 
@@ -196,10 +197,11 @@ class TransactionsHandler:
 
     # ------------------------------------------------------------------------------------------------------ partitions
 
-    def add_partitions(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | None]:
+    def add_partitions(
+        self, request: WireRequest[adding.AddPartitionsToTxnRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer | None]:
         """AddPartitionsToTxn of a client, or of brokers that lead partitions."""
         message = request.message
-        assert isinstance(message, adding.AddPartitionsToTxnRequest), message
         if request.version >= BROKERS_SINCE:
             return (yield from self._add_for_brokers(request, message, image, now_ms))
         topics = message.v3_and_below_topics
@@ -323,10 +325,11 @@ class TransactionsHandler:
         number, shard = place
         self._runtime.run(number, shard.deciding(name, decide, lambda decision: decision.error), done, now_ms)
 
-    def add_offsets(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+    def add_offsets(
+        self, request: WireRequest[AddOffsetsToTxnRequest], image: MetadataImage, now_ms: int
+    ) -> Answer | None:
         """AddOffsetsToTxn: the offsets of a group become part of a transaction."""
         message = request.message
-        assert isinstance(message, AddOffsetsToTxnRequest), message
 
         def answer(error: Error) -> None:
             self._runtime.answer(request, AddOffsetsToTxnResponse(error_code=_told(request, error)))
@@ -346,10 +349,9 @@ class TransactionsHandler:
 
     # ---------------------------------------------------------------------------------------------------------- EndTxn
 
-    def end(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
+    def end(self, request: WireRequest[EndTxnRequest], image: MetadataImage, now_ms: int) -> Answer | None:
         """EndTxn: the answer comes with the decision; the partitions learn of it then."""
         message = request.message
-        assert isinstance(message, EndTxnRequest), message
 
         def refuse(error: Error) -> Message:
             return EndTxnResponse(error_code=_told(request, error))
@@ -383,10 +385,11 @@ class TransactionsHandler:
 
     # --------------------------------------------------------------------------------------------- for administrators
 
-    def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def describe(
+        self, request: WireRequest[describing.DescribeTransactionsRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """DescribeTransactions: the committed state of ids."""
         message = request.message
-        assert isinstance(message, describing.DescribeTransactionsRequest), message
         states: list[describing.TransactionState] = []
         characters = 0
         told: dict[str, describing.TransactionState] = {}
@@ -442,10 +445,11 @@ class TransactionsHandler:
             ],
         )
 
-    def list(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def list(
+        self, request: WireRequest[listing.ListTransactionsRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """ListTransactions: the committed states of all ids of this coordinator that pass the filters."""
         message = request.message
-        assert isinstance(message, listing.ListTransactionsRequest), message
         partitions = list(self._runtime.partitions.values())
         if any(one.status is Load.LOADING for one in partitions):
             error = Error.COORDINATOR_LOAD_IN_PROGRESS
@@ -515,25 +519,26 @@ class TransactionsHandler:
             if shard is not None:
                 self._runtime.run(ending.partition, shard.completing(ending.name), _ignore, now_ms)
 
+    # ----------------------------------------------------------------- the answers to requests that fail as a whole
+
+    @staticmethod
+    def refuse_describe(request: WireRequest[describing.DescribeTransactionsRequest], refused: ApiError) -> Answer:
+        """DescribeTransactions with an error for each id."""
+        message = request.message
+        states = [
+            describing.TransactionState(error_code=refused.error, transactional_id=name)
+            for name in message.transactional_ids
+        ]
+        return Answer(request.request_id, describing.DescribeTransactionsResponse(transaction_states=states))
+
+    @staticmethod
+    def refuse_list(request: WireRequest, refused: ApiError) -> Answer:
+        """ListTransactions with an error."""
+        return Answer(request.request_id, listing.ListTransactionsResponse(error_code=refused.error))
+
 
 def _ignore(result: object) -> None:
     """Drop the result of an operation that nobody has asked for."""
-
-
-def refuse_describe(request: WireRequest, refused: ApiError) -> Answer:
-    """DescribeTransactions with an error for each id."""
-    message = request.message
-    assert isinstance(message, describing.DescribeTransactionsRequest), message
-    states = [
-        describing.TransactionState(error_code=refused.error, transactional_id=name)
-        for name in message.transactional_ids
-    ]
-    return Answer(request.request_id, describing.DescribeTransactionsResponse(transaction_states=states))
-
-
-def refuse_list(request: WireRequest, refused: ApiError) -> Answer:
-    """ListTransactions with an error."""
-    return Answer(request.request_id, listing.ListTransactionsResponse(error_code=refused.error))
 
 
 def _partitions_of(topics: Sequence[adding.AddPartitionsToTxnTopic]) -> Handling[frozenset[TopicPartition]]:

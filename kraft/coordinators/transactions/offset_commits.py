@@ -50,7 +50,7 @@ _Named = tuple[str, Uuid, int]
 class OffsetsOfTransaction(Struct):
     """A request, with what may be committed and the errors of the rest. It waits for a transaction coordinator."""
 
-    request: WireRequest
+    request: WireRequest[messages.TxnOffsetCommitRequest]
     number: int
     """The partition of the group."""
     commits: dict[_Named, Commit]
@@ -67,9 +67,7 @@ class OffsetsOfTransaction(Struct):
     @property
     def message(self) -> messages.TxnOffsetCommitRequest:
         """The request itself."""
-        message = self.request.message
-        assert isinstance(message, messages.TxnOffsetCommitRequest), message
-        return message
+        return self.request.message
 
 
 class TransactionOffsetsHandler:
@@ -98,11 +96,10 @@ class TransactionOffsetsHandler:
         self._verifier = verifier
 
     def begin(
-        self, request: WireRequest, image: MetadataImage, now_ms: int
+        self, request: WireRequest[messages.TxnOffsetCommitRequest], image: MetadataImage, now_ms: int
     ) -> Handling[Answer | OffsetsOfTransaction | None]:
         """Look at what may be committed, and ask the coordinator of the transaction."""
         message = request.message
-        assert isinstance(message, messages.TxnOffsetCommitRequest), message
         one = OffsetsOfTransaction(request, self._runtime.number_of(message.group_id), {}, {})
         refused = Error.NONE
         if not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, message.transactional_id):

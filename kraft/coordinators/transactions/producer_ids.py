@@ -54,7 +54,7 @@ class Block(Struct):
 class WaitingProducer(Struct):
     """A producer that waits for an id."""
 
-    request: WireRequest
+    request: WireRequest[InitProducerIdRequest]
     timeout_ms: int
     """For how long the producer waits at most."""
     answer: Answer | None = None
@@ -141,17 +141,18 @@ class InitProducerIdHandler:
         ids: ProducerIds,
         rights: Rights,
         timeout_ms: int,
-        initialize: Callable[[WireRequest, MetadataImage, int], Answer | None],
+        initialize: Callable[[WireRequest[InitProducerIdRequest], MetadataImage, int], Answer | None],
     ) -> None:
         self._ids = ids
         self._initialize = initialize
         self._rights = rights
         self._timeout_ms = timeout_ms
 
-    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | WaitingProducer | None:
+    def begin(
+        self, request: WireRequest[InitProducerIdRequest], image: MetadataImage, now_ms: int
+    ) -> Answer | WaitingProducer | None:
         """The answer; or the request, if it waits for a block of ids. None if a coordinator answers it later."""
         message = request.message
-        assert isinstance(message, InitProducerIdRequest), message
         if message.transactional_id is not None:
             return self._initialize(request, image, now_ms)
         return self._answer(request) or WaitingProducer(request, self._timeout_ms)
@@ -165,9 +166,8 @@ class InitProducerIdHandler:
         """The answer; without an id the producer asks again."""
         return waiting.answer or _refused(waiting.request, Error.COORDINATOR_LOAD_IN_PROGRESS)
 
-    def _answer(self, request: WireRequest) -> Answer | None:
+    def _answer(self, request: WireRequest[InitProducerIdRequest]) -> Answer | None:
         message = request.message
-        assert isinstance(message, InitProducerIdRequest), message
         error = self._refusal(request, message)
         if error is not Error.NONE:
             return _refused(request, error)
@@ -202,13 +202,14 @@ class DescribeProducersHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def answer(
+        self, request: WireRequest[producers.DescribeProducersRequest], image: MetadataImage, now_ms: int
+    ) -> Handling[Answer]:
         """The active producers of partitions; every replica knows them, not only the leader.
 
         Few partitions that are named again are answered again: their producers may be many.
         """
         message = request.message
-        assert isinstance(message, producers.DescribeProducersRequest), message
         topics = []
         seen: set[tuple[str, int]] = set()
         repeated = 0
@@ -241,6 +242,22 @@ class DescribeProducersHandler:
             return bad.error
         may = self._rights(request, AclOperation.READ, AclResource.TOPIC, name)
         return Error.NONE if may else Error.TOPIC_AUTHORIZATION_FAILED
+
+    @staticmethod
+    def refuse(request: WireRequest[producers.DescribeProducersRequest], refused: ApiError) -> Answer:
+        """DescribeProducers with an error for each partition."""
+        message = request.message
+        topics = [
+            producers.TopicResponse(
+                name=topic.name,
+                partitions=[
+                    producers.PartitionResponse(partition_index=number, error_code=refused.error)
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in message.topics
+        ]
+        return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
 
 
 def _active(partition: HostedPartition) -> Handling[list[producers.ProducerState]]:

@@ -71,7 +71,7 @@ class Shard:
         return operation.result
 
     def ask(self, message: Message, version: int, error: Error = Error.NONE) -> Any:
-        request = WireRequest(
+        request: Any = WireRequest(
             request_id=1, api_key=0, version=version, message=message, listener="L", client_id="c", peer="127.0.0.1:9"
         )
         match message:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Iterator
 from random import Random
 from typing import Any, Final
 
-from kraft.broker.apis import COORDINATED
 from kraft.config.group_settings import GroupConfig
+from kraft.coordinators.apis import ROWS
 from kraft.wire import Answer, Outcome, Send
 from metadata_log.errors import LimitExceeded
 from metadata_log.records.metadata import FeatureLevelRecord
@@ -46,7 +46,7 @@ from transport.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 BROKER: Final = 101
 OTHERS: Final = (ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID, ApiKey.WRITE_TXN_MARKERS)
 """The APIs of coordinators that are in the first table of a broker."""
-APIS: Final = tuple(AT_BROKERS[key] for key in sorted((*COORDINATED, *OTHERS)))
+APIS: Final = tuple(AT_BROKERS[key] for key in sorted((*ROWS, *OTHERS)))
 MEMBER: Final = str(topic_id(7))
 ORDERS: Final = topic_id(3)
 Turn = Callable[[], None]

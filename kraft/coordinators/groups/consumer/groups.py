@@ -111,7 +111,7 @@ class ConsumerGroups:
     def heartbeat(
         self,
         group: ConsumerGroup | None,
-        request: WireRequest,
+        request: WireRequest[ConsumerGroupHeartbeatRequest],
         may_describe: MayDescribe,
         context: Context,
         before: Iterable[Record] = (),
@@ -161,7 +161,7 @@ class ConsumerGroups:
     def heartbeating(
         self,
         group: ConsumerGroup | None,
-        request: WireRequest,
+        request: WireRequest[ConsumerGroupHeartbeatRequest],
         may_describe: MayDescribe,
         context: Context,
         before: Iterable[Record] = (),
@@ -181,7 +181,6 @@ class ConsumerGroups:
             ApiError: The request is refused.
         """
         message = request.message
-        assert isinstance(message, ConsumerGroupHeartbeatRequest), message
         if group is None:
             if message.member_epoch != 0:
                 raise ApiError(Error.GROUP_ID_NOT_FOUND, f"Group {message.group_id} not found.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas, Rate
@@ -167,7 +169,8 @@ def test_the_size_of_a_request_is_that_of_its_frame(version: int) -> None:
     for size in (1, 100, 20_000):
         message = produce(KEY, batch(b"v" * size))
         frame = encode_request(0, version, 7, "a-client", message, apis=ALL_APIS)
-        assert request_size(asked(client="a-client", message=message, version=version)) == len(frame)
+        request: Any = asked(client="a-client", message=message, version=version)
+        assert request_size(request) == len(frame)
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 18])

@@ -138,7 +138,9 @@ def test_two_requests_at_a_time_have_their_records_unpacked(monkeypatch: pytest.
     stepped = set[int]()
     advance = module.Requests._advance
 
-    def counted(requests: module.Requests, api: Api, request: WireRequest, work: Any, now_ms: int) -> Outcome | None:
+    def counted(
+        requests: module.Requests, api: Api[Any], request: WireRequest, work: Any, now_ms: int
+    ) -> Outcome | None:
         stepped.add(request.request_id)
         return advance(requests, api, request, work, now_ms)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
@@ -39,8 +41,9 @@ def test_each_answer_has_kafkas_bytes(name: str) -> None:
     rights.use(image)
     handler = StreamsGroupHandler(is_enabled=name == ON, rights=rights)
     for one in recorded()[name]:
-        header, request = decode_request(bytes.fromhex(one.request), apis=ALL_APIS)
-        answer = handler.update_topology(wire_request(1, KEY, 0, request), image, 0).message
+        header, message = decode_request(bytes.fromhex(one.request), apis=ALL_APIS)
+        request: Any = wire_request(1, KEY, 0, message)
+        answer = handler.update_topology(request, image, 0).message
         assert encode_response(KEY, 0, header.correlation_id, answer, apis=ALL_APIS).hex() == one.answer, one.group
 
 
