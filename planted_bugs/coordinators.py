@@ -21,8 +21,8 @@ from kraft.coordinators.groups.consumer.member import with_epoch
 from kraft.coordinators.groups.state import GroupsState
 from kraft.coordinators.runtime.partition import CoordinatorPartition
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
-from kraft.coordinators.runtime.shard import Context, Operation, Record
-from kraft.coordinators.transactions import coordinator, marker_sender, transaction
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult, Record
+from kraft.coordinators.transactions import marker_sender, operations, transaction
 from kraft.coordinators.transactions import shard as transaction_shard
 from kraft.coordinators.transactions.shard import TransactionShard
 from kraft.coordinators.transactions.transaction import Decision, Expected, Transaction
@@ -82,7 +82,7 @@ def sync_of_any_generation(code: Patches) -> None:
     """A member of a classic group gets the present assignment whatever generation it names."""
     sound = ClassicGroups.sync
 
-    def sync(groups: ClassicGroups, request: WireRequest[SyncGroupRequest], context: Context) -> Operation:
+    def sync(groups: ClassicGroups, request: WireRequest[SyncGroupRequest], context: Context) -> CoordinatorResult:
         message = request.message
         group = groups.find(message.group_id, context.state)
         if group is not None:
@@ -172,7 +172,7 @@ def downgraded_groups_begin_their_generations_anew(code: Patches) -> None:
     """A consumer group with members becomes a classic group of the first generation, whatever its epoch is."""
     sound = migration.downgraded
 
-    def downgraded(draft: Draft, *given: Any, rebalances: bool) -> Operation:
+    def downgraded(draft: Draft, *given: Any, rebalances: bool) -> CoordinatorResult:
         draft.group = structs.replace(draft.group, epoch=1)
         return sound(draft, *given, rebalances=rebalances)
 
@@ -239,7 +239,7 @@ def new_producers_overtake_an_ending(code: Patches) -> None:
             known, is_pending = transaction.complete(known, known.updated_ms), False
         return sound(known, *given, is_pending=is_pending, version=version)
 
-    code.replace(coordinator, "initialize", initialize)
+    code.replace(operations, "initialize", initialize)
 
 
 @mutant(Scope.COORDINATOR_CLUSTER, budget=200, faults=None)
@@ -252,7 +252,7 @@ def new_producers_forget_the_open_transaction(code: Patches) -> None:
             known = structs.replace(known, status=transaction.Status.EMPTY, partitions=frozenset())
         return sound(known, *given, is_pending=is_pending, version=version)
 
-    code.replace(coordinator, "initialize", initialize)
+    code.replace(operations, "initialize", initialize)
 
 
 @mutant(Scope.COORDINATOR_CLUSTER, budget=200, faults=None)
@@ -275,7 +275,7 @@ def markers_before_the_outcome_is_committed(code: Patches) -> None:
 
     def writing(
         shard: TransactionShard, name: str, written: Transaction, context: Context, result: object
-    ) -> Operation:
+    ) -> CoordinatorResult:
         if written.status.is_ending:
             shard._sender.begin(shard.partition, name, shard._epoch, written)
         return sound(shard, name, written, context, result)

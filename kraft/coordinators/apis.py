@@ -33,11 +33,15 @@ ROWS: Final[Mapping[ApiKey, Callable[[CoordinatorRooms], Api[Any]]]] = MappingPr
         ApiKey.END_TXN: row(lambda one: Api(m.EndTxnRequest, one.transactions.end)),
         ApiKey.DESCRIBE_TRANSACTIONS: row(
             lambda one: Api(
-                m.DescribeTransactionsRequest, one.transactions.describe, refuse=one.transactions.refuse_describe
+                m.DescribeTransactionsRequest,
+                one.transaction_admin.describe,
+                refuse=one.transaction_admin.refuse_describe,
             )
         ),
         ApiKey.LIST_TRANSACTIONS: row(
-            lambda one: Api(m.ListTransactionsRequest, one.transactions.list, refuse=one.transactions.refuse_list)
+            lambda one: Api(
+                m.ListTransactionsRequest, one.transaction_admin.list, refuse=one.transaction_admin.refuse_list
+            )
         ),
         ApiKey.JOIN_GROUP: row(
             lambda one: Api(m.JoinGroupRequest, one.members.join, refuse=one.members.refuse_join, is_plain=True)

@@ -15,6 +15,7 @@ from kraft.coordinators.groups.offsets_handler import OffsetsHandler
 from kraft.coordinators.groups.state import GroupsState
 from kraft.coordinators.groups.streams_handler import StreamsGroupHandler
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
+from kraft.coordinators.transactions.admin_handler import TransactionAdminHandler
 from kraft.coordinators.transactions.coordinator import TransactionsHandler
 from kraft.coordinators.transactions.marker_sender import MarkerSender
 from kraft.coordinators.transactions.offset_commits import TransactionOffsetsHandler
@@ -35,6 +36,7 @@ class CoordinatorRooms(Struct, frozen=True):
     streams: StreamsGroupHandler
     groups: GroupAdminHandler
     transactions: TransactionsHandler
+    transaction_admin: TransactionAdminHandler
     transaction_offsets: TransactionOffsetsHandler
 
 
@@ -54,11 +56,12 @@ def coordinator_rooms(
     return CoordinatorRooms(
         members=MembersHandler(groups, config, rights),
         committed=OffsetsHandler(groups, config, rights),
-        consumers=ConsumerGroupHandler(groups, config.consumer, rights),
+        consumers=ConsumerGroupHandler(groups, config, rights),
         streams=StreamsGroupHandler(is_enabled="streams" in config.consumer.protocols, rights=rights),
-        groups=GroupAdminHandler(groups, rights),
+        groups=GroupAdminHandler(groups, config, rights),
         transactions=TransactionsHandler(
             ids_in_transactions, sender, ids, rights, settings.transactions, config.topic_partitions
         ),
+        transaction_admin=TransactionAdminHandler(ids_in_transactions, rights),
         transaction_offsets=TransactionOffsetsHandler(groups, settings, rights, guards, verifier),
     )

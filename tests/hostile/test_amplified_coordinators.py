@@ -22,11 +22,12 @@ from kraft.coordinators.groups.classic import GroupTimer
 from kraft.coordinators.groups.offsets import Commit, Committer, commit
 from kraft.coordinators.groups.shard import GroupShard
 from kraft.coordinators.runtime import budget
-from kraft.coordinators.runtime.shard import Context, Operation
-from kraft.coordinators.transactions import coordinator
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult
+from kraft.coordinators.transactions import admin_handler, coordinator, operations
 from kraft.coordinators.transactions.shard import Timeout
 from kraft.limits import COORDINATOR_UNITS_PER_TURN, TURN_MS
 from metadata_log.types import Uuid
+from support.broker.operations import Doing
 from support.hostile.amplified import Amplified
 from support.hostile.coordinated import (
     APIS,
@@ -200,7 +201,7 @@ def test_markers_of_large_transactions_have_turns_of_their_own(monkeypatch: pyte
     some = [Commit("orders", ORDERS, number, 9, -1, "") for number in range(300)]
     for producer_id in range(10):
         committer = Committer("g", -1, "", None, 3, producer=(producer_id, 0))
-        runtime.run(0, partial(_committing, committer, some), lambda _: None, now_ms)
+        runtime.write(0, Doing(partial(_committing, committer, some)), now_ms)
         broker.settle()
     topics = [WritableTxnMarkerTopic("__consumer_offsets", [0])]
     markers = [WritableTxnMarker(number, 0, transaction_result=True, topics=topics) for number in range(10)]
@@ -212,7 +213,7 @@ def test_markers_of_large_transactions_have_turns_of_their_own(monkeypatch: pyte
     assert max(before - after for before, after in zip([10, *left], left, strict=False)) == 3
 
 
-def _committing(committer: Committer, some: list[Commit], shard: GroupShard, context: Context) -> Operation:
+def _committing(committer: Committer, some: list[Commit], shard: GroupShard, context: Context) -> CoordinatorResult:
     return commit(committer, some, shard.classic, GroupConfig(), context)
 
 
@@ -265,7 +266,7 @@ def test_the_protocols_of_a_group_are_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_id_that_is_named_very_often_tells_its_partitions_some_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "TRANSACTION_PARTITIONS", 3)
+    monkeypatch.setattr(admin_handler, "TRANSACTION_PARTITIONS", 3)
     broker, known = situated("transaction")
     asked = [known["transactional_id"]] * 6
     states = broker.ask(DescribeTransactionsRequest(asked)).transaction_states
@@ -277,7 +278,7 @@ def test_an_id_that_is_named_very_often_tells_its_partitions_some_times(monkeypa
 def test_a_full_coordinator_takes_few_partitions_of_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, known = situated("transaction")
     monkeypatch.setattr(coordinator, "TRANSACTION_STATE_BYTES", 0)
-    monkeypatch.setattr(coordinator, "FEW_PARTITIONS", 2)
+    monkeypatch.setattr(operations, "FEW_PARTITIONS", 2)
     added = []
     for number in (1, 2):
         topics = [AddPartitionsToTxnTopic("orders", [number])]

@@ -4,48 +4,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.coordinators.groups.classic import ClassicGroups
 from kraft.coordinators.groups.classic_group import CONSUMER, GroupState
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
+from kraft.coordinators.groups.handler import GroupsHandler
 from kraft.coordinators.groups.offsets import delete_group, delete_some
 from kraft.coordinators.groups.state import GroupsState, Place
 from kraft.coordinators.runtime.partition import CoordinatorPartition
-from kraft.coordinators.runtime.runtime import CoordinatorRuntime
+from kraft.coordinators.runtime.parts import InParts
 from kraft.coordinators.runtime.settings import Status
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult
 from kraft.handling.orders import by_coordinator, in_partition_order, in_timeline_order, timeline_order, with_repeats
-from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling, long_step
 from kraft.limits import COMMITS_PER_STEP, GLANCES_PER_UNIT, GROUPS_PER_STEP, REPEATED_GROUPS, STEPS_PER_COMMIT
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order_by_runs
+from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages import delete_groups as deletions
 from transport.protocol.messages import describe_groups as descriptions
 from transport.protocol.messages import list_groups as lists
+
+if TYPE_CHECKING:
+    from kraft.coordinators.groups.shard import GroupShard
 
 MISSING_SINCE: Final = 6
 """The version of DescribeGroups with an error for a group that does not exist."""
 CLASSIC: Final = "classic"
 
 
-class GroupAdminHandler:
-    """Answers administrators.
+class Deletions(InParts[deletions.DeleteGroupsRequest]):
+    """The answer to DeleteGroups, of which each group is a part."""
 
-    Args:
-        runtime: The coordinators of this broker.
-        rights: What clients may do.
-    """
+    def __init__(
+        self, request: WireRequest[deletions.DeleteGroupsRequest], asked: list[str], results: dict[str, Error]
+    ) -> None:
+        super().__init__(request, len(asked))
+        self._names = [*asked, *results]
+        self.results = results
 
-    def __init__(self, runtime: CoordinatorRuntime[GroupsState], rights: Rights) -> None:
-        self._runtime = runtime
-        self._rights = rights
+    def answer(self) -> Message:
+        """The groups by coordinator, and then those that the client may not delete."""
+        return _deleted(self._names, self.results)
+
+
+class DeleteGroup(Struct):
+    """The deletion of one group."""
+
+    whole: Deletions
+    group_id: str
+
+    @property
+    def request(self) -> WireRequest:
+        """The request, of which this is a part."""
+        return self.whole.request
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Delete it, with the offsets that it still has."""
+        return delete_group(self.group_id, shard.classic, context)
+
+    def tell(self, error: Error) -> Message | None:
+        """The answer, after the last group."""
+        self.whole.results[self.group_id] = error
+        return self.whole.ended()
+
+    def refuse(self, refused: ApiError) -> Message | None:
+        """As `tell`."""
+        return self.tell(refused.error)
+
+
+class ForgetOffsets(Struct):
+    """Some of the very many offsets of a group, before its deletion, which tells of any error."""
+
+    group_id: str
+    places: list[Place]
+    request = None
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Forget them."""
+        return delete_some(self.group_id, self.places, shard.classic, context)
+
+    def tell(self, result: object) -> None:
+        """Nobody has asked."""
+
+    def refuse(self, refused: ApiError) -> None:
+        """Nobody has asked."""
+
+
+class GroupAdminHandler(GroupsHandler):
+    """Answers administrators."""
 
     def describe(
         self, request: WireRequest[descriptions.DescribeGroupsRequest], image: MetadataImage, now_ms: int
@@ -161,22 +215,18 @@ class GroupAdminHandler:
             if number % GROUPS_PER_STEP == 0:
                 yield None
         asked = by_coordinator(asked, self._runtime.number_of, self._runtime.topic)
-        names = [*asked, *results]
-
-        def ended(group_id: str, result: Any) -> None:
-            results[group_id] = result
-            if len(results) == len(names):
-                self._runtime.answer(request, _deleted(names, results))
-
+        whole = Deletions(request, asked, results)
         if not asked:
-            return Answer(request.request_id, _deleted(names, results))
+            return Answer(request.request_id, whole.answer())
+        answer: Answer | None = None
         for group_id in asked:
-            yield from self._delete(group_id, partial(ended, group_id), now_ms)
+            answer = yield from self._delete(DeleteGroup(whole, group_id), now_ms)
             yield None
-        return None
+        return answer
 
-    def _delete(self, group_id: str, done: Callable[[Any], None], now_ms: int) -> Handling[None]:
+    def _delete(self, operation: DeleteGroup, now_ms: int) -> Handling[Answer | None]:
         """Delete a group; very many offsets are forgotten in operations of their own before."""
+        group_id = operation.group_id
         number = self._runtime.number_of(group_id)
         known = self._runtime.active(number)
         if not isinstance(known, Error):
@@ -187,10 +237,10 @@ class GroupAdminHandler:
                     continue
                 places.append(place)
                 if len(places) == COMMITS_PER_STEP:
-                    self._runtime.run(number, partial(_deleting_some, group_id, places), _ignore, now_ms)
+                    self._runtime.write(number, ForgetOffsets(group_id, places), now_ms)
                     places = []
                     yield from long_step(STEPS_PER_COMMIT)
-        self._runtime.run(number, partial(_deleting, group_id), done, now_ms)
+        return self._runtime.write(number, operation, now_ms)
 
     # The answers to requests that fail as a whole
 
@@ -213,18 +263,6 @@ class GroupAdminHandler:
         return Answer(
             request.request_id, _deleted(message.groups_names, dict.fromkeys(message.groups_names, refused.error))
         )
-
-
-def _deleting(group_id: str, shard: Any, context: Any) -> Any:
-    return delete_group(group_id, shard.classic, context)
-
-
-def _deleting_some(group_id: str, places: list[Place], shard: Any, context: Any) -> Any:
-    return delete_some(group_id, places, shard.classic, context)
-
-
-def _ignore(_: Any) -> None:
-    """The deletion of the group itself tells of any error."""
 
 
 def _classic(known: CoordinatorPartition[GroupsState]) -> ClassicGroups:

@@ -18,7 +18,7 @@ from kraft.config.group_settings import GroupConfig
 from kraft.coordinators.groups.classic_group import ClassicGroup, GroupState, Member, Protocols, protocol_bytes
 from kraft.coordinators.groups.state import GroupsState
 from kraft.coordinators.runtime.partition import TRANSLATED
-from kraft.coordinators.runtime.shard import HELD, NOTHING, Context, Operation, Record
+from kraft.coordinators.runtime.shard import HELD, NOTHING, Context, CoordinatorResult, Record
 from kraft.handling.coordinators import Counted
 from kraft.limits import (
     ASSIGNMENT_BYTES_PER_MEMBER,
@@ -153,7 +153,7 @@ class ClassicGroups:
             self.weigh(group_id)
         return group
 
-    def start(self, group_id: str, context: Context) -> Operation:
+    def start(self, group_id: str, context: Context) -> CoordinatorResult:
         """Begin with a group whose log was loaded: each member has its full session time-out from now on."""
         group = self.find(group_id, context.state)
         if group is None:
@@ -181,7 +181,7 @@ class ClassicGroups:
                 self._refuse_waiting(group, member, error, context)
         self.drop(group_id, context)
 
-    def adopt(self, group: ClassicGroup, context: Context, *, rebalances: bool) -> Operation:
+    def adopt(self, group: ClassicGroup, context: Context, *, rebalances: bool) -> CoordinatorResult:
         """Go on with a group that was one of another type."""
         self.live[group.group_id] = group
         self.weigh(group.group_id)
@@ -220,7 +220,7 @@ class ClassicGroups:
 
     # ------------------------------------------------------------------------------------------------------------ join
 
-    def join(self, request: WireRequest[JoinGroupRequest], context: Context) -> Operation:
+    def join(self, request: WireRequest[JoinGroupRequest], context: Context) -> CoordinatorResult:
         """JoinGroup."""
         message = request.message
         group = self.find(message.group_id, context.state)
@@ -245,7 +245,7 @@ class ClassicGroups:
         if not is_new or operation.records:
             return operation
         empty = GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=group.state_ms)
-        return Operation(
+        return CoordinatorResult(
             (Record(GroupMetadataKey(group=group.group_id), empty),),
             operation.result,
             partial(self._created, group, request),
@@ -263,9 +263,9 @@ class ClassicGroups:
 
     def _joining(
         self, group: ClassicGroup, request: WireRequest, message: JoinGroupRequest, context: Context
-    ) -> Operation:
-        def refused(error: Error, member_id: str = message.member_id) -> Operation:
-            return Operation(result=joined(request, error, member_id))
+    ) -> CoordinatorResult:
+        def refused(error: Error, member_id: str = message.member_id) -> CoordinatorResult:
+            return CoordinatorResult(result=joined(request, error, member_id))
 
         if self._is_full(group, message.member_id):
             group.forget(message.member_id)
@@ -306,9 +306,9 @@ class ClassicGroups:
         match group.state:
             case GroupState.COMPLETING if is_same:
                 # The answer was lost.
-                return Operation(result=joined(request, Error.NONE, member.member_id, group, has_members=leads))
+                return CoordinatorResult(result=joined(request, Error.NONE, member.member_id, group, has_members=leads))
             case GroupState.STABLE if is_same and not leads:
-                return Operation(result=joined(request, Error.NONE, member.member_id, group))
+                return CoordinatorResult(result=joined(request, Error.NONE, member.member_id, group))
             case GroupState.PREPARING | GroupState.COMPLETING | GroupState.STABLE:
                 self._update(group, member, request, message, protocols, context)
                 return _holding(self._go_on(group, context))
@@ -332,7 +332,7 @@ class ClassicGroups:
         member_id: str,
         protocols: Protocols,
         context: Context,
-    ) -> Operation:
+    ) -> CoordinatorResult:
         """Add a member (`addMemberThenRebalanceOrCompleteJoin`)."""
         member = Member(
             member_id,
@@ -374,7 +374,7 @@ class ClassicGroups:
         new_id: str,
         protocols: Protocols,
         context: Context,
-    ) -> Operation:
+    ) -> CoordinatorResult:
         """Take back the static member of an instance (`updateStaticMemberThenRebalanceOrCompleteJoin`)."""
         instance_id, leader = message.group_instance_id, group.leader
         assert instance_id is not None, message
@@ -393,7 +393,7 @@ class ClassicGroups:
                 return _holding(self._go_on(group, context))
             record = Record(GroupMetadataKey(group=group.group_id), group.recorded())
             returned = partial(self._returned, group, member, request, old_id, leader, before)
-            return Operation((record,), HELD, returned)
+            return CoordinatorResult((record,), HELD, returned)
         return _holding(self._complete_phase(group, context))
 
     def _returned(
@@ -431,20 +431,20 @@ class ClassicGroups:
 
     # ------------------------------------------------------------------------------------------------------ rebalances
 
-    def _go_on(self, group: ClassicGroup, context: Context) -> Operation:
+    def _go_on(self, group: ClassicGroup, context: Context) -> CoordinatorResult:
         """Begin to rebalance, or end it if everybody has joined."""
         if group.state in (GroupState.STABLE, GroupState.COMPLETING, GroupState.EMPTY):
             return self._rebalance(group, context)
         return self._complete_phase(group, context)
 
-    def _complete_phase(self, group: ClassicGroup, context: Context) -> Operation:
+    def _complete_phase(self, group: ClassicGroup, context: Context) -> CoordinatorResult:
         """Begin a generation if everybody has joined; the first one of a group waits for its delay in any case."""
         is_first = group.previous is GroupState.EMPTY
         if group.state is GroupState.PREPARING and group.have_all_joined and not is_first:
             return self._complete(group, context)
         return NOTHING
 
-    def _rebalance(self, group: ClassicGroup, context: Context) -> Operation:
+    def _rebalance(self, group: ClassicGroup, context: Context) -> CoordinatorResult:
         """Let all members join again (`prepareRebalance`)."""
         if group.state is GroupState.COMPLETING:
             self._take_assignments_back(group, Error.REBALANCE_IN_PROGRESS, context)
@@ -462,14 +462,14 @@ class ClassicGroups:
         context.timers.set(GroupTimer("join", group.group_id), context.now_ms + delay_ms)
         return NOTHING
 
-    def _complete_if_possible(self, group: ClassicGroup, context: Context) -> Operation:
+    def _complete_if_possible(self, group: ClassicGroup, context: Context) -> CoordinatorResult:
         if group.have_all_joined:
             return self._complete(group, context)
         group.delay_ms = 0
         context.timers.set(GroupTimer("join", group.group_id), context.now_ms + group.rebalance_timeout_ms())
         return NOTHING
 
-    def _complete(self, group: ClassicGroup, context: Context) -> Operation:
+    def _complete(self, group: ClassicGroup, context: Context) -> CoordinatorResult:
         """Begin a generation with the members that have joined (`completeClassicGroupJoin`)."""
         context.timers.cancel(GroupTimer("join", group.group_id))
         for member in list(group.members.values()):
@@ -484,7 +484,7 @@ class ClassicGroups:
         if group.state is GroupState.EMPTY:
             if not group.pending:
                 self.live.pop(group.group_id, None)
-            return Operation((Record(GroupMetadataKey(group=group.group_id), group.recorded()),))
+            return CoordinatorResult((Record(GroupMetadataKey(group=group.group_id), group.recorded()),))
         for member in group.members.values():
             join = group.hold_join(member, None)
             if join is not None:
@@ -505,7 +505,7 @@ class ClassicGroups:
 
     # ------------------------------------------------------------------------------------------------- sync, heartbeat
 
-    def sync(self, request: WireRequest[SyncGroupRequest], context: Context) -> Operation:
+    def sync(self, request: WireRequest[SyncGroupRequest], context: Context) -> CoordinatorResult:
         """SyncGroup."""
         message = request.message
         group = self.find(message.group_id, context.state)
@@ -526,7 +526,7 @@ class ClassicGroups:
         if not group.unsynced:
             context.timers.cancel(GroupTimer("sync", group.group_id))
         if group.state is GroupState.STABLE:
-            return Operation(result=synced(request, Error.NONE, group, member))
+            return CoordinatorResult(result=synced(request, Error.NONE, group, member))
         leads = group.leader == member.member_id
         size = sum(len(one.assignment) for one in message.assignments)
         if leads and size > ASSIGNMENT_BYTES_PER_MEMBER * len(group.members) and self.is_full():
@@ -537,16 +537,16 @@ class ClassicGroups:
         held = SyncGroupRequest(group.group_id)
         member.sync = structs.replace(request, message=held, client_id=member.client_id)
         if not leads:
-            return Operation(result=HELD)
+            return CoordinatorResult(result=HELD)
         assignments = {
             one.member_id: bytes(one.assignment) for one in message.assignments if one.member_id in group.members
         }
         record = Record(GroupMetadataKey(group=group.group_id), group.recorded(assignments))
-        return Operation((record,), HELD, partial(self._assigned, group, assignments, group.generation))
+        return CoordinatorResult((record,), HELD, partial(self._assigned, group, assignments, group.generation))
 
     def _assigned(
         self, group: ClassicGroup, assignments: dict[str, bytes], generation: int, error: Error, context: Context
-    ) -> Operation | None:
+    ) -> CoordinatorResult | None:
         """Go on once the assignments of a generation are committed, or could not be."""
         if group.state is not GroupState.COMPLETING or group.generation != generation:
             return None
@@ -563,7 +563,7 @@ class ClassicGroups:
                 self._restart(group, member, context)
         return None
 
-    def heartbeat(self, request: WireRequest[HeartbeatRequest], context: Context) -> Operation:
+    def heartbeat(self, request: WireRequest[HeartbeatRequest], context: Context) -> CoordinatorResult:
         """Heartbeat."""
         message = request.message
         group = self.find(message.group_id, context.state)
@@ -579,11 +579,11 @@ class ClassicGroups:
         self._restart(group, group.members[message.member_id], context)
         is_rebalancing = group.state is GroupState.PREPARING
         error = Error.REBALANCE_IN_PROGRESS if is_rebalancing else Error.NONE
-        return Operation(result=HeartbeatResponse(error_code=error))
+        return CoordinatorResult(result=HeartbeatResponse(error_code=error))
 
     # ----------------------------------------------------------------------------------------------------------- leave
 
-    def leave(self, request: WireRequest[LeaveGroupRequest], context: Context) -> Operation:
+    def leave(self, request: WireRequest[LeaveGroupRequest], context: Context) -> CoordinatorResult:
         """LeaveGroup."""
         message = request.message
         group = self.find(message.group_id, context.state)
@@ -614,7 +614,7 @@ class ClassicGroups:
             self._remove(group, member_id, context)
         following = self._after_removal(group, context) if leaving or has_forgotten else NOTHING
         self.weigh(group.group_id)
-        return Operation(following.records, left(request, Error.NONE, answers), following.on_end)
+        return CoordinatorResult(following.records, left(request, Error.NONE, answers), following.on_end)
 
     def _remove(self, group: ClassicGroup, member_id: str, context: Context) -> None:
         member = group.members[member_id]
@@ -625,7 +625,7 @@ class ClassicGroups:
         group.remove(member_id)
         context.timers.cancel(session(group, member_id))
 
-    def _after_removal(self, group: ClassicGroup, context: Context) -> Operation:
+    def _after_removal(self, group: ClassicGroup, context: Context) -> CoordinatorResult:
         """Rebalance a group, complete its phase, or forget it, after members or member ids were removed."""
         if group.state in _COMPLETED:
             return self._rebalance(group, context)
@@ -635,14 +635,14 @@ class ClassicGroups:
 
     # ---------------------------------------------------------------------------------------------------------- timers
 
-    def on_timer(self, timer: GroupTimer, context: Context) -> Operation:
+    def on_timer(self, timer: GroupTimer, context: Context) -> CoordinatorResult:
         """A timer of a classic group has ended."""
         group = self.live.get(timer.group_id)
         operation = NOTHING if group is None else self._on_timer(group, timer, context)
         self.weigh(timer.group_id)
         return operation
 
-    def _on_timer(self, group: ClassicGroup, timer: GroupTimer, context: Context) -> Operation:
+    def _on_timer(self, group: ClassicGroup, timer: GroupTimer, context: Context) -> CoordinatorResult:
         match timer.kind:
             case "session":
                 return self._expire_session(group, timer.member_id, context)
@@ -654,7 +654,7 @@ class ClassicGroups:
                 return self._rebalance(group, context)
         return NOTHING
 
-    def _end_delay(self, group: ClassicGroup, context: Context) -> Operation:
+    def _end_delay(self, group: ClassicGroup, context: Context) -> CoordinatorResult:
         """End the wait for members, or extend it if more have come (`tryCompleteInitialRebalanceElseSchedule`)."""
         if group.delay_ms and group.is_extended and group.remaining_ms:
             group.is_extended = False
@@ -665,7 +665,7 @@ class ClassicGroups:
             return NOTHING
         return self._complete(group, context)
 
-    def _expire_session(self, group: ClassicGroup, member_id: str, context: Context) -> Operation:
+    def _expire_session(self, group: ClassicGroup, member_id: str, context: Context) -> CoordinatorResult:
         if member_id in group.pending:
             group.forget(member_id)
             return self._after_removal(group, context) if group.state not in _COMPLETED else NOTHING
@@ -683,9 +683,9 @@ def random_uuid(rng: Random) -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
-def _holding(following: Operation) -> Operation:
+def _holding(following: CoordinatorResult) -> CoordinatorResult:
     """The operation of a request that waits for the others."""
-    return Operation(following.records, HELD, following.on_end)
+    return CoordinatorResult(following.records, HELD, following.on_end)
 
 
 def _rebalance_ms(request: WireRequest, message: JoinGroupRequest) -> int:

@@ -25,7 +25,7 @@ from kraft.coordinators.groups.consumer.fencing import ConsumerTimer, Watch
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.consumer.groups import ConsumerGroups, of_instance, replaced
 from kraft.coordinators.groups.consumer.member import Member, MemberState
-from kraft.coordinators.runtime.shard import Context, Operation
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult
 from kraft.wire import WireRequest
 from metadata_log.records.consumer_offsets import ClassicMemberMetadata, ClassicProtocol
 from metadata_log.types import random_uuid
@@ -36,7 +36,7 @@ from transport.protocol.messages.leave_group import LeaveGroupRequest, MemberIde
 from transport.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 DISABLED: Final = "disabled"
-ConvertJoined = Callable[[Draft, Context, bool], Operation]
+ConvertJoined = Callable[[Draft, Context, bool], CoordinatorResult]
 """Makes a classic group of the members of a draft, who must join again if the flag says so."""
 
 
@@ -53,7 +53,7 @@ def joining(
     replaces_last: Callable[[ConsumerGroup, Member], bool],
     convert: ConvertJoined,
     context: Context,
-) -> Generator[None, None, Operation]:
+) -> Generator[None, None, CoordinatorResult]:
     """JoinGroup, which is answered at once: the member takes part as those of the consumer protocol do. In portions, of
     which only the last one has effects.
 
@@ -83,7 +83,7 @@ def joining(
         raise ApiError(Error.INCONSISTENT_GROUP_PROTOCOL)
     instance_id = message.group_instance_id
     if is_unknown and instance_id is None and request.version >= KNOWN_IDS_SINCE:
-        return Operation(result=joined(request, Error.MEMBER_ID_REQUIRED, member_id))
+        return CoordinatorResult(result=joined(request, Error.MEMBER_ID_REQUIRED, member_id))
     try:
         subscription = subscription_of(protocols[0].metadata)
     except EmbeddedError as bad:
@@ -126,7 +126,7 @@ def joining(
             groups.watch(Watch.SESSION, group_id, member_id, message.session_timeout_ms, context)
             groups.watch(Watch.SYNC, group_id, member_id, message.rebalance_timeout_ms, context)
 
-    return Operation(draft.records, _joined(request, updated), ended)
+    return CoordinatorResult(draft.records, _joined(request, updated), ended)
 
 
 def _joined(request: WireRequest, member: Member) -> JoinGroupResponse:
@@ -161,7 +161,7 @@ def _expect_join(group: ConsumerGroup, member: Member, groups: ConsumerGroups, c
 
 def sync(
     group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest[SyncGroupRequest], context: Context
-) -> Operation:
+) -> CoordinatorResult:
     """SyncGroup: what the member has."""
     message = request.message
     member = _known(group, message.member_id, message.group_instance_id, message.generation_id)
@@ -186,12 +186,12 @@ def sync(
         protocol_name=message.protocol_name if names_protocol else None,
         assignment=assignment_bytes(member.assigned, first.metadata, context.image),
     )
-    return Operation(result=answer, on_end=ended)
+    return CoordinatorResult(result=answer, on_end=ended)
 
 
 def heartbeat(
     group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest[HeartbeatRequest], context: Context
-) -> Operation:
+) -> CoordinatorResult:
     """Heartbeat: whether the member must join again."""
     message = request.message
     member = _known(group, message.member_id, message.group_instance_id, message.generation_id)
@@ -205,7 +205,9 @@ def heartbeat(
     )
     if must_join:
         _expect_join(group, member, groups, context)
-    return Operation(result=HeartbeatResponse(error_code=Error.REBALANCE_IN_PROGRESS if must_join else Error.NONE))
+    return CoordinatorResult(
+        result=HeartbeatResponse(error_code=Error.REBALANCE_IN_PROGRESS if must_join else Error.NONE)
+    )
 
 
 def _waits(group: ConsumerGroup, member: Member) -> bool:
@@ -220,7 +222,7 @@ def _waits(group: ConsumerGroup, member: Member) -> bool:
 
 def leave(
     group: ConsumerGroup, groups: ConsumerGroups, request: WireRequest[LeaveGroupRequest], context: Context
-) -> Operation:
+) -> CoordinatorResult:
     """LeaveGroup, which members of either protocol may use."""
     message = request.message
     identities: Iterable[MemberIdentity] = message.members
@@ -238,7 +240,7 @@ def leave(
         answers.append(MemberResponse(one.member_id, one.group_instance_id, error))
     answer = left(request, Error.NONE, answers)
     if not gone:
-        return Operation(result=answer)
+        return CoordinatorResult(result=answer)
     return replace(groups.fence(group, list(gone.values()), context), result=answer)
 
 

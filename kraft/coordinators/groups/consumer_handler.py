@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
-from kraft.config.group_settings import ConsumerGroupConfig
 from kraft.coordinators.groups.consumer.describe import described
 from kraft.coordinators.groups.consumer.groups import check
-from kraft.coordinators.groups.portions import in_portions
-from kraft.coordinators.groups.state import GroupsState, consumer_group
-from kraft.coordinators.runtime.runtime import CoordinatorRuntime
-from kraft.coordinators.runtime.shard import Context, Operation
+from kraft.coordinators.groups.handler import GroupsHandler
+from kraft.coordinators.groups.portions import Portions, in_portions
+from kraft.coordinators.groups.state import consumer_group
+from kraft.coordinators.runtime.runtime import refused
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult, refusing
 from kraft.handling.orders import by_coordinator, with_repeats
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling
 from kraft.limits import GROUPS_PER_STEP, REPEATED_GROUPS
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
+from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -37,25 +39,47 @@ if TYPE_CHECKING:
 FEATURE: Final = "group.version"
 
 
-class ConsumerGroupHandler:
-    """Answers the members of consumer groups, and clients that describe the groups.
+class ConsumerHeartbeat(Struct):
+    """ConsumerGroupHeartbeat."""
 
-    Args:
-        runtime: The coordinators of this broker.
-        settings: The settings.
-        rights: What clients may do.
-    """
+    request: WireRequest[ConsumerGroupHeartbeatRequest]
+    rights: Rights | None = None
+    prepared: CoordinatorResult | ApiError | None = None
 
-    def __init__(self, runtime: CoordinatorRuntime[GroupsState], settings: ConsumerGroupConfig, rights: Rights) -> None:
-        self._runtime = runtime
-        self._settings = settings
-        self._rights = rights
+    def _may_describe(self, name: str) -> bool:
+        """Whether the client may know of a topic."""
+        rights = self.rights
+        return rights is None or rights(self.request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False)
+
+    def portions(self, shard: GroupShard, context: Context) -> Portions | None:
+        """The same as `decide`, in several turns."""
+        return shard.consumer_heartbeating(self.request, self._may_describe, context)
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Join, stay or leave."""
+        if isinstance(self.prepared, ApiError):
+            raise self.prepared
+        return self.prepared or shard.consumer_heartbeat(self.request, self._may_describe, context)
+
+    def tell(self, message: Message) -> Message:
+        """The answer, which the group has made."""
+        return message
+
+    def refuse(self, refused: ApiError) -> Message:
+        """The error."""
+        return ConsumerGroupHeartbeatResponse(error_code=refused.error, error_message=refused.text)
+
+
+class ConsumerGroupHandler(GroupsHandler):
+    """Answers the members of consumer groups, and clients that describe the groups."""
+
+    refuse_heartbeat = staticmethod(refusing(ConsumerHeartbeat))
 
     def heartbeat(
         self, request: WireRequest[ConsumerGroupHeartbeatRequest], image: MetadataImage, now_ms: int
     ) -> Handling[Answer | None]:
         """ConsumerGroupHeartbeat."""
-        message = request.message
+        message, operation = request.message, ConsumerHeartbeat(request, self._rights)
         error = self._refusal(request, message, image)
         for number, name in enumerate(message.subscribed_topic_names or () if error is Error.NONE else (), 1):
             if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name):
@@ -64,32 +88,13 @@ class ConsumerGroupHandler:
             if number % GROUPS_PER_STEP == 0:
                 yield None
         if error is not Error.NONE:
-            return Answer(request.request_id, _refused_heartbeat(error))
+            return refused(operation, error)
         try:
-            check(message, request.version, self._settings.assignors)
-        except ApiError as refused:
-            return self.refuse_heartbeat(request, refused)
-
-        def may_describe(name: str) -> bool:
-            return self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=False)
-
-        def begin(shard: GroupShard, context: Context) -> Generator[None, None, Operation] | None:
-            return shard.consumer_heartbeating(request, may_describe, context)
-
-        prepared = yield from in_portions(self._runtime, message.group_id, begin, now_ms)
-
-        def operate(shard: GroupShard, context: Context) -> Operation:
-            if isinstance(prepared, ApiError):
-                raise prepared
-            return prepared or shard.consumer_heartbeat(request, may_describe, context)
-
-        return self._runtime.write(
-            self._runtime.number_of(message.group_id),
-            request,
-            operate,
-            lambda refused: _refused_heartbeat(refused.error, refused.text),
-            now_ms,
-        )
+            check(message, request.version, self._settings.consumer.assignors)
+        except ApiError as bad:
+            return Answer(request.request_id, operation.refuse(bad))
+        operation.prepared = yield from in_portions(self._runtime, message.group_id, operation.portions, now_ms)
+        return self._write(operation, message.group_id, Error.NONE, now_ms)
 
     def _refusal(self, request: WireRequest, message: ConsumerGroupHeartbeatRequest, image: MetadataImage) -> Error:
         if not self._is_enabled(image):
@@ -100,7 +105,7 @@ class ConsumerGroupHandler:
 
     def _is_enabled(self, image: MetadataImage) -> bool:
         """Whether the cluster and this broker let consumers use the protocol."""
-        return "consumer" in self._settings.protocols and image.features.level(FEATURE) > 0
+        return "consumer" in self._settings.consumer.protocols and image.features.level(FEATURE) > 0
 
     def describe(
         self, request: WireRequest[ConsumerGroupDescribeRequest], image: MetadataImage, now_ms: int
@@ -146,7 +151,7 @@ class ConsumerGroupHandler:
             return refused(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
         asks = message.include_authorized_operations
         bits = self._rights.of(request).on_group(group_id) if asks else -(2**31)
-        description = yield from described(group, self._settings.assignors, image, bits)
+        description = yield from described(group, self._settings.consumer.assignors, image, bits)
         for name in _topics_of(description):
             if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name):
                 return refused(
@@ -155,11 +160,6 @@ class ConsumerGroupHandler:
         return description
 
     # The answers to requests that fail as a whole
-
-    @staticmethod
-    def refuse_heartbeat(request: WireRequest, refused: ApiError) -> Answer:
-        """ConsumerGroupHeartbeat with an error."""
-        return Answer(request.request_id, _refused_heartbeat(refused.error, refused.text))
 
     @staticmethod
     def refuse_describe(request: WireRequest[ConsumerGroupDescribeRequest], refused: ApiError) -> Answer:
@@ -176,7 +176,3 @@ def _topics_of(group: DescribedGroup) -> set[str]:
         for assignment in (member.assignment, member.target_assignment):
             names.update(one.topic_name for one in assignment.topic_partitions)
     return names
-
-
-def _refused_heartbeat(error: Error, text: str | None = None) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=text)

@@ -4,23 +4,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
-
-from msgspec import structs
+from msgspec import Struct, structs
 
 from kraft.access.authorizer import AclOperation
 from kraft.access.errors import ApiError
-from kraft.config.group_settings import GroupConfig
 from kraft.coordinators.groups.classic import LEAVE_LISTS_SINCE, SYNC_PROTOCOL_SINCE, joined, left, synced
-from kraft.coordinators.groups.portions import in_portions
+from kraft.coordinators.groups.handler import GroupsHandler
+from kraft.coordinators.groups.portions import Portions, in_portions
 from kraft.coordinators.groups.shard import GroupShard
-from kraft.coordinators.groups.state import GroupsState, consumer_group
-from kraft.coordinators.runtime.runtime import CoordinatorRuntime
-from kraft.coordinators.runtime.shard import Context, Operation
-from kraft.handling.api import M
-from kraft.handling.rights import Rights
+from kraft.coordinators.groups.state import consumer_group
+from kraft.coordinators.runtime.parts import InParts
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult, refusing
 from kraft.handling.steps import Handling, long_step
 from kraft.limits import LEAVING_AT_ONCE, REQUEST_STEPS_PER_TURN
 from kraft.wire import Answer, WireRequest
@@ -28,7 +22,7 @@ from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from transport.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from transport.protocol.messages.join_group import JoinGroupRequest
 from transport.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -38,49 +32,165 @@ from transport.protocol.messages.leave_group import (
 from transport.protocol.messages.sync_group import SyncGroupRequest
 
 
-class MembersHandler:
-    """Answers members.
+class Join(Struct):
+    """JoinGroup."""
 
-    Args:
-        runtime: The coordinators of this broker.
-        settings: The settings.
-        rights: What clients may do.
-    """
+    request: WireRequest[JoinGroupRequest]
+    prepared: CoordinatorResult | ApiError | None = None
 
-    def __init__(self, runtime: CoordinatorRuntime[GroupsState], settings: GroupConfig, rights: Rights) -> None:
-        self._runtime = runtime
-        self._settings = settings
-        self._rights = rights
+    def portions(self, shard: GroupShard, context: Context) -> Portions | None:
+        """Join a consumer group of very many topics, in several turns."""
+        return shard.joining(self.request, context)
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Join, or begin to wait for the others."""
+        if isinstance(self.prepared, ApiError):
+            raise self.prepared
+        return self.prepared or shard.join(self.request, context)
+
+    def tell(self, message: Message) -> Message:
+        """The answer, which the group has made."""
+        return message
+
+    def refuse(self, refused: ApiError) -> Message:
+        """The error."""
+        return joined(self.request, refused.error, self.request.message.member_id)
+
+
+class Sync(Struct):
+    """SyncGroup."""
+
+    request: WireRequest[SyncGroupRequest]
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Take the assignments of the leader, or give a member its own."""
+        return shard.sync(self.request, context)
+
+    def tell(self, message: Message) -> Message:
+        """The answer, which the group has made."""
+        return message
+
+    def refuse(self, refused: ApiError) -> Message:
+        """The error."""
+        return synced(self.request, refused.error)
+
+
+class Heartbeat(Struct):
+    """Heartbeat."""
+
+    request: WireRequest[HeartbeatRequest]
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Note that a member lives."""
+        return shard.heartbeat(self.request, context)
+
+    def tell(self, message: Message) -> Message:
+        """The answer, which the group has made."""
+        return message
+
+    def refuse(self, refused: ApiError) -> Message:
+        """The error; none of a coordinator that loads: the members would only be worried."""
+        is_loading = refused.error is Error.COORDINATOR_LOAD_IN_PROGRESS
+        return HeartbeatResponse(error_code=Error.NONE if is_loading else refused.error)
+
+
+class Leave(Struct):
+    """LeaveGroup."""
+
+    request: WireRequest[LeaveGroupRequest]
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Remove the members."""
+        return shard.leave(self.request, context)
+
+    def tell(self, message: Message) -> Message:
+        """The answer, which the group has made."""
+        return message
+
+    def refuse(self, refused: ApiError) -> LeaveGroupResponse:
+        """The error. A group that does not exist has none of the members."""
+        request, message, error = self.request, self.request.message, refused.error
+        if error is Error.UNKNOWN_MEMBER_ID:
+            members = message.members if request.version >= LEAVE_LISTS_SINCE else [MemberIdentity(message.member_id)]
+            return left(
+                request, Error.NONE, [MemberResponse(one.member_id, one.group_instance_id, error) for one in members]
+            )
+        return left(request, error, [])
+
+
+class LeaveInParts(InParts[LeaveGroupRequest]):
+    """LeaveGroup of very many members, as many operations: the results by the place of the first member of each."""
+
+    def __init__(self, request: WireRequest[LeaveGroupRequest], count: int) -> None:
+        super().__init__(request, count)
+        self.told: dict[int, LeaveGroupResponse] = {}
+
+    def answer(self) -> Message:
+        """All members; an error of one part is that of the request."""
+        told = [self.told[one] for one in sorted(self.told)]
+        error = next((Error(one.error_code) for one in told if one.error_code), Error.NONE)
+        members = [] if error is not Error.NONE else [each for one in told for each in one.members]
+        return left(self.request, error, members)
+
+
+class LeavePart(Struct):
+    """Some of these members."""
+
+    whole: LeaveInParts
+    part: Leave
+    at: int
+
+    @property
+    def request(self) -> WireRequest:
+        """The request, of which this is a part."""
+        return self.whole.request
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Remove the members."""
+        return self.part.decide(shard, context)
+
+    def tell(self, message: LeaveGroupResponse) -> Message | None:
+        """The answer, after the last part."""
+        self.whole.told[self.at] = message
+        return self.whole.ended()
+
+    def refuse(self, refused: ApiError) -> Message | None:
+        """As `tell`."""
+        return self.tell(self.part.refuse(refused))
+
+
+class MembersHandler(GroupsHandler):
+    """Answers members."""
+
+    refuse_join = staticmethod(refusing(Join))
+    refuse_sync = staticmethod(refusing(Sync))
+    refuse_heartbeat = staticmethod(refusing(Heartbeat))
+    refuse_leave = staticmethod(refusing(Leave))
 
     def _refusal(self, request: WireRequest, group_id: str) -> Error:
         return self._rights.refused_group(request, AclOperation.READ, group_id)
+
+    def _is_of_consumers(self, group_id: str) -> bool:
+        """Whether there is such a consumer group."""
+        known = self._runtime.active(self._runtime.number_of(group_id))
+        return not isinstance(known, Error) and consumer_group(known.state, group_id) is not None
 
     def join(
         self, request: WireRequest[JoinGroupRequest], image: MetadataImage, now_ms: int
     ) -> Answer | Handling[Answer | None] | None:
         """JoinGroup: into a consumer group of very many topics in several turns."""
-        message = request.message
+        message, operation = request.message, Join(request)
         least_ms, most_ms = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
         error = self._refusal(request, message.group_id)
         if error is Error.NONE and not least_ms <= message.session_timeout_ms <= most_ms:
             error = Error.INVALID_SESSION_TIMEOUT
-        if error is Error.NONE:
-            known = self._runtime.active(self._runtime.number_of(message.group_id))
-            if not isinstance(known, Error) and consumer_group(known.state, message.group_id) is not None:
-                return self._joining(request, message.group_id, now_ms)
-        return self._done(request, message.group_id, error, GroupShard.join, _refused_join, now_ms)
+        if error is Error.NONE and self._is_of_consumers(message.group_id):
+            return self._joining(operation, message.group_id, now_ms)
+        return self._write(operation, message.group_id, error, now_ms)
 
-    def _joining(self, request: WireRequest[JoinGroupRequest], group_id: str, now_ms: int) -> Handling[Answer | None]:
-        prepared = yield from in_portions(
-            self._runtime, group_id, lambda shard, context: shard.joining(request, context), now_ms
-        )
-
-        def join(shard: GroupShard, request: WireRequest[JoinGroupRequest], context: Context) -> Operation:
-            if isinstance(prepared, ApiError):
-                raise prepared
-            return prepared or shard.join(request, context)
-
-        return self._done(request, group_id, Error.NONE, join, _refused_join, now_ms)
+    def _joining(self, operation: Join, group_id: str, now_ms: int) -> Handling[Answer | None]:
+        operation.prepared = yield from in_portions(self._runtime, group_id, operation.portions, now_ms)
+        return self._write(operation, group_id, Error.NONE, now_ms)
 
     def sync(self, request: WireRequest[SyncGroupRequest], image: MetadataImage, now_ms: int) -> Answer | None:
         """SyncGroup."""
@@ -90,13 +200,12 @@ class MembersHandler:
             error = Error.INCONSISTENT_GROUP_PROTOCOL
         else:
             error = self._refusal(request, message.group_id)
-        return self._done(request, message.group_id, error, GroupShard.sync, synced, now_ms)
+        return self._write(Sync(request), message.group_id, error, now_ms)
 
     def heartbeat(self, request: WireRequest[HeartbeatRequest], image: MetadataImage, now_ms: int) -> Answer | None:
-        """Heartbeat. A coordinator that loads has no objection: the members would only be worried."""
-        message = request.message
-        error = self._refusal(request, message.group_id)
-        return self._done(request, message.group_id, error, GroupShard.heartbeat, _refused_heartbeat, now_ms)
+        """Heartbeat."""
+        group_id = request.message.group_id
+        return self._write(Heartbeat(request), group_id, self._refusal(request, group_id), now_ms)
 
     def leave(
         self, request: WireRequest[LeaveGroupRequest], image: MetadataImage, now_ms: int
@@ -106,98 +215,19 @@ class MembersHandler:
         """
         message = request.message
         error = self._refusal(request, message.group_id)
-        if error is Error.NONE and len(message.members) > LEAVING_AT_ONCE:
-            known = self._runtime.active(self._runtime.number_of(message.group_id))
-            if not isinstance(known, Error) and consumer_group(known.state, message.group_id) is not None:
-                return self._leaving(request, message, now_ms)
-        return self._done(request, message.group_id, error, GroupShard.leave, _refused_leave, now_ms)
+        if error is Error.NONE and len(message.members) > LEAVING_AT_ONCE and self._is_of_consumers(message.group_id):
+            return self._leaving(request, now_ms)
+        return self._write(Leave(request), message.group_id, error, now_ms)
 
-    def _leaving(
-        self, request: WireRequest[LeaveGroupRequest], message: LeaveGroupRequest, now_ms: int
-    ) -> Handling[Answer | None]:
-        left_at: dict[int, LeaveGroupResponse] = {}
+    def _leaving(self, request: WireRequest[LeaveGroupRequest], now_ms: int) -> Handling[Answer | None]:
+        message = request.message
         begins = range(0, len(message.members), LEAVING_AT_ONCE)
-
-        def ended(part: WireRequest[LeaveGroupRequest], begin: int, result: Any) -> None:
-            answer = _refused_leave(part, result) if isinstance(result, Error) else result
-            left_at[begin] = answer
-            if len(left_at) == len(begins):
-                told = [left_at[one] for one in begins]
-                error = next((Error(one.error_code) for one in told if one.error_code), Error.NONE)
-                members = [] if error is not Error.NONE else [each for one in told for each in one.members]
-                self._runtime.answer(request, left(request, error, members))
-
-        number = self._runtime.number_of(message.group_id)
+        whole = LeaveInParts(request, len(begins))
+        answer: Answer | None = None
         for begin in begins:
             some = message.members[begin : begin + LEAVING_AT_ONCE]
-            part = structs.replace(request, message=structs.replace(message, members=some))
-            self._runtime.run(number, partial(_leave, part), partial(ended, part, begin), now_ms)
+            part = Leave(structs.replace(request, message=structs.replace(message, members=some)))
+            answer = self._write(LeavePart(whole, part, begin), message.group_id, Error.NONE, now_ms)
             if begin != begins[-1]:
                 yield from long_step(REQUEST_STEPS_PER_TURN)
-        return None
-
-    def _done(
-        self,
-        request: WireRequest[M],
-        group_id: str,
-        error: Error,
-        do: Callable[[GroupShard, WireRequest[M], Context], Operation],
-        refused: Callable[[WireRequest[M], Error], Message],
-        now_ms: int,
-    ) -> Answer | None:
-        """Refuse a request if there is an error already; otherwise hand it to its group."""
-        if error is not Error.NONE:
-            return Answer(request.request_id, refused(request, error))
-        return self._runtime.write(
-            self._runtime.number_of(group_id),
-            request,
-            lambda shard, context: do(shard, request, context),
-            lambda refusal: refused(request, refusal.error),
-            now_ms,
-        )
-
-    # The answers to requests that fail as a whole
-
-    @staticmethod
-    def refuse_join(request: WireRequest[JoinGroupRequest], refused: ApiError) -> Answer:
-        """JoinGroup with an error."""
-        return Answer(request.request_id, _refused_join(request, refused.error))
-
-    @staticmethod
-    def refuse_sync(request: WireRequest, refused: ApiError) -> Answer:
-        """SyncGroup with an error."""
-        return Answer(request.request_id, synced(request, refused.error))
-
-    @staticmethod
-    def refuse_heartbeat(request: WireRequest, refused: ApiError) -> Answer:
-        """Heartbeat with an error."""
-        return Answer(request.request_id, HeartbeatResponse(error_code=refused.error))
-
-    @staticmethod
-    def refuse_leave(request: WireRequest, refused: ApiError) -> Answer:
-        """LeaveGroup with an error."""
-        return Answer(request.request_id, left(request, refused.error, []))
-
-
-def _refused_join(request: WireRequest[JoinGroupRequest], error: Error) -> JoinGroupResponse:
-    message = request.message
-    return joined(request, error, message.member_id)
-
-
-def _refused_heartbeat(request: WireRequest, error: Error) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=Error.NONE if error is Error.COORDINATOR_LOAD_IN_PROGRESS else error)
-
-
-def _leave(request: WireRequest[LeaveGroupRequest], shard: GroupShard, context: Context) -> Operation:
-    return shard.leave(request, context)
-
-
-def _refused_leave(request: WireRequest[LeaveGroupRequest], error: Error) -> LeaveGroupResponse:
-    """A group that does not exist has none of the members."""
-    message = request.message
-    if error is Error.UNKNOWN_MEMBER_ID:
-        members = message.members if request.version >= LEAVE_LISTS_SINCE else [MemberIdentity(message.member_id)]
-        return left(
-            request, Error.NONE, [MemberResponse(one.member_id, one.group_instance_id, error) for one in members]
-        )
-    return left(request, error, [])
+        return answer

@@ -20,7 +20,7 @@ from kraft.coordinators.groups.consumer.fencing import ConsumerTimer, Watch
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.consumer.hashing import TopicHashes
 from kraft.coordinators.groups.consumer.member import Member, with_epoch
-from kraft.coordinators.runtime.shard import Context, Operation, Record
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult, Record
 from metadata_log.image import MetadataImage
 from metadata_log.records.consumer_offsets import (
     ClassicMemberMetadata,
@@ -107,7 +107,7 @@ def may_downgrade(group: ConsumerGroup, gone: Sequence[Member], settings: GroupC
 
 def downgraded(
     draft: Draft, gone: Sequence[Member], groups: ClassicGroups, context: Context, *, rebalances: bool
-) -> Operation:
+) -> CoordinatorResult:
     """A consumer group as a classic one of the members that remain, with their targets; it is stable.
 
     Args:
@@ -154,4 +154,4 @@ def downgraded(
 
     following = groups.adopt(classic, context, rebalances=rebalances)
     assert not following.records, following
-    return Operation((*draft.records, *tombstones(group), record), on_end=ended)
+    return CoordinatorResult((*draft.records, *tombstones(group), record), on_end=ended)

@@ -15,7 +15,7 @@ from kraft.coordinators.groups.consumer.commits import CheckPartition, check_com
 from kraft.coordinators.groups.consumer.draft import tombstones
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState, Offset, Offsets, Place, consumer_group
-from kraft.coordinators.runtime.shard import Context, Operation, Record
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult, Record
 from kraft.limits import GROUPS_PER_PARTITION, OFFSETS_PER_GROUP, OFFSETS_PER_TRANSACTION
 from metadata_log.image.persistent_map import Map
 from metadata_log.records.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
@@ -106,7 +106,7 @@ def _check_of_consumer(committer: Committer, context: Context) -> CheckPartition
 
 def commit(
     committer: Committer, commits: Iterable[Commit], groups: ClassicGroups, settings: GroupConfig, context: Context
-) -> Operation:
+) -> CoordinatorResult:
     """Commit offsets; the result has the error of each topic and partition."""
     group_id, producer, state, now_ms = committer.group_id, committer.producer, context.state, context.now_ms
     check = _check_of_consumer(committer, context)
@@ -153,7 +153,7 @@ def commit(
             records.append(Record(key, value, version))
         errors[place] = error
     groups.counted.commits += len(records)
-    return Operation(records, errors, None, producer)
+    return CoordinatorResult(records, errors, None, producer)
 
 
 # ---------------------------------------------------------------------------------------------------------------- fetch
@@ -187,7 +187,9 @@ def tombstone(group_id: str, place: Place) -> Record:
     return Record(OffsetCommitKey(group=group_id, topic=place[0], partition=place[1]))
 
 
-def delete_offsets(group_id: str, places: Iterable[Place], groups: ClassicGroups, context: Context) -> Operation:
+def delete_offsets(
+    group_id: str, places: Iterable[Place], groups: ClassicGroups, context: Context
+) -> CoordinatorResult:
     """Forget offsets that no member is subscribed to; the result has the error of each partition."""
     consumer = consumer_group(context.state, group_id)
     group = groups.find(group_id, context.state)
@@ -206,7 +208,7 @@ def delete_offsets(group_id: str, places: Iterable[Place], groups: ClassicGroups
         if not is_used and context.state.is_known(group_id, place):
             records.append(tombstone(group_id, place))
     groups.counted.deleted += len(records)
-    return Operation(records, errors)
+    return CoordinatorResult(records, errors)
 
 
 def _check_deletion(group_id: str, groups: ClassicGroups, context: Context) -> ConsumerGroup | None:
@@ -224,25 +226,25 @@ def _check_deletion(group_id: str, groups: ClassicGroups, context: Context) -> C
     return None
 
 
-def delete_some(group_id: str, places: Iterable[Place], groups: ClassicGroups, context: Context) -> Operation:
+def delete_some(group_id: str, places: Iterable[Place], groups: ClassicGroups, context: Context) -> CoordinatorResult:
     """Forget some offsets of a group that is about to be deleted."""
     _check_deletion(group_id, groups, context)
-    return Operation([tombstone(group_id, one) for one in places if context.state.is_known(group_id, one)])
+    return CoordinatorResult([tombstone(group_id, one) for one in places if context.state.is_known(group_id, one)])
 
 
-def delete_group(group_id: str, groups: ClassicGroups, context: Context) -> Operation:
+def delete_group(group_id: str, groups: ClassicGroups, context: Context) -> CoordinatorResult:
     """Forget a group without members, and its offsets."""
     consumer = _check_deletion(group_id, groups, context)
     places = dict.fromkeys(one for one in context.state.places(group_id) if one is not None)
     records = [tombstone(group_id, place) for place in places]
     if consumer is not None:
-        return Operation((*records, *tombstones(consumer)), Error.NONE)
+        return CoordinatorResult((*records, *tombstones(consumer)), Error.NONE)
 
     def ended(error: Error, context: Context) -> None:
         if error is Error.NONE and group_id not in context.state.groups:
             groups.drop(group_id, context)
 
-    return Operation((*records, Record(GroupMetadataKey(group=group_id))), Error.NONE, ended)
+    return CoordinatorResult((*records, Record(GroupMetadataKey(group=group_id))), Error.NONE, ended)
 
 
 def expired(

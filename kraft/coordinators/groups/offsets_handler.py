@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -14,6 +13,7 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.config.group_settings import GroupConfig
 from kraft.coordinators.groups.consumer.commits import check_fetch
+from kraft.coordinators.groups.handler import GroupsHandler
 from kraft.coordinators.groups.offsets import (
     NO_OFFSET,
     NO_RETENTION,
@@ -24,21 +24,25 @@ from kraft.coordinators.groups.offsets import (
     fetched,
 )
 from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState, Offset, Place, consumer_group
-from kraft.coordinators.runtime.runtime import CoordinatorRuntime
-from kraft.coordinators.runtime.shard import Context, Operation
+from kraft.coordinators.runtime.parts import InParts
+from kraft.coordinators.runtime.runtime import refused
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult, refusing
 from kraft.handling.orders import in_timeline_order, timeline_order, timeline_order_of_number
-from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling, long_step
 from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP, REPEATED_GROUPS, REPEATED_OFFSETS, STEPS_PER_COMMIT
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import keys_in_order_by_runs
+from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import offset_commit as commits
 from transport.protocol.messages import offset_delete as deletions
 from transport.protocol.messages import offset_fetch as fetches
+
+if TYPE_CHECKING:
+    from kraft.coordinators.groups.shard import GroupShard
 
 COMMIT_IDS_SINCE: Final = 10
 RETENTION_UNTIL: Final = 4
@@ -56,19 +60,124 @@ class _Named(Struct, frozen=True):
     topic_id: Uuid
 
 
-class OffsetsHandler:
-    """Answers requests for offsets.
+class CommitOffsets(Struct):
+    """OffsetCommit of a few offsets, all at once."""
 
-    Args:
-        runtime: The coordinators of this broker.
-        settings: The settings.
-        rights: What clients may do.
-    """
+    request: WireRequest[commits.OffsetCommitRequest]
+    answers: list[list[Commit | Error]]
+    """For each partition the offset to commit, or the error for which it is refused."""
+    valid: list[Commit]
+    settings: GroupConfig
 
-    def __init__(self, runtime: CoordinatorRuntime[GroupsState], settings: GroupConfig, rights: Rights) -> None:
-        self._runtime = runtime
-        self._settings = settings
-        self._rights = rights
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Commit them."""
+        return commit(_committer(self.request), self.valid, shard.classic, self.settings, context)
+
+    def tell(self, result: Mapping[Place, Error]) -> Message:
+        """What came of each offset."""
+        return _commit_answer(self.request.message, self.answers, result)
+
+    def refuse(self, refused: ApiError) -> Message:
+        """The error for each offset."""
+        return _commit_answer(self.request.message, self.answers, refused.error)
+
+
+class CommitInParts(InParts[commits.OffsetCommitRequest]):
+    """OffsetCommit of very many offsets, as many operations."""
+
+    def __init__(
+        self, request: WireRequest[commits.OffsetCommitRequest], count: int, answers: list[list[Commit | Error]]
+    ) -> None:
+        super().__init__(request, count)
+        self._answers = answers
+        self.results: dict[Place, Error] = {}
+
+    def answer(self) -> Message:
+        """What came of each offset."""
+        return _commit_answer(self.request.message, self._answers, self.results)
+
+
+class CommitPart(Struct):
+    """Some of these offsets."""
+
+    whole: CommitInParts
+    committer: Committer
+    part: list[Commit]
+    settings: GroupConfig
+
+    @property
+    def request(self) -> WireRequest:
+        """The request, of which this is a part."""
+        return self.whole.request
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Commit them."""
+        return commit(self.committer, self.part, shard.classic, self.settings, context)
+
+    def tell(self, result: Mapping[Place, Error]) -> Message | None:
+        """The answer, after the last part."""
+        self.whole.results.update(result)
+        return self.whole.ended()
+
+    def refuse(self, refused: ApiError) -> Message | None:
+        """As `tell`."""
+        return self.tell({(one.topic, one.partition): refused.error for one in self.part})
+
+
+class ReadOffsets(Struct):
+    """The read of a group's offsets for OffsetFetch, once all that was written before is committed."""
+
+    waiting: WaitingFetch
+    wanted: _Wanted
+    wake: Callable[[Hashable], None]
+    request = None
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """The state of the partition."""
+        return CoordinatorResult(result=context.state)
+
+    def tell(self, state: GroupsState) -> None:
+        """Note the state; the request, which waits, is woken after the last group."""
+        self.wanted.state = state
+        self._ended()
+
+    def refuse(self, refused: ApiError) -> None:
+        """Note the error."""
+        is_away = refused.error is Error.COORDINATOR_NOT_AVAILABLE
+        self.wanted.error = Error.NOT_COORDINATOR if is_away else refused.error
+        self._ended()
+
+    def _ended(self) -> None:
+        self.waiting.left -= 1
+        if not self.waiting.left:
+            self.wake(*self.waiting.keys)
+
+
+class DeleteOffsets(Struct):
+    """OffsetDelete."""
+
+    request: WireRequest[deletions.OffsetDeleteRequest]
+    valid: list[Place] = []
+    errors: dict[Place, Error] = {}
+    """Those of the partitions that do not exist, or that the client may not change."""
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Delete them."""
+        return delete_offsets(self.request.message.group_id, self.valid, shard.classic, context)
+
+    def tell(self, result: Mapping[Place, Error]) -> Message:
+        """What came of each partition."""
+        return _delete_answer(self.request.message, self.errors | dict(result))
+
+    def refuse(self, refused: ApiError) -> Message:
+        """The error."""
+        return deletions.OffsetDeleteResponse(error_code=refused.error)
+
+
+class OffsetsHandler(GroupsHandler):
+    """Answers requests for offsets."""
+
+    refuse_delete = staticmethod(refusing(DeleteOffsets))
 
     # ----------------------------------------------------------------------------------------------------------- commit
 
@@ -87,17 +196,8 @@ class OffsetsHandler:
         valid = [one for parts in answers for one in parts if isinstance(one, Commit)]
         if not valid:
             return Answer(request.request_id, _commit_answer(message, answers, {}))
-
-        def done(result: Any) -> None:
-            self._runtime.answer(request, _commit_answer(message, answers, result))
-
-        self._runtime.run(
-            self._runtime.number_of(message.group_id),
-            partial(self._committing, _committer(request, message), valid),
-            done,
-            now_ms,
-        )
-        return None
+        operation = CommitOffsets(request, answers, valid, self._settings)
+        return self._runtime.write(self._runtime.number_of(message.group_id), operation, now_ms)
 
     def _committing_many(
         self, request: WireRequest[commits.OffsetCommitRequest], image: MetadataImage, now_ms: int
@@ -114,26 +214,16 @@ class OffsetsHandler:
         valid = [one for parts in answers for one in parts if isinstance(one, Commit)]
         if not valid:
             return Answer(request.request_id, _commit_answer(message, answers, {}))
-        committer = _committer(request, message)
+        committer = _committer(request)
         parts = [valid[begin : begin + COMMITS_PER_STEP] for begin in range(0, len(valid), COMMITS_PER_STEP)]
-        left = len(parts)
-        results: dict[Place, Error] = {}
-
-        def ended(part: list[Commit], result: Error | Mapping[Place, Error]) -> None:
-            nonlocal left
-            left -= 1
-            results.update(
-                {(one.topic, one.partition): result for one in part} if isinstance(result, Error) else result
-            )
-            if not left:
-                self._runtime.answer(request, _commit_answer(message, answers, results))
-
+        whole = CommitInParts(request, len(parts), answers)
         number = self._runtime.number_of(message.group_id)
+        answer: Answer | None = None
         for part in parts:
-            self._runtime.run(number, partial(self._committing, committer, part), partial(ended, part), now_ms)
+            answer = self._runtime.write(number, CommitPart(whole, committer, part, self._settings), now_ms)
             if part is not parts[-1]:
                 yield from long_step(STEPS_PER_COMMIT)
-        return None
+        return answer
 
     def _asked(
         self,
@@ -161,9 +251,6 @@ class OffsetsHandler:
             else Error.UNKNOWN_TOPIC_OR_PARTITION
             for one in partitions
         ]
-
-    def _committing(self, committer: Committer, part: list[Commit], shard: Any, context: Any) -> Operation:
-        return commit(committer, part, shard.classic, self._settings, context)
 
     def _topic(
         self,
@@ -211,7 +298,7 @@ class OffsetsHandler:
             number = self._runtime.number_of(one.group_id)
             if message.require_stable:
                 waiting.left += 1
-                self._runtime.run(number, _reading, partial(self._have_read, waiting, one), now_ms)
+                self._runtime.write(number, ReadOffsets(waiting, one, self._runtime.wake), now_ms)
                 continue
             known = self._runtime.readable(number)
             if isinstance(known, Error):
@@ -219,16 +306,6 @@ class OffsetsHandler:
             else:
                 one.state = known.committed
         return waiting if waiting.left else (yield from self.end_fetch(waiting, image, now_ms))
-
-    def _have_read(self, waiting: WaitingFetch, one: _Wanted, result: Any) -> None:
-        """Take what was read of a group: a committed state, or an error. After the last group the request is woken."""
-        waiting.left -= 1
-        if isinstance(result, Error):
-            one.error = Error.NOT_COORDINATOR if result is Error.COORDINATOR_NOT_AVAILABLE else result
-        else:
-            one.state = result
-        if not waiting.left:
-            self._runtime.wake(*waiting.keys)
 
     def is_fetched(self, waiting: WaitingFetch, image: MetadataImage) -> bool:
         """Whether everything that was read is committed."""
@@ -320,8 +397,8 @@ class OffsetsHandler:
     ) -> Handling[Answer | None]:
         """OffsetDelete."""
         message = request.message
-        if refused := self._rights.refused_group(request, AclOperation.DELETE, message.group_id):
-            return self.refuse_delete(request, ApiError(refused))
+        if error := self._rights.refused_group(request, AclOperation.DELETE, message.group_id):
+            return refused(DeleteOffsets(request), error)
         errors: dict[Place, Error] = {}
         valid: list[Place] = []
         looked_at = 0
@@ -344,21 +421,8 @@ class OffsetsHandler:
                 looked_at = 0
                 yield None
         if len(valid) > COMMITS_PER_STEP:
-            return self.refuse_delete(request, ApiError(Error.INVALID_REQUEST))
-
-        def ended(result: Any) -> None:
-            if isinstance(result, Error):
-                self._runtime.answer(request, deletions.OffsetDeleteResponse(error_code=result))
-            else:
-                self._runtime.answer(request, _delete_answer(message, errors | result))
-
-        self._runtime.run(
-            self._runtime.number_of(message.group_id),
-            lambda shard, context: delete_offsets(message.group_id, valid, shard.classic, context),
-            ended,
-            now_ms,
-        )
-        return None
+            return refused(DeleteOffsets(request), Error.INVALID_REQUEST)
+        return self._write(DeleteOffsets(request, valid, errors), message.group_id, Error.NONE, now_ms)
 
     # ----------------------------------------------------------------- the answers to requests that fail as a whole
 
@@ -376,11 +440,6 @@ class OffsetsHandler:
         names = dict.fromkeys(one.group_id for one in _groups_of(request, message))
         wanted = [_Wanted(name, error=refused.error) for name in names]
         return Answer(request.request_id, finished(_fetch_answer(request, wanted)))
-
-    @staticmethod
-    def refuse_delete(request: WireRequest, refused: ApiError) -> Answer:
-        """OffsetDelete with an error."""
-        return Answer(request.request_id, deletions.OffsetDeleteResponse(error_code=refused.error))
 
 
 class _WantedTopic(Struct):
@@ -410,7 +469,7 @@ class _Wanted(Struct):
     topics: list[_WantedTopic] = []
 
 
-class ReadOffsets(Struct, frozen=True, gc=False):
+class OffsetsRead(Struct, frozen=True, gc=False):
     """The key by which a waiting OffsetFetch is woken."""
 
     request_id: int
@@ -426,13 +485,9 @@ class WaitingFetch(Struct):
     """How many groups it waits for."""
 
     @property
-    def keys(self) -> tuple[ReadOffsets]:
+    def keys(self) -> tuple[OffsetsRead]:
         """The keys by which the request is woken."""
-        return (ReadOffsets(self.request.request_id),)
-
-
-def _reading(shard: Any, context: Context) -> Operation:
-    return Operation(result=context.state)
+        return (OffsetsRead(self.request.request_id),)
 
 
 def _groups_of(request: WireRequest, message: fetches.OffsetFetchRequest) -> Iterable[fetches.OffsetFetchRequestGroup]:
@@ -493,8 +548,9 @@ def _topics_of(
     return topics
 
 
-def _committer(request: WireRequest, message: commits.OffsetCommitRequest) -> Committer:
+def _committer(request: WireRequest[commits.OffsetCommitRequest]) -> Committer:
     """The member or the client that commits, as the request names it."""
+    message = request.message
     return Committer(
         message.group_id,
         message.generation_id_or_member_epoch,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 from kraft.access.errors import ApiError
 from kraft.coordinators.groups.state import GroupsState
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
-from kraft.coordinators.runtime.shard import Context, Operation
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult
 from kraft.handling.steps import Handling, long_step
 from kraft.limits import REQUEST_STEPS_PER_TURN
 from transport.protocol.errors import Error
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 MOST_BEGINNINGS: Final = 4
 """How often an operation begins, before its client is told to ask again: others change the group all the time."""
-Begin = Callable[["GroupShard", Context], Generator[None, None, Operation] | None]
+Portions = Generator[None, None, CoordinatorResult]
+Begin = Callable[["GroupShard", Context], Portions | None]
 """The portions of an operation; None if it is little work."""
 
 
 def in_portions(
     runtime: CoordinatorRuntime[GroupsState], group_id: str, begin: Begin, now_ms: int
-) -> Handling[Operation | ApiError | None]:
+) -> Handling[CoordinatorResult | ApiError | None]:
     """Find an operation, or its refusal, in several turns; None if it can be found in one.
 
     Nothing shows of it until it is whole. If others change the group or the topics in between, it begins anew. Its last
@@ -49,7 +50,7 @@ def in_portions(
                 next(portions)
                 yield from long_step(REQUEST_STEPS_PER_TURN)
         except StopIteration as done:
-            operation: Operation = done.value
+            operation: CoordinatorResult = done.value
             return operation
         except ApiError as refused:
             return refused

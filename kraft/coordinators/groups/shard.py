@@ -30,7 +30,7 @@ from kraft.coordinators.groups.state import (
 )
 from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.partition import RETRY_TIMER_MS
-from kraft.coordinators.runtime.shard import Context, Operation, Record
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult, Record
 from kraft.handling.coordinators import Counted
 from kraft.limits import COMMITS_PER_STEP, GLANCES_PER_UNIT, GROUPS_PER_PARTITION, GROUPS_PER_STEP, MEMBERS_PER_UNIT
 from kraft.wire import WireRequest
@@ -60,7 +60,7 @@ _OfMember = TypeVar("_OfMember", SyncGroupRequest, HeartbeatRequest, LeaveGroupR
 def _downgrading(classic: ClassicGroups, settings: GroupConfig) -> Downgrade:
     """Makes classic groups. It does not know the shard, so that an unloaded one is no cycle."""
 
-    def downgrade(group: ConsumerGroup, gone: Sequence[Member], context: Context) -> Operation | None:
+    def downgrade(group: ConsumerGroup, gone: Sequence[Member], context: Context) -> CoordinatorResult | None:
         if not may_downgrade(group, gone, settings):
             return None
         return downgraded(Draft(group), gone, classic, context, rebalances=True)
@@ -117,7 +117,7 @@ class GroupShard:
                     context.timers.set(GroupTimer(START, group_id), context.now_ms)
             yield None
 
-    def on_timer(self, key: Hashable, context: Context) -> Operation:
+    def on_timer(self, key: Hashable, context: Context) -> CoordinatorResult:
         """Act on a timer that has ended."""
         if isinstance(key, ConsumerTimer):
             return self.consumer.on_timer(consumer_group(context.state, key.group_id), key, context)
@@ -153,7 +153,7 @@ class GroupShard:
 
     def consumer_heartbeating(
         self, request: WireRequest[ConsumerGroupHeartbeatRequest], may_describe: MayDescribe, context: Context
-    ) -> Generator[None, None, Operation] | None:
+    ) -> Generator[None, None, CoordinatorResult] | None:
         """The same operation as `consumer_heartbeat` in portions, of which only the last one has effects.
 
         Returns:
@@ -176,7 +176,7 @@ class GroupShard:
 
     def consumer_heartbeat(
         self, request: WireRequest[ConsumerGroupHeartbeatRequest], may_describe: MayDescribe, context: Context
-    ) -> Operation:
+    ) -> CoordinatorResult:
         """ConsumerGroupHeartbeat: an empty classic group of this name ends, and one with members goes on as a consumer
         group.
         """
@@ -198,13 +198,13 @@ class GroupShard:
         self.classic.end(group_id, Error.REBALANCE_IN_PROGRESS, context)
         watch_upgraded(draft.group, context)
 
-        def ended(error: Error, context: Context) -> Operation | None:
+        def ended(error: Error, context: Context) -> CoordinatorResult | None:
             is_written = error in (Error.NONE, Error.REQUEST_TIMED_OUT)
             return None if is_written else self.classic.start(group_id, context)
 
         return structs.replace(operation, on_end=ended)
 
-    def join(self, request: WireRequest[JoinGroupRequest], context: Context) -> Operation:
+    def join(self, request: WireRequest[JoinGroupRequest], context: Context) -> CoordinatorResult:
         """JoinGroup: an empty consumer group of this name ends."""
         message = request.message
         group = consumer_group(context.state, message.group_id)
@@ -220,7 +220,7 @@ class GroupShard:
 
     def joining(
         self, request: WireRequest[JoinGroupRequest], context: Context
-    ) -> Generator[None, None, Operation] | None:
+    ) -> Generator[None, None, CoordinatorResult] | None:
         """The same operation as `join` in portions, of which only the last one has effects.
 
         Returns:
@@ -237,7 +237,7 @@ class GroupShard:
 
     def _joining_consumers(
         self, group: ConsumerGroup, request: WireRequest[JoinGroupRequest], context: Context
-    ) -> Generator[None, None, Operation]:
+    ) -> Generator[None, None, CoordinatorResult]:
         return classic_members.joining(
             group,
             self.consumer,
@@ -248,25 +248,25 @@ class GroupShard:
             context,
         )
 
-    def sync(self, request: WireRequest[SyncGroupRequest], context: Context) -> Operation:
+    def sync(self, request: WireRequest[SyncGroupRequest], context: Context) -> CoordinatorResult:
         """SyncGroup."""
         return self._by_protocol(request, self.classic.sync, classic_members.sync, context)
 
-    def heartbeat(self, request: WireRequest[HeartbeatRequest], context: Context) -> Operation:
+    def heartbeat(self, request: WireRequest[HeartbeatRequest], context: Context) -> CoordinatorResult:
         """Heartbeat."""
         return self._by_protocol(request, self.classic.heartbeat, classic_members.heartbeat, context)
 
-    def leave(self, request: WireRequest[LeaveGroupRequest], context: Context) -> Operation:
+    def leave(self, request: WireRequest[LeaveGroupRequest], context: Context) -> CoordinatorResult:
         """LeaveGroup."""
         return self._by_protocol(request, self.classic.leave, classic_members.leave, context)
 
     def _by_protocol(
         self,
         request: WireRequest[_OfMember],
-        of_classic: Callable[[WireRequest[_OfMember], Context], Operation],
-        of_consumer: Callable[[ConsumerGroup, ConsumerGroups, WireRequest[_OfMember], Context], Operation],
+        of_classic: Callable[[WireRequest[_OfMember], Context], CoordinatorResult],
+        of_consumer: Callable[[ConsumerGroup, ConsumerGroups, WireRequest[_OfMember], Context], CoordinatorResult],
         context: Context,
-    ) -> Operation:
+    ) -> CoordinatorResult:
         """Handle the request of a classic member by the type of its group: a consumer group may have some, too."""
         message = request.message
         group = consumer_group(context.state, message.group_id)
@@ -274,7 +274,7 @@ class GroupShard:
 
     # ----------------------------------------------------------------------------------------------------------- sweeps
 
-    def _expire(self, context: Context) -> Operation:
+    def _expire(self, context: Context) -> CoordinatorResult:
         """Forget old offsets of the next groups."""
         if self._expiring is None:
             self._expiring = Sweep(context)
@@ -288,7 +288,7 @@ class GroupShard:
         context.timers.set(EXPIRY, context.now_ms + (self._settings.retention_check_ms if is_over else 1))
         return operation
 
-    def _forget_deleted(self, context: Context) -> Operation:
+    def _forget_deleted(self, context: Context) -> CoordinatorResult:
         """Forget the offsets of deleted topics of the next groups."""
         if self._deleting is None:
             self._deleting = Sweep(context)
@@ -327,7 +327,7 @@ class Sweep:
         self._places: Iterator[Place | None] | None = None
         """The partitions of the group that are still to be looked at; None between two groups."""
 
-    def go_on(self, look: Look, context: Context) -> tuple[Operation, bool]:
+    def go_on(self, look: Look, context: Context) -> tuple[CoordinatorResult, bool]:
         """The operation that writes the records of the next portion, and whether it was the last one.
 
         A group with very many offsets has several portions: each sees what the one before it has changed.
@@ -339,7 +339,7 @@ class Sweep:
             if self._places is None:
                 group_id = next(self._groups, _END)
                 if group_id is _END:
-                    return Operation(records, is_atomic=False), True
+                    return CoordinatorResult(records, is_atomic=False), True
                 if group_id is None:
                     break
                 self._group_id = group_id
@@ -349,7 +349,7 @@ class Sweep:
             if not are_last:
                 break
             self._places = None
-        return Operation(records, is_atomic=False), False
+        return CoordinatorResult(records, is_atomic=False), False
 
     def _portion(self, budget: Budget) -> tuple[list[Place], bool]:
         """The next partitions of the group, and whether there are no more."""

@@ -10,7 +10,7 @@ tells of something that may still be undone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from collections.abc import Generator, Hashable, Iterator, Mapping
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
@@ -19,15 +19,15 @@ from msgspec import Struct, structs
 from kraft.access.errors import ApiError
 from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.loading import NO_PRODUCER, Lacking, loading
-from kraft.coordinators.runtime.settings import CoordinatorSettings, Done, Status
-from kraft.coordinators.runtime.shard import HELD, Context, Operate, Operation, Shard
+from kraft.coordinators.runtime.settings import CoordinatorSettings, Status
+from kraft.coordinators.runtime.shard import HELD, Context, CoordinatorResult, Operation, Shard
 from kraft.coordinators.runtime.timers import CLEARED_PER_STEP, Timers
 from kraft.limits import GLANCES_PER_UNIT
 from kraft.partitions.log.outcomes import Appended, Refused
 from kraft.partitions.log.transaction_markers import TransactionMarker
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.manager import ReplicaManager
-from kraft.wire import WireRequest
+from kraft.wire import Answer, WireRequest
 from metadata_log.compression import Compression
 from metadata_log.errors import EncodeError, MetadataLogError
 from metadata_log.image import MetadataImage
@@ -84,8 +84,9 @@ class _Deferred(Struct, gc=False):
 
     offset: int
     deadline_ms: int
-    operation: Operation
-    done: Done | None
+    found: CoordinatorResult
+    operation: Operation | None
+    """What has asked; None for a timer, and for what follows another operation."""
     timer: Hashable | None
     """The timer that the operation came from, if nobody has asked."""
 
@@ -99,7 +100,7 @@ class CoordinatorPartition(Generic[S]):
         shard: The coordinator.
         settings: The settings.
         rng: The randomness.
-        answer: Where answers to requests go that were held.
+        answers: Where the answers go that do not come at once.
         budget: What the present turn may still do.
         now_ms: The time in ms since 1970.
     """
@@ -111,7 +112,7 @@ class CoordinatorPartition(Generic[S]):
         shard: Shard[S],
         settings: CoordinatorSettings,
         rng: Random,
-        answer: Callable[[WireRequest, Message], None],
+        answers: deque[Answer],
         budget: Budget,
         now_ms: int,
     ) -> None:
@@ -131,7 +132,7 @@ class CoordinatorPartition(Generic[S]):
         self._manager = manager
         self._settings = settings
         self._rng = rng
-        self._answer = answer
+        self._answers = answers
         self._budget = budget
         self._codec = Compression(settings.codec)
         self._first_sequence = FIRST_SEQUENCE if settings.shares_batches else NO_SEQUENCE
@@ -235,7 +236,7 @@ class CoordinatorPartition(Generic[S]):
 
     def _tell(self, request: WireRequest, message: Message) -> None:
         self._budget.take()
-        self._answer(request, message)
+        self._answers.append(Answer(request.request_id, message))
 
     @property
     def committed(self) -> S:
@@ -249,34 +250,30 @@ class CoordinatorPartition(Generic[S]):
         """
         return self.status is Status.ACTIVE and (not self._snapshots or self._snapshots[0][0] > self._loaded_offset)
 
-    def run(self, operate: Operate, done: Done, now_ms: int) -> ApiError | None:
-        """Do an operation; `done` takes its result, now or later, or what a client is told of its error.
-
-        Returns:
-            The refusal of the shard, and then `done` is not called.
-        """
+    def run(self, operation: Operation, now_ms: int) -> Message | None:
+        """Do an operation; returns its answer if that need not wait."""
         try:
-            operation = operate(self.shard, self.context(now_ms))
+            found = operation.decide(self.shard, self.context(now_ms))
         except ApiError as refused:
-            return refused
-        if not operation.records and operation.on_end is None and self._is_all_committed:
+            return operation.refuse(refused)
+        if not found.records and found.on_end is None and self._is_all_committed:
             # A heartbeat, most of the time: nothing is written, and nothing is waited for.
-            if operation.result is not HELD:
-                done(operation.result)
-        else:
-            self._take(operation, done, now_ms)
+            return None if found.result is HELD else operation.tell(found.result)
+        self._take(found, operation, now_ms)
         return None
 
-    def _take(self, operation: Operation, done: Done | None, now_ms: int, timer: Hashable | None = None) -> None:
-        error = self._add(operation, now_ms) if operation.records else Error.NONE
+    def _take(
+        self, found: CoordinatorResult, operation: Operation | None, now_ms: int, timer: Hashable | None = None
+    ) -> None:
+        error = self._add(found, now_ms) if found.records else Error.NONE
         batch = self._batch
         offset = self._end_offset if batch is None else batch.base_offset + len(batch.bodies)
-        one = _Deferred(offset, now_ms + self._settings.write_timeout_ms, operation, done, timer)
+        one = _Deferred(offset, now_ms + self._settings.write_timeout_ms, found, operation, timer)
         if error is not Error.NONE or self._is_all_committed:
             self._finish(one, error, now_ms)
-        elif done is not None or operation.on_end is not None or timer is not None:
+        elif operation is not None or found.on_end is not None or timer is not None:
             self._deferred.append(one)
-        if operation.records and self._batch is None:
+        if found.records and self._batch is None:
             self.advance(now_ms)
 
     @property
@@ -286,14 +283,20 @@ class CoordinatorPartition(Generic[S]):
 
     def _finish(self, one: _Deferred, error: Error, now_ms: int, *, is_last: bool = False) -> None:
         """End an operation; `is_last` if nothing can follow."""
-        operation, done = one.operation, one.done
-        self._budget.take(1 + len(operation.records) // GLANCES_PER_UNIT)
-        if done is not None and operation.result is not HELD:
-            done(operation.result if error is Error.NONE else TRANSLATED.get(error, error))
+        found, operation = one.found, one.operation
+        self._budget.take(1 + len(found.records) // GLANCES_PER_UNIT)
+        if operation is not None and found.result is not HELD:
+            if error is Error.NONE:
+                message = operation.tell(found.result)
+            else:
+                message = operation.refuse(ApiError(TRANSLATED.get(error, error)))
+            if message is not None:
+                assert operation.request is not None, operation
+                self._answers.append(Answer(operation.request.request_id, message))
         if one.timer is not None and error is not Error.NONE and error is not Error.REQUEST_TIMED_OUT:
             self._set_again(one.timer, now_ms)
-        if operation.on_end is not None:
-            following = operation.on_end(error, self.context(now_ms))
+        if found.on_end is not None:
+            following = found.on_end(error, self.context(now_ms))
             if following is not None and not is_last:
                 self._take(following, None, now_ms)
 
@@ -330,7 +333,7 @@ class CoordinatorPartition(Generic[S]):
 
     # --------------------------------------------------------------------------------------------------------- writing
 
-    def _add(self, operation: Operation, now_ms: int) -> Error:
+    def _add(self, operation: CoordinatorResult, now_ms: int) -> Error:
         """Replay the records of an operation, and add them to the batch; returns why they are refused."""
         if self.part.is_offline:
             return Error.KAFKA_STORAGE_ERROR

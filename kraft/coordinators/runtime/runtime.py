@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kraft.access.errors import ApiError
 from kraft.coordinators.runtime.budget import Budget
-from kraft.coordinators.runtime.settings import CoordinatorSettings, Done, Status
+from kraft.coordinators.runtime.settings import CoordinatorSettings, Status
 from kraft.handling.coordinators import partition_of
 from kraft.limits import (
     COORDINATOR_RECORDS_PER_STEP,
@@ -27,21 +27,26 @@ from kraft.partitions.log.transaction_markers import TransactionMarker
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.manager import ReplicaManager
-from kraft.wire import Answer, WireRequest
+from kraft.wire import Answer
 from metadata_log.image import MetadataImage
-from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 
 if TYPE_CHECKING:
     from kraft.coordinators.runtime.partition import CoordinatorPartition
-    from kraft.coordinators.runtime.shard import Operate, Shard
+    from kraft.coordinators.runtime.shard import Operation, Shard
 
 S = TypeVar("S")
 LOADS: Final = 1000
 """The loads that are remembered for the metrics."""
 _UNITS_PER_LOAD: Final = 2 * COORDINATOR_RECORDS_PER_STEP
 """The units of a turn that a step of a load takes."""
+
+
+def refused(operation: Operation, error: Error) -> Answer | None:
+    """The answer to the request of an operation that is refused before any partition has seen it."""
+    message = operation.refuse(ApiError(error))
+    return None if message is None or operation.request is None else Answer(operation.request.request_id, message)
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -136,7 +141,7 @@ class CoordinatorRuntime(Generic[S]):
         from kraft.coordinators.runtime.partition import CoordinatorPartition
 
         self.partitions[part.number] = self._touched[part.number] = CoordinatorPartition(
-            part, self._manager, self._new_shard(part), self._settings, self._rng, self.answer, self._budget, now_ms
+            part, self._manager, self._new_shard(part), self._settings, self._rng, self._answers, self._budget, now_ms
         )
         self.next_ms = 0
 
@@ -189,49 +194,24 @@ class CoordinatorRuntime(Generic[S]):
             return known
         return Error.COORDINATOR_LOAD_IN_PROGRESS
 
-    def run(self, number: int, operate: Operate, done: Done, now_ms: int) -> None:
-        """Do an operation on a partition; `done` takes the result, or what a client is told of its error."""
-        known = self.active(number)
-        if isinstance(known, Error):
-            done(known)
-            return
-        refused = known.run(operate, done, now_ms)
-        if refused is not None:
-            done(refused.error)
-        self._note(known)
-
-    def write(
-        self, number: int, request: WireRequest, operate: Operate, refuse: Callable[[ApiError], Message], now_ms: int
-    ) -> Answer | None:
-        """Do an operation of which the result is the answer to a request.
-
-        Args:
-            number: The partition.
-            request: The request.
-            operate: The operation; its result is a message, or `HELD`.
-            refuse: The answer with an error, and with the text that a shard has for it.
-            now_ms: The time in ms since 1970.
+    def write(self, number: int, operation: Operation, now_ms: int) -> Answer | None:
+        """Do an operation on a partition.
 
         Returns:
-            The answer; None if it comes later, from `due`.
+            The answer to its request; None if there is none, or if it comes later, from `due`.
         """
         known = self.active(number)
         if isinstance(known, Error):
-            return Answer(request.request_id, refuse(ApiError(known)))
-        request_id, answers = request.request_id, self._answers
+            return refused(operation, known)
+        answers, asked = self._answers, operation.request
         before = len(answers)
-
-        def done(result: Any) -> None:
-            message = refuse(ApiError(result)) if isinstance(result, Error) else result
-            answers.append(Answer(request_id, message))
-
-        refused = known.run(operate, done, now_ms)
-        if refused is not None:
-            answer: Answer | None = Answer(request_id, refuse(refused))
-        elif len(answers) == before + 1 and answers[-1].request_id == request_id:
-            answer = answers.pop()
-        else:
-            answer = None
+        message = known.run(operation, now_ms)
+        answer: Answer | None = None
+        if asked is not None:
+            if message is not None:
+                answer = Answer(asked.request_id, message)
+            elif len(answers) == before + 1 and answers[-1].request_id == asked.request_id:
+                answer = answers.pop()
         self._note(known)
         return answer
 
@@ -244,11 +224,6 @@ class CoordinatorRuntime(Generic[S]):
         self.is_spent = self._budget.left <= 0
         self._note(known)
         return done
-
-    def answer(self, request: WireRequest, message: Message) -> None:
-        """Answer a request that was held, or that takes several operations; `due` returns the answer."""
-        self._answers.append(Answer(request.request_id, message))
-        self.next_ms = 0
 
     def wake(self, key: Hashable) -> None:
         """A request that waits for this key may go on."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
-from typing import Any
 
 from msgspec import Struct
-
-Done = Callable[[Any], None]
-"""Takes the result of an operation, or what a client is told of its `Error`."""
 
 
 class Status(Enum):

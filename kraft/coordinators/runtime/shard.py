@@ -12,9 +12,11 @@ from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct, field
 
+from kraft.access.errors import ApiError
 from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.timers import Timers
-from kraft.wire import WireRequest
+from kraft.handling.api import M
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.records.coordinator import RecordKind
 from metadata_log.serde import Message
@@ -46,13 +48,13 @@ HELD: Final = _Held()
 """The result of an operation whose request is answered later, by `Context.answer`."""
 
 
-class Operation(Struct, frozen=True, gc=False):
+class CoordinatorResult(Struct, frozen=True, gc=False):
     """The outcome of an operation on a partition: records to write, and a result to tell once these are committed.
 
     Args:
         records: What is written. Without records the operation waits for the records of the ones before it.
-        result: What whoever has asked is told, unless the records fail: then it is told the error. `HELD` if the shard
-            itself answers later, also after an error (see `on_end`).
+        result: What `Operation.tell` makes the answer of, unless the records fail. `HELD` if the shard itself answers
+            later, also after an error (see `on_end`).
         on_end: What follows when the records are committed (NONE), not written, or not committed in time
             (REQUEST_TIMED_OUT, and then the records stay). It may return another operation, which nobody waits for.
         producer: The producer id and epoch of records that belong to a transaction.
@@ -61,12 +63,12 @@ class Operation(Struct, frozen=True, gc=False):
 
     records: Sequence[Record] = ()
     result: Any = None
-    on_end: Callable[[Error, Context], Operation | None] | None = None
+    on_end: Callable[[Error, Context], CoordinatorResult | None] | None = None
     producer: tuple[int, int] | None = None
     is_atomic: bool = True
 
 
-NOTHING: Final = Operation()
+NOTHING: Final = CoordinatorResult()
 """An operation that changes nothing."""
 
 
@@ -86,8 +88,31 @@ class Context(Struct, frozen=True, gc=False):
     """How much the turn may still do. An operation takes from it what it costs besides its records."""
 
 
-Operate = Callable[[Any, Context], Operation]
-"""An operation on a shard: it raises `ApiError` to refuse, before it has changed anything."""
+class Operation(Protocol):
+    """An operation on a partition, for a request, a part of one, or nobody (Kafka: `CoordinatorWriteOperation`)."""
+
+    @property
+    def request(self) -> WireRequest | None:
+        """The request that is answered; None if nobody asks."""
+
+    def decide(self, shard: Any, context: Context) -> CoordinatorResult:
+        """Find what is written, and the result. Raises `ApiError` to refuse, before anything has changed."""
+
+    def tell(self, result: Any) -> Message | None:
+        """The answer, once everything is committed; None if there is none, or not before other operations end."""
+
+    def refuse(self, refused: ApiError) -> Message | None:
+        """As `tell`, where nothing was done, or it cannot be told whether it was."""
+
+
+def refusing(make: Callable[[WireRequest[M]], Operation]) -> Callable[[WireRequest[M], ApiError], Answer | None]:
+    """The refusal of a request as a whole, by its operation."""
+
+    def refuse(request: WireRequest[M], error: ApiError) -> Answer | None:
+        message = make(request).refuse(error)
+        return None if message is None else Answer(request.request_id, message)
+
+    return refuse
 
 
 class Shard(Protocol[S]):
@@ -113,7 +138,7 @@ class Shard(Protocol[S]):
     def on_loaded(self, context: Context) -> Generator[None, None, None]:
         """Start the timers after the state was loaded, in steps of less than a millisecond."""
 
-    def on_timer(self, key: Hashable, context: Context) -> Operation:
+    def on_timer(self, key: Hashable, context: Context) -> CoordinatorResult:
         """Act on a timer that has ended. If the records are not written, it ends again after a pause."""
 
     def on_deleted_topics(self, topics: Mapping[str, Uuid], context: Context) -> None:

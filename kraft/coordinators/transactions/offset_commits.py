@@ -8,19 +8,20 @@ count once the marker of the transaction is in their partition.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
+from kraft.config.group_settings import GroupConfig
 from kraft.coordinators.groups.offsets import MISSING_GROUPS_SINCE, Commit, Committer, commit
 from kraft.coordinators.groups.shard import GroupShard
 from kraft.coordinators.groups.state import GroupsState, Place
 from kraft.coordinators.runtime.partition import TRANSLATED
+from kraft.coordinators.runtime.parts import InParts
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
-from kraft.coordinators.runtime.shard import Context, Operation
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult
 from kraft.coordinators.transactions.transaction_guards import Guard, TransactionGuards
 from kraft.coordinators.transactions.verification import Asking, Transaction, Verified, Verifier
 from kraft.handling.rights import Rights
@@ -30,6 +31,7 @@ from kraft.limits import COMMITS_PER_STEP, PARTITIONS_PER_STEP, STEPS_PER_COMMIT
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
+from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import txn_offset_commit as messages
@@ -68,6 +70,71 @@ class OffsetsOfTransaction(Struct):
     def message(self) -> messages.TxnOffsetCommitRequest:
         """The request itself."""
         return self.request.message
+
+
+class TransactionOffsets(InParts[messages.TxnOffsetCommitRequest]):
+    """The answer to TxnOffsetCommit, of which very many offsets have several operations."""
+
+    def __init__(self, one: OffsetsOfTransaction, count: int) -> None:
+        super().__init__(one.request, count)
+        self.one = one
+
+    def answer(self) -> Message:
+        """What came of each offset."""
+        return _response(self.one)
+
+
+class CommitInTransaction(Struct):
+    """Some offsets that become part of a transaction."""
+
+    whole: TransactionOffsets
+    committer: Committer
+    part: dict[_Named, Commit]
+    settings: GroupConfig
+    guards: TransactionGuards
+    runtime: CoordinatorRuntime[GroupsState]
+
+    @property
+    def request(self) -> WireRequest:
+        """The request, of which this is a part."""
+        return self.whole.request
+
+    def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
+        """Commit them, if the transaction is still open."""
+        one = self.whole.one
+        known = self.runtime.active(one.number)
+        assert not isinstance(known, Error), known
+        self._check(known.part)
+        found = commit(self.committer, self.part.values(), shard.classic, self.settings, context)
+        if found.records:
+            self.guards.on_records(known.part.key, one.message.producer_id, one.message.producer_epoch)
+        return found
+
+    def _check(self, part: HostedPartition) -> None:
+        """Raise `ApiError` for offsets of a transaction that has ended, or of a producer that is fenced."""
+        one = self.whole.one
+        message = one.message
+        producer = part.log.producers.states.producers.get(message.producer_id)
+        if producer is not None and producer.epoch > message.producer_epoch:
+            raise ApiError(Error.INVALID_PRODUCER_EPOCH)
+        is_open = producer is not None and producer.open_offset is not None
+        if one.guard is None or (is_open and producer is not None and producer.epoch == message.producer_epoch):
+            return
+        if not self.guards.holds(part.key, message.producer_id, one.guard):
+            raise ApiError(Error.INVALID_TXN_STATE)
+
+    def tell(self, result: Mapping[Place, Error]) -> Message | None:
+        """The answer, after the last part."""
+        one = self.whole.one
+        for named, asked in self.part.items():
+            one.errors[named] = _told(result[asked.topic, asked.partition], one.request.version)
+        return self.whole.ended()
+
+    def refuse(self, refused: ApiError) -> Message | None:
+        """The answer with the error for each offset, after the last part."""
+        one = self.whole.one
+        one.errors |= dict.fromkeys(self.part, _told(refused.error, one.request.version))
+        return self.whole.ended()
 
 
 class TransactionOffsetsHandler:
@@ -194,50 +261,14 @@ class TransactionOffsetsHandler:
         )
         every = list(one.commits.items())
         parts = [dict(every[begin : begin + COMMITS_PER_STEP]) for begin in range(0, len(every), COMMITS_PER_STEP)]
-        left = len(parts)
-
-        def ended(part: Mapping[_Named, Commit], result: Error | Mapping[Place, Error]) -> None:
-            nonlocal left
-            left -= 1
-            for named, asked in part.items():
-                error = result if isinstance(result, Error) else result[asked.topic, asked.partition]
-                one.errors[named] = _told(error, one.request.version)
-            if not left:
-                self._runtime.answer(one.request, _response(one))
-
+        whole = TransactionOffsets(one, len(parts))
+        answer: Answer | None = None
         for part in parts:
-            self._runtime.run(one.number, partial(self._committing, one, committer, part), partial(ended, part), now_ms)
+            operation = CommitInTransaction(whole, committer, part, self._settings.groups, self._guards, self._runtime)
+            answer = self._runtime.write(one.number, operation, now_ms)
             if part is not parts[-1]:
                 yield from long_step(STEPS_PER_COMMIT)
-        return None
-
-    def _committing(
-        self,
-        one: OffsetsOfTransaction,
-        committer: Committer,
-        part: Mapping[_Named, Commit],
-        shard: GroupShard,
-        context: Context,
-    ) -> Operation:
-        known = self._runtime.active(one.number)
-        assert not isinstance(known, Error), known
-        self._check(one, known.part)
-        operation = commit(committer, part.values(), shard.classic, self._settings.groups, context)
-        if operation.records:
-            self._guards.on_records(known.part.key, one.message.producer_id, one.message.producer_epoch)
-        return operation
-
-    def _check(self, one: OffsetsOfTransaction, part: HostedPartition) -> None:
-        """Raise `ApiError` for offsets of a transaction that has ended, or of a producer that is fenced."""
-        message = one.message
-        producer = part.log.producers.states.producers.get(message.producer_id)
-        if producer is not None and producer.epoch > message.producer_epoch:
-            raise ApiError(Error.INVALID_PRODUCER_EPOCH)
-        is_open = producer is not None and producer.open_offset is not None
-        if one.guard is None or (is_open and producer is not None and producer.epoch == message.producer_epoch):
-            return
-        if not self._guards.holds(part.key, message.producer_id, one.guard):
-            raise ApiError(Error.INVALID_TXN_STATE)
+        return answer
 
 
 def _verification_error(error: Error, version: int) -> Error:

@@ -6,16 +6,16 @@ which epoch a producer had the present one raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from collections.abc import Generator, Hashable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from sys import intern
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct, structs
 
 from kraft.config.transaction_settings import TransactionConfig
-from kraft.coordinators.runtime.shard import NOTHING, Context, Operate, Operation, Record
+from kraft.coordinators.runtime.shard import NOTHING, Context, CoordinatorResult, Record
 from kraft.coordinators.transactions.marker_sender import MarkerSender
 from kraft.coordinators.transactions.transaction import (
     NO_EPOCH,
@@ -139,13 +139,6 @@ def transaction_of(value: TransactionLogValue) -> Transaction:
     )
 
 
-class Decide(Protocol):
-    """A decision on what is known of an id."""
-
-    def __call__(self, known: Transaction | None, context: Context, *, is_pending: bool) -> Decision:
-        """Decide; `is_pending` tells whether a change of the id is under way."""
-
-
 class TransactionShard:
     """One partition of the transaction coordinator.
 
@@ -229,22 +222,16 @@ class TransactionShard:
         """Whether a change of an id is under way: one that is not committed, or markers."""
         return name in self._pending or name in state.ending
 
-    def deciding(self, name: str, decide: Decide, tell: Callable[[Decision], object]) -> Operate:
-        """The operation of a request on a transactional id; its result is what `tell` makes of the decision."""
+    def decided(self, name: str, decision: Decision, context: Context) -> CoordinatorResult:
+        """What follows of a decision on an id, which is the result."""
+        written = decision.written
+        if written is None:
+            return CoordinatorResult(result=decision)
+        if len(written.partitions) > TRANSACTION_PARTITIONS and written.status is Status.ONGOING:
+            return CoordinatorResult(result=Decision(Error.POLICY_VIOLATION))
+        return self._writing(name, written, context, decision)
 
-        def operate(shard: object, context: Context) -> Operation:
-            known = self.known(context.state, name)
-            decision = decide(known, context, is_pending=self.is_pending(context.state, name))
-            written = decision.written
-            if written is None:
-                return Operation(result=tell(decision))
-            if len(written.partitions) > TRANSACTION_PARTITIONS and written.status is Status.ONGOING:
-                return Operation(result=tell(Decision(Error.POLICY_VIOLATION)))
-            return self._writing(name, written, context, tell(decision))
-
-        return operate
-
-    def _writing(self, name: str, written: Transaction, context: Context, result: object) -> Operation:
+    def _writing(self, name: str, written: Transaction, context: Context, result: object) -> CoordinatorResult:
         # The record has all of them.
         context.budget.left -= len(written.partitions) // GLANCES_PER_UNIT
         self._pending[name] = written
@@ -253,13 +240,13 @@ class TransactionShard:
             del self._last_epochs[name]
 
         ended = partial(self._written, name, written)
-        return Operation([record_of(name, written, version_of(context.image))], result, ended)
+        return CoordinatorResult([record_of(name, written, version_of(context.image))], result, ended)
 
-    def _written(self, name: str, written: Transaction, error: Error, context: Context) -> Operation | None:
+    def _written(self, name: str, written: Transaction, error: Error, context: Context) -> CoordinatorResult | None:
         """A change is committed, or not."""
         if error is Error.REQUEST_TIMED_OUT:
             # The record is in the log, and will be committed or lost: until then nobody may build on either.
-            return Operation(on_end=partial(self._written, name, written))
+            return CoordinatorResult(on_end=partial(self._written, name, written))
         del self._pending[name]
         if error is Error.NONE:
             self._follow(name, written, context)
@@ -298,28 +285,28 @@ class TransactionShard:
             if number % TRANSACTIONS_PER_STEP == 0:
                 yield
 
-    def on_timer(self, key: Hashable, context: Context) -> Operation:
+    def on_timer(self, key: Hashable, context: Context) -> CoordinatorResult:
         """Abort what takes too long, note what has ended, and forget what nobody uses."""
         match key:
             case Timeout(name):
                 return self._time_out(name, context)
             case Completion(name):
-                return self._complete(name, context)
+                return self.complete(name, context)
             case Resumption(name):
-                return Operation(on_end=partial(self._resume, name))
+                return CoordinatorResult(on_end=partial(self._resume, name))
             case _:
                 return self._expire(context)
 
-    def _resume(self, name: str, error: Error, context: Context) -> Operation | None:
+    def _resume(self, name: str, error: Error, context: Context) -> CoordinatorResult | None:
         """Send the markers of a loaded transaction once the log is committed up to where it was loaded."""
         if error is Error.REQUEST_TIMED_OUT:
-            return Operation(on_end=partial(self._resume, name))
+            return CoordinatorResult(on_end=partial(self._resume, name))
         known = context.state.by_id.get(name)
         if error is Error.NONE and known is not None and known.status.is_ending and name not in self._pending:
             self._sender.begin(self.partition, name, self._epoch, known)
         return None
 
-    def _time_out(self, name: str, context: Context) -> Operation:
+    def _time_out(self, name: str, context: Context) -> CoordinatorResult:
         known = self.known(context.state, name)
         if known is None or known.status is not Status.ONGOING:
             return NOTHING
@@ -331,17 +318,14 @@ class TransactionShard:
             return NOTHING
         return self._writing(name, fence(known, context.now_ms, version=version, next_id=next_id), context, None)
 
-    def completing(self, name: str) -> Operate:
-        """The operation when all markers of a transaction are written. It is tried again until it is in the log."""
-        return lambda _, context: self._complete(name, context)
-
-    def _complete(self, name: str, context: Context) -> Operation:
+    def complete(self, name: str, context: Context) -> CoordinatorResult:
+        """Note that all markers of a transaction are written."""
         known = self.known(context.state, name)
         if known is None or not known.status.is_ending or name in self._pending:
             return NOTHING
         return self._writing(name, complete(known, context.now_ms), context, None)
 
-    def _expire(self, context: Context) -> Operation:
+    def _expire(self, context: Context) -> CoordinatorResult:
         """Forget transactional ids that were not used for long: a portion now, and the next one when the timer says."""
         settings, now_ms = self._settings, context.now_ms
         if self._expiring is None:
@@ -360,16 +344,16 @@ class TransactionShard:
         ]
         self._pending.update(dict.fromkeys(names))
 
-        def ended(error: Error, later: Context) -> Operation | None:
+        def ended(error: Error, later: Context) -> CoordinatorResult | None:
             if error is Error.REQUEST_TIMED_OUT:
-                return Operation(on_end=ended)
+                return CoordinatorResult(on_end=ended)
             for name in names:
                 del self._pending[name]
                 if error is Error.NONE:
                     self._last_epochs.pop(name, None)
             return None
 
-        return Operation([Record(TransactionLogKey(name)) for name in names], None, ended)
+        return CoordinatorResult([Record(TransactionLogKey(name)) for name in names], None, ended)
 
     def on_deleted_topics(self, topics: Mapping[str, Uuid], context: Context) -> None:
         """The sender of markers sees for itself which topics there are."""

@@ -14,7 +14,7 @@ from kraft.coordinators.groups.consumer.group import ConsumerGroup, GroupState
 from kraft.coordinators.groups.consumer.groups import ConsumerGroups, check
 from kraft.coordinators.groups.consumer.member import Member
 from kraft.coordinators.groups.consumer.replaying import GroupKey, replay
-from kraft.coordinators.runtime.shard import Context, Operation, Record
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult, Record
 from kraft.coordinators.runtime.timers import Timers
 from kraft.handling.coordinators import Counted
 from kraft.wire import WireRequest
@@ -64,7 +64,7 @@ class World:
     def context(self) -> Context:
         return Context(self.groups, self.now_ms, self.image, self.timers, self.rng, lambda *_: None)
 
-    def take(self, operation: Operation) -> None:
+    def take(self, operation: CoordinatorResult) -> None:
         """Replay the records of an operation, through their bytes."""
         for record in operation.records:
             data = encode_key(record.key), None if record.value is None else encode_value(record.value)
@@ -88,7 +88,7 @@ class World:
         """Another broker takes over: only the records are left."""
         log, self.log, self.groups = self.log, [], {}
         self.shard, self.timers, self.batches = ConsumerGroups(self.settings, lambda *_: None, Counted()), Timers(), []
-        self.take(Operation(log))
+        self.take(CoordinatorResult(log))
         for group in self.groups.values():
             self.shard.start(group, self.context())
 

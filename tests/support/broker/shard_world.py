@@ -10,7 +10,7 @@ from kraft.config.group_settings import ConsumerGroupConfig, GroupConfig
 from kraft.coordinators.groups.consumer.embedded import assignment_of
 from kraft.coordinators.groups.shard import GroupShard
 from kraft.coordinators.groups.state import GroupsState
-from kraft.coordinators.runtime.shard import HELD, Context, Operation, Record
+from kraft.coordinators.runtime.shard import HELD, Context, CoordinatorResult, Record
 from kraft.coordinators.runtime.timers import Timers
 from kraft.handling.coordinators import Counted
 from kraft.wire import WireRequest
@@ -56,7 +56,7 @@ class Shard:
 
         return Context(self.state, self.now_ms, self.image, self.timers, self.rng, answer)
 
-    def take(self, operation: Operation, error: Error = Error.NONE) -> Any:
+    def take(self, operation: CoordinatorResult, error: Error = Error.NONE) -> Any:
         if error is Error.NONE:
             for record in operation.records:
                 self.state = self.shard.replay(self.state, record, len(self.log), -1)
@@ -99,7 +99,7 @@ class Shard:
     def restart(self) -> None:
         self.shard, self.timers = GroupShard(self.settings, Counted()), Timers()
         log, self.log, self.state = self.log, [], GroupsState()
-        self.take(Operation(log))
+        self.take(CoordinatorResult(log))
         for _ in self.shard.on_loaded(self.context()):
             pass
         self.wait(0)

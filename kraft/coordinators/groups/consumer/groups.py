@@ -22,7 +22,7 @@ from kraft.coordinators.groups.consumer.reconciling import Target, reconciled
 from kraft.coordinators.groups.consumer.resolving import Resolving, resolving
 from kraft.coordinators.groups.consumer.targets import assigning, ids_of, preferred_assignor
 from kraft.coordinators.runtime.budget import Budget
-from kraft.coordinators.runtime.shard import NOTHING, Context, Operation, Record
+from kraft.coordinators.runtime.shard import NOTHING, Context, CoordinatorResult, Record
 from kraft.coordinators.runtime.weights import text_bytes
 from kraft.handling.coordinators import Counted
 from kraft.handling.patterns import WEIGHT_PER_UNIT, InvalidPattern, Pattern, weight_of
@@ -53,7 +53,7 @@ without a word, and clients choose the names.
 MANY_PARTITIONS: Final = 10_000
 """The partitions of the topics of a group from which on a heartbeat is handled in portions."""
 MayDescribe = Callable[[str], bool]
-Downgrade = Callable[[ConsumerGroup, Sequence[Member], Context], Operation | None]
+Downgrade = Callable[[ConsumerGroup, Sequence[Member], Context], CoordinatorResult | None]
 
 
 class _Seen(Struct, frozen=True):
@@ -115,7 +115,7 @@ class ConsumerGroups:
         may_describe: MayDescribe,
         context: Context,
         before: Iterable[Record] = (),
-    ) -> Operation:
+    ) -> CoordinatorResult:
         """ConsumerGroupHeartbeat, at once; see `heartbeating`."""
         return finished(self.heartbeating(group, request, may_describe, context, before))
 
@@ -165,7 +165,7 @@ class ConsumerGroups:
         may_describe: MayDescribe,
         context: Context,
         before: Iterable[Record] = (),
-    ) -> Generator[None, None, Operation]:
+    ) -> Generator[None, None, CoordinatorResult]:
         """ConsumerGroupHeartbeat in portions, of which only the last one has effects.
 
         Whoever lets time pass between two portions begins anew if the group or the topics have changed.
@@ -204,7 +204,7 @@ class ConsumerGroups:
             and owned is not None
         )
         tells = message.member_epoch == 0 or is_full or updated.assigned != member.assigned
-        return Operation(
+        return CoordinatorResult(
             draft.records,
             ConsumerGroupHeartbeatResponse(
                 member_id=member_id,
@@ -416,7 +416,9 @@ class ConsumerGroups:
 
     # ---------------------------------------------------------------------------------------------------------- leaving
 
-    def _leave(self, group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest, context: Context) -> Operation:
+    def _leave(
+        self, group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest, context: Context
+    ) -> CoordinatorResult:
         if message.instance_id is None:
             member = group.members.get(message.member_id)
             if member is None:
@@ -430,9 +432,9 @@ class ConsumerGroups:
         draft = Draft(group)
         assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()}
         draft.assignment(replace(member, epoch=AWAY, assigned=assigned, revoking=NO_PARTITIONS))
-        return Operation(draft.records, answer)
+        return CoordinatorResult(draft.records, answer)
 
-    def fence(self, group: ConsumerGroup, members: Sequence[Member], context: Context) -> Operation:
+    def fence(self, group: ConsumerGroup, members: Sequence[Member], context: Context) -> CoordinatorResult:
         """Remove members. If only members of the classic protocol remain, the group may become a classic one."""
         following = self._downgrade(group, members, context)
         if following is not None:
@@ -442,7 +444,7 @@ class ConsumerGroups:
         # Each time the topics of the group are hashed, and it may have many silent members.
         context.budget.take(len(group.names) // GLANCES_PER_UNIT)
         fence(draft, members, context.image, self.hashes, context.timers)
-        return Operation(draft.records)
+        return CoordinatorResult(draft.records)
 
     # ---------------------------------------------------------------------------------------------- regular expressions
 
@@ -472,7 +474,7 @@ class ConsumerGroups:
         if self._names is not image.topics.by_name:
             self._names, self._new_names_offset = image.topics.by_name, image.end.offset - 1
 
-    def _resolve(self, group: ConsumerGroup | None, key: ConsumerTimer, context: Context) -> Operation:
+    def _resolve(self, group: ConsumerGroup | None, key: ConsumerTimer, context: Context) -> CoordinatorResult:
         """The next portion of the look for topics."""
         resolution = self._resolving.get(key.group_id)
         if resolution is None or group is None:
@@ -490,7 +492,7 @@ class ConsumerGroups:
         context.timers.set(key, context.now_ms + PORTION_MS)
         return NOTHING
 
-    def _resolved(self, group: ConsumerGroup, found: dict[str, ResolvedRegex], context: Context) -> Operation:
+    def _resolved(self, group: ConsumerGroup, found: dict[str, ResolvedRegex], context: Context) -> CoordinatorResult:
         draft = Draft(group)
         bump = False
         for regex, resolved in found.items():
@@ -502,11 +504,11 @@ class ConsumerGroups:
         if bump or value != group.metadata_hash:
             draft.epoch(group.epoch + 1, value)
             self._note_seen(draft.group, context)
-        return Operation(draft.records)
+        return CoordinatorResult(draft.records)
 
     # ----------------------------------------------------------------------------------------------------------- timers
 
-    def start(self, group: ConsumerGroup, context: Context) -> Operation:
+    def start(self, group: ConsumerGroup, context: Context) -> CoordinatorResult:
         """Begin with a group whose log was loaded: each member has its full time from now on."""
         session_ms = self.session_ms(group.group_id, context.image)
         for member in group.members.values():
@@ -516,7 +518,7 @@ class ConsumerGroups:
                 self.watch(Watch.REBALANCE, group.group_id, member.member_id, timeout_ms, context)
         return NOTHING
 
-    def on_timer(self, group: ConsumerGroup | None, key: ConsumerTimer, context: Context) -> Operation:
+    def on_timer(self, group: ConsumerGroup | None, key: ConsumerTimer, context: Context) -> CoordinatorResult:
         """Act on a timer of a group or a member that has ended."""
         if key.watch is Watch.REGEX:
             return self._resolve(group, key, context)

@@ -16,7 +16,7 @@ from kraft.coordinators.groups.consumer.replaying import GroupKey
 from kraft.coordinators.groups.offsets import Commit, Committer, commit
 from kraft.coordinators.groups.shard import GroupShard
 from kraft.coordinators.runtime.budget import Budget
-from kraft.coordinators.runtime.shard import Context, Operation
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult
 from kraft.coordinators.runtime.weights import text_bytes
 from kraft.limits import COMMITS_PER_STEP, COORDINATOR_UNITS_PER_TURN, OFFSETS_PER_TRANSACTION
 from kraft.partitions.log.transaction_markers import TransactionMarker
@@ -36,6 +36,7 @@ from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from support.broker.consumer_world import World, places
 from support.broker.group_clients import GROUPS, GROUPS_KEY, ORDERS, REPLICATED, GroupBrokers, committing, joining
+from support.broker.operations import Doing
 from support.broker.request_brokers import topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -204,7 +205,7 @@ def test_the_timers_of_large_groups_are_set_in_portions_after_a_load() -> None:
     assert most <= 10 * 500
 
 
-def committing_in(committer: Committer, some: list[Commit], shard: GroupShard, context: Context) -> Operation:
+def committing_in(committer: Committer, some: list[Commit], shard: GroupShard, context: Context) -> CoordinatorResult:
     """The operation that commits offsets."""
     return commit(committer, some, shard.classic, GroupConfig(), context)
 
@@ -217,7 +218,7 @@ def test_a_transaction_has_a_bounded_number_of_offsets() -> None:
     committer = Committer("g", -1, "", None, 3, producer=(77, 0))
     for begin in range(0, OFFSETS_PER_TRANSACTION + COMMITS_PER_STEP, COMMITS_PER_STEP):
         some = [Commit("orders", ORDERS.id, at, 9, -1, "") for at in range(begin, begin + COMMITS_PER_STEP)]
-        runtime.run(0, partial(committing_in, committer, some), results.append, turns.brokers.now_ms)
+        runtime.write(0, Doing(partial(committing_in, committer, some), results), turns.brokers.now_ms)
         turns.settle()
     assert all(set(one.values()) == {Error.NONE} for one in results[:-1])
     assert set(results[-1].values()) == {Error.INVALID_COMMIT_OFFSET_SIZE}
@@ -257,7 +258,7 @@ def test_offsets_of_a_transaction_are_counted_once(*, is_commit: bool) -> None:
     runtime = turns.brokers.requests[101].groups
     committer = Committer("g", -1, "", None, 3, producer=(77, 0))
     some = [Commit("orders", ORDERS.id, 0, 9, -1, "x" * 50), Commit("orders", ORDERS.id, 1, 9, -1, "x")]
-    runtime.run(0, partial(committing_in, committer, some), lambda _: None, 0)
+    runtime.write(0, Doing(partial(committing_in, committer, some)), 0)
     turns.settle()
     assert held(turns) == before + 2 * 400 + text_bytes("x" * 50) + text_bytes("x")
     marker = TransactionMarker(producer_id=77, producer_epoch=0, is_commit=is_commit, coordinator_epoch=0)
@@ -305,7 +306,7 @@ class Portions(World):
 
         patch.setattr(hashing, "topic_hash", counted)
 
-    def take(self, operation: Operation) -> None:
+    def take(self, operation: CoordinatorResult) -> None:
         self.most, self.hashed = max(self.most, self.hashed), 0
         super().take(operation)
 

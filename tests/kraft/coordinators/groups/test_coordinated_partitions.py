@@ -6,7 +6,7 @@ import pytest
 
 from kraft.config.group_settings import GroupConfig
 from kraft.coordinators.groups.offsets import Commit, Committer, commit
-from kraft.coordinators.runtime.shard import Context, Operation
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult
 from kraft.coordinators.runtime.shard import Record as OfCoordinator
 from kraft.partitions.log.transaction_markers import TransactionMarker
 from kraft.partitions.replicas.leading import Leading
@@ -26,6 +26,7 @@ from support.broker.group_clients import (
     committing,
     joining,
 )
+from support.broker.operations import Doing
 from support.broker.request_brokers import directory_of, replayed, topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.heartbeat import HeartbeatRequest
@@ -175,12 +176,8 @@ def test_offsets_of_a_transaction_are_pending_until_its_marker(*, is_commit: boo
     done: list[object] = []
     committer = Committer("g", -1, "", None, 3, producer=(77, 0))
     one = Commit("orders", ORDERS.id, 0, 9, -1, "")
-    runtime.run(
-        0,
-        lambda shard, context: commit(committer, [one], shard.classic, GroupConfig(), context),
-        done.append,
-        brokers.brokers.now_ms,
-    )
+    committing_one = Doing(lambda shard, context: commit(committer, [one], shard.classic, GroupConfig(), context), done)
+    runtime.write(0, committing_one, brokers.brokers.now_ms)
     brokers.wait(0)
     assert done == [{("orders", 0): Error.NONE}]
     assert brokers.committed() == (1, 0)
@@ -267,10 +264,6 @@ def offset_of(value: int) -> OfCoordinator:
     return OfCoordinator(OffsetCommitKey("g", "orders", value), OffsetCommitValue(offset=value))
 
 
-def nobody(_: object) -> None:
-    """Nobody has asked."""
-
-
 def test_what_was_decided_on_a_batch_fails_with_the_batch() -> None:
     """A transactional commit is written alone: the open batch goes first, and cannot be appended."""
     brokers = GroupBrokers(REPLICATED, ORDERS)
@@ -285,8 +278,8 @@ def test_what_was_decided_on_a_batch_fails_with_the_batch() -> None:
         leading.accept((101, 102, 103), leading.partition_epoch)
 
     leading.accept((101,), leading.partition_epoch)
-    one.run(lambda *_: Operation([offset_of(1)], on_end=returned), nobody, 0)
-    one.run(lambda *_: Operation([offset_of(2)], "second", producer=(7, 0)), results.append, 0)
+    one.run(Doing(lambda *_: CoordinatorResult([offset_of(1)], on_end=returned)), 0)
+    one.run(Doing(lambda *_: CoordinatorResult([offset_of(2)], "second", producer=(7, 0)), results), 0)
     assert results == [Error.NOT_ENOUGH_REPLICAS, Error.COORDINATOR_NOT_AVAILABLE]
     assert one.state is before
     assert one.part.log.end_offset == 0
@@ -297,8 +290,8 @@ def test_what_follows_an_operation_joins_no_transactional_batch() -> None:
     brokers = GroupBrokers()
     runtime = brokers.brokers.requests[101].groups
     one = runtime.partitions[0]
-    one.run(lambda *_: Operation([offset_of(1)], on_end=lambda *_: Operation([offset_of(2)])), nobody, 0)
-    one.run(lambda *_: Operation([offset_of(3)], producer=(7, 0)), nobody, 0)
+    one.run(Doing(lambda *_: CoordinatorResult([offset_of(1)], on_end=lambda *_: CoordinatorResult([offset_of(2)]))), 0)
+    one.run(Doing(lambda *_: CoordinatorResult([offset_of(3)], producer=(7, 0))), 0)
     one.flush(0)
     data = brokers.brokers.managers[101].hosting.read(one.part, 0, 1 << 20)
     assert isinstance(data, bytes)

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from msgspec import structs
 
+from kraft.coordinators.runtime.shard import Context, CoordinatorResult
 from kraft.coordinators.transactions.shard import TransactionShard, record_of
 from kraft.coordinators.transactions.transaction import (
     FENCING_EPOCH,
@@ -30,6 +31,7 @@ from kraft.coordinators.transactions.transaction import (
 )
 from metadata_log.records.coordinator import encode_value
 from support.broker.coordinated_brokers import Coordinated
+from support.broker.operations import Doing
 from support.broker.transactional_producers import FIRST, NAME, OlderProducer, Producer, committed, markers, state_of
 from transport.protocol.errors import Error
 
@@ -43,11 +45,12 @@ def with_epoch(cluster: Coordinated, producer: Producer, epoch: int) -> None:
     shard = runtime.partitions[number].shard
     assert isinstance(shard, TransactionShard), shard
 
-    def decide(known: Transaction | None, context: object, *, is_pending: bool) -> Decision:
+    def decide(shard: TransactionShard, context: Context) -> CoordinatorResult:
+        known = shard.known(context.state, NAME)
         assert known is not None
-        return Decision(written=structs.replace(known, epoch=epoch))
+        return shard.decided(NAME, Decision(written=structs.replace(known, epoch=epoch)), context)
 
-    runtime.run(number, shard.deciding(NAME, decide, lambda _: None), lambda _: None, cluster.brokers.now_ms)
+    runtime.write(number, Doing(decide), cluster.brokers.now_ms)
     cluster.settle()
     producer.epoch = epoch
 
