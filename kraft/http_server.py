@@ -32,6 +32,7 @@ BURST: Final = 50
 _READ_BYTES: Final = 4096
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _TEXT: Final = "text/plain; charset=utf-8"
+_NO_CONTENT: Final = 204
 
 
 class HttpLimits(Struct, frozen=True, kw_only=True):
@@ -259,6 +260,8 @@ async def _send(
 ) -> bool:
     """Send a whole answer; returns whether the client took it in time."""
     headers = [("content-type", answer.content_type), ("content-length", str(len(answer.body)))]
+    if answer.status == _NO_CONTENT:
+        headers = []
     headers += [("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
     if answer.allow:
         headers.append(("allow", answer.allow))

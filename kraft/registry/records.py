@@ -22,6 +22,8 @@ PER_BYTE_OF_TREE: Final = 30
 AVRO: Final = "AVRO"
 JSON: Final = "JSON"
 PROTOBUF: Final = "PROTOBUF"
+TENANT: Final = "default"
+"""The one tenant that is known here."""
 
 
 class SchemaReference(Struct, frozen=True):
@@ -83,13 +85,21 @@ class ClearSubjectKey(Struct, frozen=True, tag_field="keytype", tag="CLEAR_SUBJE
         return None if isinstance(self.subject, UnsetType) else self.subject
 
 
+class ContextKey(Struct, frozen=True, tag_field="keytype", tag="CONTEXT"):
+    """The key of a context that has subjects, or had some; the default one has none."""
+
+    tenant: str
+    context: str
+    magic: int = 0
+
+
 class NoopKey(Struct, frozen=True, tag_field="keytype", tag="NOOP"):
     """The key of a record that only marks how far the topic was read."""
 
     magic: int = 0
 
 
-Key = SchemaKey | ConfigKey | ModeKey | DeleteSubjectKey | ClearSubjectKey | NoopKey
+Key = SchemaKey | ConfigKey | ModeKey | DeleteSubjectKey | ClearSubjectKey | ContextKey | NoopKey
 
 
 class SchemaValue(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", dict=True):
@@ -151,6 +161,13 @@ class DeleteSubjectValue(Struct, frozen=True):
 
     subject: str
     version: int
+
+
+class ContextValue(Struct, frozen=True):
+    """A context."""
+
+    tenant: str
+    context: str
 
 
 class ClearSubjectValue(Struct, frozen=True, omit_defaults=True):

@@ -18,15 +18,19 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import UNSET, Struct, structs
 
-from kraft.registry import schemas
+from kraft.registry import contexts, schemas
+from kraft.registry.contexts import context_of
 from kraft.registry.records import (
     AVRO,
     PER_ENTRY,
     PROTOBUF,
+    TENANT,
     ClearSubjectKey,
     ClearSubjectValue,
     ConfigKey,
     ConfigValue,
+    ContextKey,
+    ContextValue,
     DeleteSubjectKey,
     DeleteSubjectValue,
     Identity,
@@ -75,9 +79,6 @@ MAX_MATCHED: Final = 50
 MAX_VALUE: Final = 1_000_000
 """The most bytes of a record, so that a broker with Kafka's default takes it (`max.message.bytes`)."""
 MAX_VERSION: Final = (1 << 31) - 1
-DEFAULT_CONTEXT: Final = "."
-_ALL_CONTEXTS: Final = ":*:"
-_DEFAULT_PREFIX: Final = ":.:"
 T = TypeVar("T")
 
 
@@ -139,7 +140,28 @@ class Asked(Struct, frozen=True):
     @property
     def subject(self) -> str:
         """The subject in the path."""
-        return _subject(self.path["subject"])
+        return _subject(self._within(self.path["subject"]))
+
+    @property
+    def scope(self) -> str | None:
+        """The subject or the context whose settings or mode are meant; None for all in the default context."""
+        name = self._within(self.path.get("subject", ""))
+        return None if not name else _subject(name, is_scope=True)
+
+    @property
+    def place(self) -> contexts.Place:
+        """The context, and perhaps the subject, that `subject` in the query says."""
+        return contexts.place(self._within(self.query.get("subject", "")))
+
+    @property
+    def prefix(self) -> str | None:
+        """What subjects are to begin with; None if the query says nothing."""
+        given = self.query.get("subjectPrefix")
+        return self._within(given or "") if given is not None or "context" in self.path else None
+
+    def _within(self, name: str) -> str:
+        """A name in the context of the path (`/contexts/.test/…`), unless it says another one."""
+        return contexts.within(self.path.get("context", contexts.DEFAULT), name)
 
     def page(self, found: Sequence[T]) -> list[T]:
         """The part of a list that `offset` and `limit` select."""
@@ -204,12 +226,15 @@ def _body(asked: Asked, kind: type[B]) -> B:
 # Subjects, versions, ids
 
 
-def _subject(name: str) -> str:
-    name = name.removeprefix(_DEFAULT_PREFIX)
-    is_bad = not name or len(name) > MAX_SUBJECT or name.startswith(":.") or name in ("__GLOBAL", "__EMPTY")
+def _subject(name: str, *, is_scope: bool = False) -> str:
+    """A subject with its context, or for settings a context alone."""
+    context, subject = contexts.place(name)
+    is_bad = subject in ("__GLOBAL", "__EMPTY") or len(name) > MAX_SUBJECT
+    if not is_scope:
+        is_bad |= not subject or contexts.scope(context) == contexts.GLOBAL
     if is_bad or any(ord(one) < 32 or 0x7F <= ord(one) < 0xA0 for one in name):
         raise Refused(422, 42208, f"The specified subject '{name[:MAX_SUBJECT]}' is not a valid subject.")
-    return name
+    return contexts.Place(context, subject).full
 
 
 def _no_subject(subject: str) -> Refused:
@@ -234,26 +259,40 @@ def _version_number(given: str) -> int:
     )
 
 
-def _version(state: State, asked: Asked, *, deleted: bool) -> SchemaValue:
+def _known(state: State, subject: str) -> Iterator[str]:
+    """A subject, and where its name says no context those of other contexts with that name."""
+    yield subject
+    if context_of(subject) == contexts.DEFAULT:
+        yield from (contexts.Place(one, subject).full for one in state.contexts)
+
+
+def _version(state: State, asked: Asked, *, deleted: bool, everywhere: bool = False) -> SchemaValue:
     """The version that a path names; the latest is never one that was deleted."""
     subject, number = asked.subject, _version_number(asked.path["version"])
-    value = state.latest(subject) if number == -1 else state.subjects.get(subject, {}).get(number)
-    if value is None or (value.deleted and not deleted):
-        if not state.versions(subject, deleted=deleted):
-            raise _no_subject(subject)
-        raise Refused(404, 40402, f"Version {number} not found.")
-    return value
+    for one in _known(state, subject) if everywhere else (subject,):
+        value = state.latest(one) if number == -1 else state.subjects.get(one, {}).get(number)
+        if value is not None and (deleted or not value.deleted):
+            return value
+    if not state.versions(subject, deleted=deleted):
+        raise _no_subject(subject)
+    raise Refused(404, 40402, f"Version {number} not found.")
 
 
 def _with_id(state: State, asked: Asked) -> SchemaValue:
-    """The schema whose id a path names."""
+    """The schema whose id a path names: of the subject that the query names, or of its context."""
     given = asked.path["id"]
     if not (given.isascii() and given.isdigit() and len(given) <= 10):
         raise Refused(404, 404, "HTTP 404 Not Found")
-    value = next(state.named(int(given)), None)
-    if value is None:
+    number, (context, subject) = int(given), asked.place
+    if subject:
+        for one in _known(state, asked.place.full):
+            for value in state.named(number, context_of(one)):
+                if value.subject == one:
+                    return value
+    found = None if subject and context != contexts.DEFAULT else next(state.named(number, context), None)
+    if found is None:
         raise _no_schema(given)
-    return value
+    return found
 
 
 class _Room:
@@ -273,14 +312,14 @@ class _Room:
             )
 
 
-def _imports(state: State, references: Sequence[SchemaReference], room: _Room) -> tuple[Imported, ...]:
-    """All that is imported, also by imports; what is imported comes first."""
+def _imports(state: State, importer: str, references: Sequence[SchemaReference], room: _Room) -> tuple[Imported, ...]:
+    """All that a schema of a subject imports, also by imports; what is imported comes first."""
     room.take(len(references))
     imports: dict[tuple[str, str, int], Imported | None] = {}
-    waiting = [(one, False) for one in references][::-1]
+    waiting = [(importer, one, False) for one in references][::-1]
     while waiting:
-        one, is_done = waiting.pop()
-        value = state.reference(one)
+        by, one, is_done = waiting.pop()
+        value = state.reference(by, one)
         if value is None:
             raise Refused(
                 422, 42201, f'No schema reference found for subject "{one.subject}" and version {one.version}'
@@ -293,15 +332,15 @@ def _imports(state: State, references: Sequence[SchemaReference], room: _Room) -
             if len(imports) > MAX_IMPORTS:
                 raise Refused(422, 42201, f"a schema imports at most {MAX_IMPORTS} others")
             room.take(len(value.references), len(value.schema))
-            waiting.append((one, True))
-            waiting += [(inner, False) for inner in value.references[::-1]]
+            waiting.append((by, one, True))
+            waiting += [(value.subject, inner, False) for inner in value.references[::-1]]
     return tuple(one for one in imports.values() if one is not None)
 
 
 def _source(state: State, value: SchemaValue, room: _Room | None = None) -> Source:
     room = room or _Room()
     room.take(1, len(value.schema))
-    return Source(value.schema_type, value.schema, _imports(state, value.references, room))
+    return Source(value.schema_type, value.schema, _imports(state, value.subject, value.references, room))
 
 
 def _run(function: Callable[..., T], *arguments: Any) -> Generator[Run | Write, Any, T]:
@@ -371,17 +410,30 @@ def types(state: State, asked: Asked) -> Program:
     return Answer(200, schemas.installed())
 
 
-def contexts(state: State, asked: Asked) -> Program:
-    """The contexts: the default one."""
+def every_context(state: State, asked: Asked) -> Program:
+    """The contexts that have subjects, or had some; `contextPrefix`."""
     yield from ()
-    return Answer(200, [DEFAULT_CONTEXT])
+    prefix = asked.query.get("contextPrefix", "")
+    return Answer(
+        200, asked.page([one for one in (contexts.DEFAULT, *sorted(state.contexts)) if one.startswith(prefix)])
+    )
+
+
+def delete_context(state: State, asked: Asked) -> Program:
+    """Forget a context without subjects."""
+    name = asked.path["context"]
+    if state.meant(contexts.scope(name)) or name == contexts.DEFAULT:
+        raise Refused(422, 42211, f"The specified context '{name[:MAX_SUBJECT]}' is not empty.")
+    if name in state.contexts:
+        yield Write(state.records(ContextKey(TENANT, name), None))
+    return Answer(204, b"")
 
 
 def every_schema(state: State, asked: Asked) -> Program:
     """Versions with their schemas, by subject; `subjectPrefix`, and `latestOnly=true` for the latest alone."""
     yield from ()
     selected = []
-    for subject in _subjects(state, asked):
+    for subject in _subjects(state, asked.prefix or ""):
         versions = state.versions(subject, deleted=asked.flag("deleted"))
         selected += versions[-1:] if asked.flag("latestOnly") else versions
     listed: list[dict[str, object]] = []
@@ -400,9 +452,11 @@ def by_id(state: State, asked: Asked) -> Program:
     text = yield from _text(state, asked, value)
     contents = _contents(value, text)
     if asked.flag("includeSubjects"):  # as Karapace has it
-        contents["subjects"] = sorted({one.subject for one in state.named(value.id, deleted=False)})
+        contents["subjects"] = sorted(
+            {one.subject for one in state.named(value.id, context_of(value.subject), deleted=False)}
+        )
     if asked.flag("fetchMaxId"):
-        contents["maxId"] = state.last_id
+        contents["maxId"] = state.last_id(context_of(value.subject))
     return Answer(200, contents)
 
 
@@ -414,10 +468,11 @@ def text_by_id(state: State, asked: Asked) -> Program:
 
 def _places(state: State, asked: Asked) -> list[SchemaValue]:
     value = _with_id(state, asked)
-    last = {one.subject: one for one in state.named(value.id)}  # as in the common registry, which knows one of each
+    # As in the common registry, which knows one version of each subject.
+    last = {one.subject: one for one in state.named(value.id, context_of(value.subject))}
     values = [one for one in last.values() if asked.flag("deleted") or not one.deleted]
-    wanted = asked.query.get("subject", "")
-    return [one for one in values if not wanted or one.subject == wanted.removeprefix(_DEFAULT_PREFIX)]
+    wanted = {*_known(state, asked.place.full)} if asked.place.subject else None
+    return [one for one in values if wanted is None or one.subject in wanted]
 
 
 def subjects_of_id(state: State, asked: Asked) -> Program:
@@ -432,9 +487,10 @@ def versions_of_id(state: State, asked: Asked) -> Program:
     return Answer(200, [{"subject": one.subject, "version": one.version} for one in asked.page(_places(state, asked))])
 
 
-def _ids_of_guid(state: State, asked: Asked) -> list[int]:
+def _ids_of_guid(state: State, asked: Asked) -> list[tuple[str, int]]:
+    """The ids with their contexts, the default one first."""
     guid = asked.path["guid"]
-    ids = sorted(number for (_, one), number in state.ids.items() if one == guid)
+    ids = sorted((context, number) for (context, (_, one)), number in state.ids.items() if one == guid)
     if not ids:
         raise _no_schema(guid[:40])
     return ids
@@ -442,25 +498,32 @@ def _ids_of_guid(state: State, asked: Asked) -> list[int]:
 
 def by_guid(state: State, asked: Asked) -> Program:
     """The schema with a guid, which its contents decide."""
-    value = next(state.named(_ids_of_guid(state, asked)[0]))
+    context, number = _ids_of_guid(state, asked)[0]
+    value = next(state.named(number, context))
     text = yield from _text(state, asked, value)
     return Answer(200, {"id": value.id, **_contents(value, text)})
 
 
 def ids_of_guid(state: State, asked: Asked) -> Program:
-    """The ids of a guid."""
+    """The ids of a guid, in all contexts."""
     yield from ()
-    return Answer(200, [{"context": DEFAULT_CONTEXT, "id": one} for one in _ids_of_guid(state, asked)])
+    return Answer(200, [{"context": context, "id": one} for context, one in _ids_of_guid(state, asked)])
 
 
 # Handlers: subjects
 
 
-def _subjects(state: State, asked: Asked) -> list[str]:
-    """The subjects that a query means."""
-    given = asked.query.get("subjectPrefix", "")
-    prefix = "" if given == _ALL_CONTEXTS else given.removeprefix(_DEFAULT_PREFIX)
-    return [one for one in sorted(state.subjects) if one.startswith(prefix)]
+def _subjects(state: State, prefix: str | None) -> list[str]:
+    """The subjects that begin so, in the context that the prefix says; None for all."""
+    names = sorted(state.subjects)
+    if prefix is None:
+        return names
+    if prefix.startswith(contexts.EVERY):
+        start = prefix.removeprefix(contexts.EVERY)
+        return [one for one in names if contexts.place(one).subject.startswith(start)]
+    context, start = contexts.place(prefix)
+    places = ((one, contexts.place(one)) for one in names)
+    return [one for one, place in places if place.context == context and place.subject.startswith(start)]
 
 
 def _only_deleted(asked: Asked) -> bool:
@@ -469,12 +532,12 @@ def _only_deleted(asked: Asked) -> bool:
 
 
 def subjects(state: State, asked: Asked) -> Program:
-    """The names of all subjects."""
+    """The names of all subjects, or of those that begin with `subjectPrefix`."""
     yield from ()
     if _only_deleted(asked):
-        names = [one for one in _subjects(state, asked) if not state.versions(one)]
+        names = [one for one in _subjects(state, asked.prefix) if not state.versions(one)]
     else:
-        names = [one for one in _subjects(state, asked) if state.versions(one, deleted=asked.flag("deleted"))]
+        names = [one for one in _subjects(state, asked.prefix) if state.versions(one, deleted=asked.flag("deleted"))]
     return Answer(200, asked.page(names))
 
 
@@ -493,14 +556,14 @@ def versions(state: State, asked: Asked) -> Program:
 
 def version(state: State, asked: Asked) -> Program:
     """One version of a subject, or the latest."""
-    value = _version(state, asked, deleted=asked.flag("deleted"))
+    value = _version(state, asked, deleted=asked.flag("deleted"), everywhere=True)
     text = yield from _text(state, asked, value)
     return Answer(200, _entity(value, text))
 
 
 def version_text(state: State, asked: Asked) -> Program:
     """The text of one version, alone."""
-    text = yield from _text(state, asked, _version(state, asked, deleted=asked.flag("deleted")))
+    text = yield from _text(state, asked, _version(state, asked, deleted=asked.flag("deleted"), everywhere=True))
     return Answer(200, text.encode())
 
 
@@ -534,11 +597,11 @@ def _new(state: State, asked: Asked, subject: str) -> Generator[Run | Write, Any
         raise Refused(422, 42201, "Empty schema")
     if len(given.references or ()) > MAX_IMPORTS:
         raise Refused(422, 42201, f"a schema imports at most {MAX_IMPORTS} others")
-    references = tuple(_numbered(state, given.references or ()))
+    references = tuple(_numbered(state, subject, given.references or ()))
     wanted = given.schema_type or AVRO
     # The constant itself, which msgspec knows as the default that a record leaves out.
     try:
-        source = Source(AVRO if wanted == AVRO else wanted, given.schema, _imports(state, references, _Room()))
+        source = Source(AVRO if wanted == AVRO else wanted, given.schema, _imports(state, subject, references, _Room()))
     except TooCostly as large:
         raise Refused(422, 42201, f"Invalid schema: {large}") from large
     normalize = asked.flag("normalize") or state.normalizes(subject)
@@ -578,7 +641,7 @@ def _in_other_words(
     return None if at is None else candidates[at]
 
 
-def _numbered(state: State, references: Iterable[SchemaReference]) -> Iterator[SchemaReference]:
+def _numbered(state: State, importer: str, references: Iterable[SchemaReference]) -> Iterator[SchemaReference]:
     """References with the number of the latest version instead of -1."""
     latest: dict[str, SchemaValue | None] = {}
     for one in references:
@@ -586,7 +649,7 @@ def _numbered(state: State, references: Iterable[SchemaReference]) -> Iterator[S
             yield one
             continue
         if one.subject not in latest:
-            latest[one.subject] = state.latest(one.subject)
+            latest[one.subject] = state.reference(importer, one)
         value = latest[one.subject]
         yield one if value is None else structs.replace(one, version=value.version)
 
@@ -595,14 +658,16 @@ def look_up(state: State, asked: Asked) -> Program:
     """Whether a schema is registered under a subject, and as which version."""
     subject, deleted = asked.subject, asked.flag("deleted")
     new = yield from _new(state, asked, subject)
-    known = state.versions(subject, deleted=deleted)
-    if not known:
-        raise _no_subject(subject)
-    registered = next((one for one in reversed(known) if one.identity == new.identity), None)
+    registered = None
+    for name in _known(state, subject):
+        known = state.versions(name, deleted=deleted)
+        registered = next((one for one in reversed(known) if one.identity == new.identity), None)
+        if registered is None and known:
+            registered = yield from _in_other_words(state, new, known)
+        if registered is not None:
+            break
     if registered is None:
-        registered = yield from _in_other_words(state, new, known)
-    if registered is None:
-        raise _no_schema()
+        raise _no_schema() if state.versions(subject, deleted=deleted) else _no_subject(subject)
     text = _echoed(new, registered)
     if asked.query.get("format"):
         text = yield from _text(state, asked, registered)
@@ -612,25 +677,26 @@ def look_up(state: State, asked: Asked) -> Program:
 def register(state: State, asked: Asked) -> Program:
     """Register a schema under a subject: the one with the same contents, or a new version."""
     subject = asked.subject
+    context = context_of(subject)
     mode = state.mode(subject)
     _check_writable(state, subject)
     new = yield from _new(state, asked, subject)
     given = new.given
     is_import = mode == "IMPORT"
     if given.id is not None and given.id >= 0 and not is_import:
-        raise Refused(422, 42205, f"Subject {subject} in context . is not in import mode")
+        raise Refused(422, 42205, f"Subject {subject} in context {context} is not in import mode")
     if is_import and (given.id is None or given.id < 0):
-        raise Refused(422, 42205, f"Subject {subject} in context . is not in read-write mode")
+        raise Refused(422, 42205, f"Subject {subject} in context {context} is not in read-write mode")
     every = state.versions(subject, deleted=True)
-    known_id = state.ids.get(new.identity)
+    known_id = state.ids.get((context, new.identity))
     if is_import:
         assert given.id is not None
-        at = next(state.named(given.id), None)
+        at = next(state.named(given.id, context), None)
         if at is not None and at.identity != new.identity:
             raise Refused(422, 42207, f"Overwrite new schema with id {given.id} is not permitted.")
         schema_id = given.id
     else:
-        schema_id = state.last_id + 1 if known_id is None else known_id
+        schema_id = state.last_id(context) + 1 if known_id is None else known_id
     existing = next((one for one in every if not one.deleted and one.identity == new.identity), None)
     if existing is not None and existing.id == schema_id and not given.version:
         return Answer(200, _registered(new, existing))
@@ -680,10 +746,17 @@ def _registration(state: State, value: SchemaValue, every: Sequence[SchemaValue]
     records = _replaced(state, value)
     if any(len(data or b"") > MAX_VALUE for _, data in records):
         raise Refused(422, 42209, "Register operation failed because schema is too large")
-    _check_room(state, value.memory)
+    _check_room(state, value.memory + PER_ENTRY + MAX_SUBJECT)
     gone = [one for one in every if one.deleted and one.id == value.id and one.version < value.version]
     going = [one for one in gone if not state.users(one.subject, one.version)]
-    return [*_removed(state, going), *records]
+    return [*_opened(state, context_of(value.subject)), *_removed(state, going), *records]
+
+
+def _opened(state: State, context: str) -> list[Record]:
+    """The record of a context that has no subject yet."""
+    if context == contexts.DEFAULT or context in state.contexts:
+        return []
+    return state.records(ContextKey(TENANT, context), ContextValue(TENANT, context))
 
 
 def _check_room(state: State, memory: int) -> None:
@@ -724,7 +797,7 @@ def _messages(
 
 def _check_writable(state: State, subject: str | None) -> None:
     if state.mode(subject) in READ_ONLY:
-        raise Refused(422, 42205, f"Subject {subject} in context . is in read-only mode")
+        raise Refused(422, 42205, f"Subject {subject} in context {context_of(subject or '')} is in read-only mode")
 
 
 # Handlers: deletion
@@ -826,10 +899,6 @@ def _checked(state: State, asked: Asked, earlier: Sequence[SchemaValue]) -> Prog
 # Handlers: settings and modes
 
 
-def _scope(asked: Asked) -> str | None:
-    return asked.subject if "subject" in asked.path else None
-
-
 def _config_answer(config: ConfigValue) -> dict[str, object]:
     fields: dict[str, object] = {}
     if config.compatibility_level is not None:
@@ -842,17 +911,17 @@ def _config_answer(config: ConfigValue) -> dict[str, object]:
 def config(state: State, asked: Asked) -> Program:
     """The settings of all subjects, or of one; `defaultToGlobal=true` falls back to those of all."""
     yield from ()
-    subject = _scope(asked)
+    subject = asked.scope
     effective = state.configs.get(subject)
     if effective is None and subject is not None and not asked.flag("defaultToGlobal"):
         raise Refused(404, 40408, f"Subject '{subject}' does not have subject-level compatibility configured")
-    effective = effective or state.configs.get(None)
+    effective = effective or next(iter(state.configs_of(subject)), None)
     return Answer(200, {"compatibilityLevel": DEFAULT_LEVEL} | (_config_answer(effective) if effective else {}))
 
 
 def set_config(state: State, asked: Asked) -> Program:
     """Set the compatibility level of all subjects or of one, and whether schemas are normalized."""
-    subject = _scope(asked)
+    subject = asked.scope
     given = _body(asked, NewConfig)
     level = given.compatibility or given.compatibility_level
     if (level is None and given.normalize is None) or (level or schemas.NONE).upper() not in schemas.LEVELS:
@@ -878,7 +947,7 @@ def set_config(state: State, asked: Asked) -> Program:
 
 def delete_config(state: State, asked: Asked) -> Program:
     """Go back to the default; for a subject to the settings of all."""
-    subject = _scope(asked)
+    subject = asked.scope
     old = state.configs.get(subject)
     if old is None and subject is not None:
         raise _no_subject(subject)
@@ -891,7 +960,7 @@ def delete_config(state: State, asked: Asked) -> Program:
 def mode(state: State, asked: Asked) -> Program:
     """The mode of all subjects, or of one; `defaultToGlobal=true` falls back to that of all."""
     yield from ()
-    subject = _scope(asked)
+    subject = asked.scope
     if subject is not None and subject not in state.modes and not asked.flag("defaultToGlobal"):
         raise Refused(404, 40409, f"Subject '{subject}' does not have subject-level mode configured")
     return Answer(200, {"mode": state.mode(subject)})
@@ -899,7 +968,7 @@ def mode(state: State, asked: Asked) -> Program:
 
 def set_mode(state: State, asked: Asked) -> Program:
     """Set the mode of all subjects, or of one."""
-    subject = _scope(asked)
+    subject = asked.scope
     wanted = _body(asked, NewMode).mode.upper()
     if wanted not in MODES:
         raise Refused(422, 42204, "Invalid mode. Valid values are READWRITE, READONLY, and IMPORT.")
@@ -907,7 +976,7 @@ def set_mode(state: State, asked: Asked) -> Program:
         _check_room(state, PER_ENTRY + MAX_SUBJECT)
     left: list[SchemaValue] = []
     if wanted == "IMPORT" and state.mode(subject) != "IMPORT" and not asked.flag("force"):
-        meant = [subject] if subject is not None else sorted(state.subjects)
+        meant = state.meant(subject)
         if any(state.versions(one) for one in meant):
             raise Refused(422, 42205, "Cannot import since found existing subjects")
         left = [value for one in meant for value in state.versions(one, deleted=True)]
@@ -922,7 +991,7 @@ def set_mode(state: State, asked: Asked) -> Program:
 
 def delete_mode(state: State, asked: Asked) -> Program:
     """Go back to the default mode; for a subject to that of all."""
-    subject = _scope(asked)
+    subject = asked.scope
     if subject is not None and subject not in state.modes:
         raise _no_subject(subject)
     old = state.mode(subject)
@@ -990,7 +1059,8 @@ ROUTES: Final = (
     Route("GET", "/mode/{subject}", mode),
     Route("PUT", "/mode/{subject}", set_mode),
     Route("DELETE", "/mode/{subject}", delete_mode),
-    Route("GET", "/contexts", contexts),
+    Route("GET", "/contexts", every_context),
+    Route("DELETE", "/contexts/{context}", delete_context),
     Route("GET", "/v1/metadata/id", server_id),
     Route("GET", "/v1/metadata/version", server_version),
 )
@@ -1050,6 +1120,12 @@ def routed(method: str, path: str) -> tuple[Route, dict[str, str]]:
         raise Refused(400, 400, "the path is no UTF-8") from None
     if parts[-1:] == [""]:
         parts.pop()
+    context = {}
+    if len(parts) > 1 and parts[0] == "contexts":
+        if (name := contexts.named(parts[1])) is None or len(name) > MAX_SUBJECT:
+            raise Refused(400, 400, f"Context name '{parts[1][:MAX_SUBJECT]}' cannot contain a colon")
+        context = {"context": name}
+        parts = parts[2:] or parts
     is_known = False
     for route in ROUTES:
         names = route.path.split("/")[1:] if route.path != "/" else []
@@ -1059,6 +1135,6 @@ def routed(method: str, path: str) -> tuple[Route, dict[str, str]]:
             if route.method == method:
                 return route, {
                     name[1:-1]: part for name, part in zip(names, parts, strict=True) if name.startswith("{")
-                }
+                } | context
             is_known = True
     raise Refused(405, 405, "HTTP 405 Method Not Allowed") if is_known else Refused(404, 404, "HTTP 404 Not Found")

@@ -355,7 +355,9 @@ def test_a_json_schema_with_patterns_of_names_evolves(core: Core) -> None:
         ),
         ("POST", "/subjects/s/versions", {"schema": "{}", "schemaType": "XML"}, (422, 42201)),
         ("POST", "/subjects//versions", {"schema": '"int"'}, (422, 42208)),
-        ("POST", "/subjects/:.other:s/versions", {"schema": '"int"'}, (422, 42208)),
+        ("POST", "/subjects/:.other:/versions", {"schema": '"int"'}, (422, 42208)),
+        ("POST", "/subjects/:.__GLOBAL:s/versions", {"schema": '"int"'}, (422, 42208)),
+        ("GET", "/contexts/a:b/subjects", None, (400, 400)),
         ("POST", "/subjects/%00/versions", {"schema": '"int"'}, (422, 42208)),
         ("POST", "/subjects/%C2%85/versions", {"schema": '"int"'}, (422, 42208)),
         ("POST", "/subjects/__GLOBAL/versions", {"schema": '"int"'}, (422, 42208)),
@@ -524,3 +526,108 @@ def test_a_record_of_anybody_changes_nothing(key: bytes | None, value: bytes | N
         state.apply(key.replace(b'"s"', b'"\xed\xa0\x80"'), value)
         state.apply(key, b'{"subject":"\xed\xa0\x80","version":1,"id":1,"schema":"\xff","deleted":false,"mode":"\xff"}')
     assert not state.subjects or value is not None
+
+
+def test_contexts_have_ids_of_their_own(core: Core) -> None:
+    assert (core.id_of(":.test:s", A), core.id_of("s", '"int"'), core.id_of(":.test:t", '"int"')) == (1, 1, 2)
+    assert core.log[0] == (
+        b'{"keytype":"CONTEXT","tenant":"default","context":".test","magic":0}',
+        b'{"tenant":"default","context":".test"}',
+    ), "as the common registry writes it"
+    assert core.ask("GET", "/contexts") == (200, [".", ".test"])
+    assert core.ask("GET", "/contexts", contextPrefix=".t") == (200, [".test"])
+    assert core.ask("GET", "/subjects") == (200, [":.test:s", ":.test:t", "s"])
+    assert core.ask("GET", "/subjects", subjectPrefix="") == (200, ["s"])
+    assert core.ask("GET", "/subjects", subjectPrefix=":.:") == (200, ["s"])
+    assert core.ask("GET", "/subjects", subjectPrefix=":*:s") == (200, [":.test:s", "s"])
+    assert [one["subject"] for one in core.ask("GET", "/schemas")[1]] == ["s"]
+    for guid in (core.ask("GET", "/schemas/ids/1")[1]["guid"],):
+        both = [{"context": ".", "id": 1}, {"context": ".test", "id": 2}]
+        assert core.ask("GET", f"/schemas/guids/{guid}/ids") == (200, both)
+        assert core.ask("GET", f"/schemas/guids/{guid}")[1]["id"] == 1
+
+
+@pytest.mark.parametrize("context", [".test", "test", ":.test:"])
+def test_a_path_may_begin_with_a_context(core: Core, context: str) -> None:
+    core.id_of("s", '"int"')
+    assert core.ask("POST", f"/contexts/{context}/subjects/s/versions", {"schema": A})[1]["id"] == 1
+    assert core.ask("GET", f"/contexts/{context}/subjects") == (200, [":.test:s"])
+    assert core.ask("GET", f"/contexts/{context}/subjects/s/versions/1")[1]["subject"] == ":.test:s"
+    assert (
+        core.ask("GET", f"/contexts/{context}/schemas/ids/1")[1]["schema"]
+        == core.ask("GET", "/schemas/ids/1", subject=":.test:")[1]["schema"]
+    )
+    assert core.ask("PUT", f"/contexts/{context}/config", {"compatibility": "NONE"})[0] == 200
+    assert core.ask("GET", "/config/:.test:") == (200, {"compatibilityLevel": "NONE"})
+    assert core.ask("GET", "/config") == (200, {"compatibilityLevel": "BACKWARD"})
+    assert core.ask("GET", f"/contexts/{context}/subjects/:.:s/versions/1")[1]["schema"] == '"int"'
+
+
+def test_a_name_without_a_context_is_looked_for_in_all(core: Core) -> None:
+    core.id_of("s", '"int"')
+    core.id_of(":.test:t", A)
+    core.id_of(":.test:u", '"long"')
+    assert core.ask("GET", "/subjects/t/versions/latest")[1]["subject"] == ":.test:t"
+    assert core.ask("POST", "/subjects/t", {"schema": A})[1]["id"] == 1
+    assert core.ask("GET", "/schemas/ids/1")[1]["schema"] == '"int"'
+    assert code(core.ask("GET", "/schemas/ids/2")) == (404, 40403)
+    assert core.ask("GET", "/schemas/ids/2", subject="u")[1]["schema"] == '"long"'
+    assert core.ask("GET", "/schemas/ids/1", subject="nobody")[1]["schema"] == '"int"'
+    assert code(core.ask("GET", "/schemas/ids/1", subject=":.test:s")) == (404, 40403)
+    assert core.ask("GET", "/schemas/ids/2/versions", subject="u") == (200, [{"subject": ":.test:u", "version": 1}])
+    assert code(core.ask("GET", "/subjects/t/versions")) == (404, 40401)
+    assert core.register("t", '"string"')[1]["version"] == 1, "to register is another matter"
+
+
+def test_settings_are_those_of_a_subject_its_context_or_all(core: Core) -> None:
+    def levels() -> list[str]:
+        asked = [core.ask("GET", f"/config/{one}", defaultToGlobal="true") for one in ("s", ":.test:s", ":.test:")]
+        return [answer["compatibilityLevel"] for _, answer in asked]
+
+    def put(scope: str, level: str) -> None:
+        assert core.ask("PUT", f"/config{scope}", {"compatibility": level})[0] == 200
+
+    assert levels() == ["BACKWARD"] * 3
+    put("", "FULL")
+    assert levels() == ["FULL", "BACKWARD", "BACKWARD"], "what holds for the default context holds for no other"
+    put("/:.__GLOBAL:", "FORWARD")
+    assert levels() == ["FULL", "FORWARD", "FORWARD"]
+    put("/:.test:", "NONE")
+    assert levels() == ["FULL", "NONE", "NONE"]
+    put("/:.test:s", "FULL_TRANSITIVE")
+    assert levels() == ["FULL", "FULL_TRANSITIVE", "NONE"]
+    assert core.ask("PUT", "/mode/:.test:", {"mode": "READONLY"})[0] == 200
+    assert code(core.register(":.test:s", A)) == (422, 42205)
+    assert core.register("s", A)[0] == 200
+    assert core.ask("DELETE", "/mode/:.test:")[0] == 200
+    assert core.register(":.test:s", A)[0] == 200
+    assert core.ask("PUT", "/mode/:.test:", {"mode": "IMPORT"})[1]["error_code"] == 42205, "there are subjects"
+    assert core.ask("PUT", "/mode/:.other:", {"mode": "IMPORT"})[0] == 200
+    assert core.register(":.other:s", A, id=77, version=3)[1]["id"] == 77
+
+
+def test_references_without_a_context_stay_in_that_of_their_schema(core: Core) -> None:
+    inner = '{"type":"record","name":"Inner","fields":[]}'
+    outer = '{"type":"record","name":"Outer","fields":[{"name":"i","type":"Inner"}]}'
+    core.id_of(":.test:inner", inner)
+    refers = [{"name": "Inner", "subject": "inner", "version": -1}]
+    assert code(core.register("outer", outer, references=refers)) == (422, 42201)
+    schema_id = core.id_of(":.test:outer", outer, references=refers)
+    assert core.ask("GET", "/subjects/:.test:inner/versions/1/referencedby") == (200, [schema_id])
+    assert code(core.ask("DELETE", "/subjects/:.test:inner")) == (422, 42206)
+    elsewhere = [{"name": "Inner", "subject": ":.test:inner", "version": 1}]
+    assert core.register("outer", outer, references=elsewhere)[0] == 200
+
+
+def test_a_context_without_subjects_can_be_forgotten(core: Core) -> None:
+    core.id_of(":.test:s", A)
+    assert code(core.ask("DELETE", "/contexts/.test")) == (422, 42211)
+    core.ask("DELETE", "/subjects/:.test:s")
+    assert code(core.ask("DELETE", "/contexts/.test")) == (422, 42211), "softly is not gone"
+    core.ask("DELETE", "/subjects/:.test:s", permanent="true")
+    memory = core.state.memory
+    assert core.ask("DELETE", "/contexts/test") == (204, "")
+    assert core.ask("GET", "/contexts") == (200, ["."])
+    assert core.state.memory < memory
+    assert core.ask("DELETE", "/contexts/.never") == (204, "")
+    assert core.id_of(":.test:s", A) == 1

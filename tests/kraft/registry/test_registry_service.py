@@ -153,6 +153,25 @@ def test_the_client_of_confluent_finds_what_it_asks_for(registry: SchemaRegistry
     assert registry.get_contexts() == ["."]
 
 
+def test_a_client_works_in_a_context_by_its_address(kafka: Kafka, registry: SchemaRegistryClient) -> None:
+    inside = SchemaRegistryClient({"url": f"{kafka.schema_registry_url}/contexts/:.test:"})
+    here = SerializationContext("people", MessageField.VALUE)
+    for client in (registry, inside):
+        data = AvroSerializer(client, PERSON)({"name": "Ada"}, here)
+        assert AvroDeserializer(client)(data, here) == {"name": "Ada"}
+    assert registry.get_contexts() == [".", ".test"]
+    assert registry.get_subjects() == [":.test:people-value", "people-value"]
+    assert inside.get_subjects() == [":.test:people-value"]
+    assert inside.get_latest_version("people-value").schema_id == 1
+    connection = HTTPConnection(kafka.schema_registry_url.removeprefix("http://"), timeout=10)
+    connection.request("DELETE", "/contexts/.nobody")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read(), answer.getheader("content-length")) == (204, b"", None)
+    connection.request("GET", "/contexts")
+    assert connection.getresponse().read() == b'[".",".test"]', "the connection lives on"
+    connection.close()
+
+
 def test_what_was_registered_outlives_the_registry(kafka: Kafka, registry: SchemaRegistryClient) -> None:
     for at in range(5):
         registry.register_schema(f"s{at}", Schema(PERSON if at % 2 else OLDER, "AVRO"))

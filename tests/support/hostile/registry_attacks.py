@@ -80,7 +80,7 @@ def requests_for(state: State) -> Iterator[Request]:
     subject = next(iter(state.subjects))
 
     def path(route: Route, version: str) -> str:
-        _, guid = next(iter(state.ids))
+        _, (_, guid) = next(iter(state.ids))
         names = {"{subject}": subject, "{version}": version, "{id}": "1", "{guid}": guid}
         return "/".join(names.get(part, part) for part in route.path.split("/"))
 
