@@ -136,7 +136,7 @@ def test_a_broker_may_not_end_without_a_log_directory_while_its_disk_is_well() -
         simulator.run_until(simulator.now_ms + 5000)
 
 
-@pytest.mark.parametrize(("members", "seed"), [(DATA_CLUSTER, 12), (COMBINED_CLUSTER, 1)])
+@pytest.mark.parametrize(("members", "seed"), [(DATA_CLUSTER, 12), (COMBINED_CLUSTER, 2)])
 def test_nothing_waits_for_ever_when_a_directory_is_full(members: str, seed: int) -> None:
     """The last records are acknowledged though one of two log directories of a broker fills up."""
     actions: list[Action] = []
