@@ -75,7 +75,10 @@ class BrokerReplicas(Protocol):
 
     @property
     def partitions_per_turn(self) -> int:
-        """How many calls of `on_partition` the agent makes in one turn."""
+        """How many calls of `on_partition` the agent makes in one turn, by their weights."""
+
+    def weight_of(self, *, is_new: bool) -> int:
+        """For how many partitions a replica of this broker counts in a turn, or one whose log is made."""
 
     @property
     def is_loaded(self) -> bool:
@@ -232,10 +235,11 @@ class BrokerAgent:
             if left <= 0:
                 return False
             self._gathering = None
-        changed = list(islice(self._changed, min(left, self.replicas.partitions_per_turn)))
-        for key in changed:
+        left = min(left, self.replicas.partitions_per_turn)
+        while self._changed and left > 0:
+            key = next(iter(self._changed))
             del self._changed[key]
-            self._publish_partition(key, now_ms)
+            left -= self._publish_partition(key, now_ms)
         if self._changed:
             return False
         self._look_at_own_registration(now_ms)
@@ -295,7 +299,8 @@ class BrokerAgent:
             for number, partition in enumerate(topic.partitions):
                 yield (topic.id, number) if broker_id in partition.replicas else None
 
-    def _publish_partition(self, key: PartitionKey, now_ms: int) -> None:
+    def _publish_partition(self, key: PartitionKey, now_ms: int) -> int:
+        """Update one replica; returns for how many it counts in the turn."""
         topic_id, number = key
         broker_id = self.settings.broker_id
         topic = self.image.topics.by_id.get(topic_id)
@@ -303,15 +308,16 @@ class BrokerAgent:
         if partition is None or broker_id not in partition.replicas:
             self.directories.remove(key)
             self.replicas.on_partition(key, None, now_ms)
-            return
+            return 1
         assigned = partition.directories[partition.replicas.index(broker_id)]
         if self.directories.is_lost(assigned):
             self.replicas.on_partition(key, None, now_ms)
-            return
+            return 1
         actual = self.replicas.directory_of(key)
         is_told = self._knows_directories
         self.directories.place(key, assigned, is_told=is_told, found=actual, cordoned=self._cordoned)
         self.replicas.on_partition(key, partition, now_ms, self.directories.directory_of(key))
+        return self.replicas.weight_of(is_new=actual is None)
 
     @property
     def _knows_directories(self) -> bool:

@@ -48,6 +48,11 @@ class DataSettings(Struct, frozen=True, kw_only=True):
     those of the cleaner.
     """
     replication: ReplicationSettings = ReplicationSettings()
+    new_log_weight: int = 1
+    change_weight: int = 1
+    """For how many of `ReplicaManager.partitions_per_turn` a replica counts whose log is made, and any other one. They
+    are more on the disks of a machine, where a flush takes its time.
+    """
     watermark_checkpoint_ms: Annotated[int, Key("replica.high.watermark.checkpoint.interval.ms")] = 5000
     offset_checkpoint_ms: Annotated[int, Key("log.flush.offset.checkpoint.interval.ms")] = 60_000
     """And that of the log starts."""

@@ -70,6 +70,10 @@ class ReplicasWithoutData:
         """None: there are no files that can fail."""
         self._shrink_ms = NEVER_MS
 
+    def weight_of(self, *, is_new: bool) -> int:
+        """One, as there are no files."""
+        return 1
+
     @property
     def followers(self) -> ReplicasWithoutData:
         """The requests to leaders are made here."""

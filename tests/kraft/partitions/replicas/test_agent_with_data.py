@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, NoLogDirectory
 from kraft.broker.agent import FAREWELL_MS
+from kraft.broker.opening import CHANGE_WEIGHT, NEW_LOG_WEIGHT
 from kraft.handling.reply_keys import Channel
-from kraft.partitions.replicas import ReplicaManager
+from kraft.partitions.replicas import DataSettings, ReplicaManager
 from kraft.wire import Send, Target
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
@@ -44,8 +45,10 @@ def message_of(send: Send, kind: type[M]) -> M:
     return send.message
 
 
-def agent_with_data(broker_id: int, disk: MemoryDisk) -> tuple[BrokerAgent, ReplicaManager]:
-    manager = ReplicaManager(disk, settings(broker_id))
+def agent_with_data(
+    broker_id: int, disk: MemoryDisk, data: DataSettings | None = None
+) -> tuple[BrokerAgent, ReplicaManager]:
+    manager = ReplicaManager(disk, data or settings(broker_id))
     made = BrokerSettings(
         broker_id=broker_id,
         cluster_id="cluster",
@@ -226,3 +229,36 @@ def test_heartbeats_go_on_while_many_partitions_are_published_a_few_in_each_turn
     assert sum(led_in_turn) == len(others)
     assert beats[0] == known_offset < beats[-1] == agent.metadata_offset
     assert len([beat for beat in beats if beat == known_offset]) > 1
+
+
+def test_a_broker_makes_one_log_in_a_turn_on_the_disk_of_a_machine() -> None:
+    """A new log takes six flushes, and a new leader epoch two. Those of eight logs in a turn took up to a second."""
+    disk = MemoryDisk()
+    real = replace(settings(1), new_log_weight=NEW_LOG_WEIGHT, change_weight=CHANGE_WEIGHT)
+    agent, manager = agent_with_data(1, disk, real)
+    now_ms, _ = running(agent, *metadata(leader=1))
+    _, first = new_topic((1, 2))
+    assert isinstance(first, records.PartitionRecord)
+    flushed: list[int] = []
+    publish = manager.on_partition
+
+    def count_flushes(operation: str, path: str) -> None:
+        flushed[-1] += operation.startswith("fsync")
+
+    def counted(*arguments: Any, **named: Any) -> None:
+        disk.on_operation = count_flushes
+        publish(*arguments, **named)
+        disk.on_operation = None
+
+    manager.on_partition = counted  # type: ignore[method-assign]
+    commit(agent, *[replace(first, partition_id=number) for number in range(1, 20)])
+    while not flushed or flushed[-1]:
+        now_ms = max(now_ms + 1, agent.deadline_ms())
+        flushed.append(0)
+        agent.poll(now_ms)
+    assert flushed == [6] * 19 + [0]
+    elections = [records.PartitionChangeRecord(topic_id=TOPIC, partition_id=one, leader=1) for one in range(1, 20)]
+    commit(agent, *elections)
+    flushed.append(0)
+    agent.poll(now_ms + 1)
+    assert 0 < flushed[-1] <= 8
