@@ -10,8 +10,8 @@ import pytest
 from msgspec import structs
 
 from kraft.access.caller import Caller
+from kraft.access.tokens import token_hmac
 from kraft.config.described import Secret
-from kraft.controller.security.tokens import token_hmac
 from metadata_log.records.metadata import DelegationTokenRecord, FeatureLevelRecord
 from metadata_log.serde import Message, encode, schema_of
 from support.differential.admin_answers import SECURED, exchanges, kafkas_records, our_records, plain

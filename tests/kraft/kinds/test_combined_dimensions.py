@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
 from kraft.access.caller import ANONYMOUS, Caller
-from kraft.access.tokens import TokenSettings
+from kraft.access.tokens import TokenSettings, token_hmac
 from kraft.broker.metadata.configs import describe_client_quotas
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.request.reading import Isolation, Readable, look, read
@@ -26,7 +26,7 @@ from kraft.config.described import Secret, described_settings
 from kraft.controller.configs.quotas import alter_client_quotas
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.request_context import AdminSettings, RequestContext
-from kraft.controller.security.tokens import expire_token, remove_expired, renew_token, token_hmac
+from kraft.controller.security.tokens import expire_token, remove_expired, renew_token
 from kraft.reads.configs import describe_configs
 from kraft.wire import WireRequest
 from metadata_log.image import Acl, AclsImage, DelegationToken, MetadataDelta, MetadataImage

@@ -18,6 +18,7 @@ from kraft.limits import DECISION_STEPS_PER_TURN, ITEMS_PER_STEP
 from kraft.quorum.events import Resign
 from kraft.reads import scram as described
 from metadata_log.image import Partition
+from metadata_log.records.scram import derived_keys
 from metadata_log.serde import Message, encode
 from metadata_log.types import Uuid
 from support.differential.controller_sides import InProcess
@@ -226,7 +227,7 @@ def test_a_list_of_reassignments_looks_at_a_few_partitions_at_a_step(monkeypatch
 
 def test_credentials_are_derived_one_at_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = PerStep()
-    monkeypatch.setattr(scram, "derived_keys", counter.counting(scram.derived_keys))
+    monkeypatch.setattr(scram, "derived_keys", counter.counting(derived_keys))
     added = named(
         lambda name: ScramCredentialUpsertion(
             name=name, mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32)
