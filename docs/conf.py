@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS / "site"), str(DOCS.parent)]
+
+import lab  # noqa: E402
+
+logger = logging.getLogger(__name__)
 
 project = "trio-kraft"
 author = "the trio-kraft contributors"
 root_doc = "docs/index"
 include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "docs/**"]
-exclude_patterns = ["docs/site"]
+exclude_patterns = ["docs/site", "docs/lab"]
 extensions = ["myst_parser", "public_names", "sphinx.ext.autodoc"]
 
 # Links between pages, and to headings of a page as GitHub names them, are checked; hosts elsewhere are not asked.
@@ -48,6 +54,18 @@ def copy_pictures(app: Sphinx, failure: Exception | None) -> None:
         shutil.copytree(DOCS / "pictures", Path(app.outdir) / "docs" / "pictures", dirs_exist_ok=True)
 
 
+def build_lab(app: Sphinx, failure: Exception | None) -> None:
+    """Build the page of the lab. Where its parts cannot be fetched, the site goes without, but not under CI=true."""
+    if failure is not None:
+        return
+    try:
+        lab.build(Path(app.outdir) / "docs" / "lab")
+    except lab.CannotFetch as missing:
+        say = logger.warning if os.environ.get("CI") == "true" else logger.info
+        say("the site goes without the page of the lab: %s", missing)
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("build-finished", copy_pictures)
+    app.connect("build-finished", build_lab)

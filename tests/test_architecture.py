@@ -337,6 +337,7 @@ PACKAGES = {
     "kraft.sim": "the simulator's public names",
     "kraft.sim.search": "the search for broken promises, planted bugs, the file format of schedules, shrinking",
     "kraft.sim.pictures": "schedules as lines and as space-time diagrams",
+    "kraft.sim.lab": "a run that somebody watches and breaks, its link, and the calls of the page in a browser",
     "kraft.history_checker": "whether a legal quorum can have left these directories",
     "kraft.security": "key stores, contexts of TLS, the names in certificates, bearer tokens, the files of clients",
     "kraft.metrics": "the metrics and the health of a node, as pure functions of its state",

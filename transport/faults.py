@@ -101,6 +101,11 @@ class FaultPlan:
             delay_ms += self._rng.randint(*self._slow_ms.get((str(source), str(target)), (0, 0)))
         return delay_ms
 
+    @property
+    def has_cuts(self) -> bool:
+        """Whether any message is lost because of a cut or an isolated host."""
+        return bool(self._cut or self._isolated)
+
     def is_cut(self, source: object, target: object, kind: Kind) -> bool:
         """Whether messages of this kind are lost on the way from `source` to `target`."""
         if not self._cut and not self._isolated:

@@ -118,6 +118,7 @@ def build(out: Path) -> None:
     """
     out.mkdir(parents=True, exist_ok=True)
     runtime(out)
+    _run(["node", str(Path(__file__).with_name("lab_compile.mjs")), str(out)])
     for name in PACKED:
         path = out / "pyodide" / name
         path.with_name(f"{name}.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))

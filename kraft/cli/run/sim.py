@@ -25,6 +25,7 @@ from kraft.config import UsageError
 from kraft.operate.interrupts import without_ctrl_c
 from kraft.sim.faults.nemesis import FAULTS, FOCUSED_STRIKES, FORGED_FRAMES, ONLY_BY_NAME
 from kraft.sim.faults.profiles import BY_TURNS, PROFILES
+from kraft.sim.lab.link import fragment_of, run_of
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.runs.seeded_run import Result
@@ -39,6 +40,8 @@ SEEDS_AT_ONCE: Final = 4
 """The number of seeds in one task of a worker."""
 OBJECTS_AT_ONCE: Final = 50_000
 """The number of added objects after which garbage is collected."""
+LAB: Final = "docs/lab/index.html"
+"""Where the page of the lab is in the built site."""
 AHEAD: Final = 3
 """The number of waiting tasks for each worker."""
 
@@ -89,6 +92,15 @@ def sim_command() -> None:
 )
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; as many as processors by default.")
 @click.option("--out", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Where schedules are saved.")
+@click.option(
+    "--lab",
+    default=LAB,
+    show_default=True,
+    envvar="KRAFT_LAB",
+    show_envvar=True,
+    metavar="ADDRESS",
+    help="Where the page of the lab is, for the link to a run.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each seed, and one at the end.")
 @click.pass_context
 def run_command(
@@ -105,6 +117,7 @@ def run_command(
     allow_undecided: bool,
     jobs: int | None,
     out: str,
+    lab: str,
     as_json: bool,
 ) -> None:
     """Simulate one quorum for each seed, until one run breaks an invariant.
@@ -154,6 +167,7 @@ def run_command(
         return
     name = f"kraft-sim-{schedule.mutant or members}-{schedule.scenario.seed}.json"
     violation = _save(_shrink(schedule), Path(out) / name, len(schedule.actions))
+    violation["lab"] = f"{lab}#{fragment_of(run_of(search, schedule.scenario.seed))}"
     if as_json:
         click.echo(msgspec.json.encode(summary | {"violation": violation}))
     else:
@@ -498,18 +512,27 @@ def _budgets(profiles: dict[str, dict[str, int]]) -> str:
 def _violation_lines(violation: dict[str, Any]) -> list[str]:
     length, shrunk = violation["actions"], violation["shrunk"]
     shorter = count(length, "action") + (f", shrunk to {shrunk:,}" if shrunk < length else "")
+    lab = [f"lab:      {violation['lab']}"] if "lab" in violation else []
     return [
         f"{violation['violated']} (seed {violation['seed']}, profile {violation['profile']})",
         f"    {violation['message']}",
         f"schedule: {violation['schedule']} ({shorter})",
         f"replay:   kraft sim replay {violation['schedule']}",
+        *lab,
     ]
+
+
+def _why_skipped(schedule: Schedule) -> str:
+    """Why actions of a file have no subject, such as a message: the nodes have gone another way than in the file."""
+    if schedule.violated and schedule.mutant is None:
+        return "without the bug, the nodes do not send the messages or reach the states that these need"
+    return "this version does not send the messages or reach the states that these need"
 
 
 def _replay_lines(schedule: Schedule, skipped: int, digest: str, failure: Exception | None) -> list[str]:
     lines = [f"digest {digest}"]
     if skipped and failure is None:
-        lines.append(f"{count(skipped, 'action')} could not happen")
+        lines.append(f"{count(skipped, 'action')} could not happen: {_why_skipped(schedule)}")
     if failure is None:
         lines.append("no invariant was broken" + (f"; the file says: {schedule.message}" if schedule.violated else ""))
     else:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from kraft.sim.world.actions import Act, Action, Deliver, Tick
 from kraft.sim.world.world import World
+from metadata_log.types import NEVER_MS
 
 SAME_MOMENT_LIMIT: Final = 20_000
 """More events than this at one moment of virtual time are an endless loop."""
@@ -73,6 +74,11 @@ class EventQueue:
         if at_ms != times.tick_at_ms:
             times.tick_at_ms = at_ms
             self.plan(Tick(at_ms, node_id))
+
+    @property
+    def next_at_ms(self) -> int:
+        """The time of the next event; `NEVER_MS` if there is none."""
+        return self._heap[0][0] if self._heap else NEVER_MS
 
     def run_until(self, end_ms: int, is_done: Callable[[], bool] | None = None) -> None:
         """Process events until `is_done`, at most until this virtual time."""

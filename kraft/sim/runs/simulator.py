@@ -168,6 +168,8 @@ class Simulator(Driver):
         self.queue.draw_flush_times(Random(f"{seed}/flushes"), profile.flush_ms)
         self._most_at_once = profile.most_at_once
         self._has_strikes = profile.has_strikes
+        self.on_performed: Callable[[World, Action], None] | None = None
+        """Called after each action of a run that is recorded."""
         self._burst_rng = Random(f"{seed}/bursts")
 
     @property
@@ -185,6 +187,8 @@ class Simulator(Driver):
         has_happened = self.world.perform(action)
         if not has_happened:
             recorded.pop()
+        elif self.on_performed is not None:
+            self.on_performed(self.world, action)
         return has_happened
 
     # A run
@@ -434,7 +438,8 @@ class Simulator(Driver):
         """
         self._stranded_leaders.strand()
 
-    def _note(self, note: Note) -> None:
+    def note(self, note: Note) -> None:
+        """Add a remark to the run."""
         self._perform(note)
 
     def slow_down(self, node_id: int, record_us: int) -> None:
@@ -554,7 +559,7 @@ class Simulator(Driver):
         if self._stranded_leaders.waiting is not None:
             change = self._stranded_leaders.succeeded_by(node_id, is_calm=self._is_calm)
             if change:
-                self.queue.schedule(0, partial(self._note, Note(now_ms, WORLD, change)))
+                self.queue.schedule(0, partial(self.note, Note(now_ms, WORLD, change)))
         if at_ms <= now_ms + NEVER_MS:
             self.queue.plan_tick(node_id, at_ms)
 

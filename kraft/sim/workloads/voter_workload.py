@@ -17,7 +17,7 @@ from msgspec import Struct
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voter_history import DYNAMIC
 from kraft.quorum.voters import majority
-from kraft.sim.world.member_interface import CLUSTER_ID
+from kraft.sim.world.member_interface import CLUSTER_ID, Member
 from kraft.sim.world.world import World
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.serde import Message
@@ -141,18 +141,9 @@ class VoterWorkload:
         if not others or self._rng.random() < 0.05:
             others = self._candidates(world)
         node_id = self._rng.choice(others)
-        key = world.hosts[node_id].member.key
-        request = AddRaftVoterRequest(
-            cluster_id=CLUSTER_ID,
-            timeout_ms=_TIMEOUT_MS,
-            voter_id=key.id,
-            voter_directory_id=key.directory_id,
-            listeners=[
-                Listener(one.name, one.host, one.port) for one in world.hosts[node_id].member.endpoints.listeners
-            ],
-            ack_when_committed=self._rng.random() < 0.8,
-        )
-        return self._ask(world, key, request, is_addition=True)
+        member = world.hosts[node_id].member
+        request = addition_of(member, ack_when_committed=self._rng.random() < 0.8)
+        return self._ask(world, member.key, request, is_addition=True)
 
     def _removal(self, world: World, now_ms: int, *, of_leader: bool) -> Step | None:
         voters = world.invariants.voter_sets()[-1].keys
@@ -163,8 +154,7 @@ class VoterWorkload:
             key = world.hosts[leaders[-1]].member.key
         if not self._is_safe(world, now_ms, removed=key):
             return None
-        request = RemoveRaftVoterRequest(cluster_id=None, voter_id=key.id, voter_directory_id=key.directory_id)
-        return self._ask(world, key, request, is_addition=False)
+        return self._ask(world, key, removal_of(key), is_addition=False)
 
     def _ask(self, world: World, key: ReplicaKey, request: Message, *, is_addition: bool) -> Step | None:
         running = [one for one in world.running() if one not in self._observers]
@@ -219,6 +209,23 @@ class VoterWorkload:
             for voters in world.invariants.voter_sets()
             for keys in _outcomes(voters.keys, changes)
         )
+
+
+def addition_of(member: Member, *, ack_when_committed: bool = True) -> AddRaftVoterRequest:
+    """The request to make a node a voter."""
+    return AddRaftVoterRequest(
+        cluster_id=CLUSTER_ID,
+        timeout_ms=_TIMEOUT_MS,
+        voter_id=member.key.id,
+        voter_directory_id=member.key.directory_id,
+        listeners=[Listener(one.name, one.host, one.port) for one in member.endpoints.listeners],
+        ack_when_committed=ack_when_committed,
+    )
+
+
+def removal_of(key: ReplicaKey) -> RemoveRaftVoterRequest:
+    """The request to remove a voter."""
+    return RemoveRaftVoterRequest(cluster_id=None, voter_id=key.id, voter_directory_id=key.directory_id)
 
 
 def _is_static_somewhere(world: World) -> bool:

@@ -1,0 +1,236 @@
+// The page of the lab: a run that is watched, and what the visitor does to it.
+import { asked, call, ready } from "./engine.js";
+import { Run } from "./run.js";
+import { NodeCards, PAUSE_MS, SLOW_MS, make, showLinks, showPartitions } from "./nodes.js";
+import { showDiagram } from "./diagram.js";
+import { setUpBugs } from "./bugs.js";
+import { setUpScenarios } from "./scenarios.js";
+import { setUpTools } from "./tools.js";
+
+const $ = id => document.getElementById(id);
+const run = new Run();
+const FRAME_MS = 100;
+const FIRST = "seed=7&members=replica&nodes=3&profile=quiet", FIRST_MS = 3000;
+let chosen = 1, playing = null, clockMs = 0, shape = "";
+
+const cards = new NodeCards($("nodes-view"), { act, choose: id => { chosen = id; show(); } });
+
+function say(text, isBad = false) {
+  $("status").textContent = text;
+  $("status").hidden = !text;
+  $("status").classList.toggle("verdict", isBad);
+  $("status").classList.toggle("bad", isBad);
+}
+
+async function attempt(work) {
+  try { await work(); say(""); } catch (failure) { stop(); say(failure.message, true); }
+}
+
+// What is shown
+
+function show() {
+  if (!run.state) return;
+  const { frame, moment, state } = run;
+  const now = `${state.node_ids} ${state.members} ${run.isRecorded}`;
+  if (now !== shape) {
+    shape = now;
+    if (!state.node_ids.includes(chosen)) chosen = state.node_ids[0];
+    cards.build(state.node_ids, { isDynamic: state.members.startsWith("dynamic"), isRecorded: run.isRecorded });
+  }
+  cards.show(frame, moment, chosen);
+  const voters = state.node_ids.filter(id => id < 101);
+  showLinks($("links"), voters.length === state.node_ids.length ? voters : state.node_ids, frame.cuts, run.isRecorded,
+    (one, other) => act("cut", one, other));
+  $("heal").disabled = run.isRecorded;
+  showPartitions($("partitions"), frame.partitions);
+  $("cursor").max = Math.max(run.moments.length - 1, 0);
+  $("cursor").value = run.cursor;
+  $("clock").textContent = `${Math.max(run.isAtEnd && playing ? clockMs : run.nowMs, 0).toLocaleString("en")} ms`;
+  $("now").textContent = moment ? moment.what : "Nothing has happened yet: press Play, or Step.";
+  const reason = lastReason();
+  $("why").hidden = !reason;
+  $("why").replaceChildren(...(reason ? [reason, " ", make("a", { href: "../how-a-node-works.html" }, "The rules of votes.")] : []));
+  const isShown = run.isAtEnd && state.verdict;
+  $("verdict").hidden = !isShown;
+  $("verdict").textContent = isShown ? state.verdict : "";
+  $("verdict").classList.toggle("bad", state.is_violated);
+  $("back").disabled = run.cursor <= 0;
+  $("step").disabled = $("change").disabled = run.isAtEnd && state.is_over;
+  $("digest").textContent = run.isAtEnd ? `digest ${state.digest}` : "";
+  story();
+  showDiagram($("diagram"), run, at => { stop(); run.show(at); });
+}
+
+// The last sentence about a vote at or shortly before the moment.
+function lastReason() {
+  for (let at = run.cursor; at >= Math.max(0, run.cursor - 3); at--) if (run.moments[at].why) return run.moments[at].why;
+  return "";
+}
+
+function story() {
+  const first = Math.max(0, run.cursor - 40);
+  const items = [];
+  for (let at = Math.min(run.cursor + 4, run.moments.length - 1); at >= first; at--) {
+    const moment = run.moments[at];
+    const more = [moment.why, ...(moment.details ?? []).slice(0, 4)].filter(Boolean);
+    items.push(make("li", { class: `${at === run.cursor ? "chosen" : ""} ${moment.is_fault ? "fault" : ""}` },
+      make("time", {}, `${moment.at_ms} ms`), ` ${moment.what}`, ...more.map(text => make("small", {}, text))));
+  }
+  $("story").replaceChildren(...items);
+}
+
+run.addEventListener("change", () => { if (!playing) clockMs = run.nowMs; show(); });
+
+// What the visitor does
+
+function act(name, ...nodes) {
+  const ms = { pause: PAUSE_MS, "slow-disk": SLOW_MS }[name] ?? 0;
+  return attempt(async () => {
+    if (run.isAtEnd && playing) await run.advance(clockMs);
+    await run.act(name, nodes, ms);
+    remember();
+  });
+}
+
+function remember() {
+  if (run.state?.fragment) history.replaceState(null, "", `#${run.state.fragment}`);
+}
+
+async function open(fragment, untilMs = 0) {
+  stop();
+  $("question").hidden = true;
+  await run.open(fragment, untilMs);
+  remember();
+  fillForm(run.state.fragment);
+  tab("run");
+}
+
+async function openSchedule(text) {
+  stop();
+  $("question").hidden = true;
+  await run.openSchedule(text);
+  await run.step();
+  tab("run");
+}
+
+function fillForm(fragment) {
+  const known = new URLSearchParams(fragment);
+  $("seed").value = known.get("seed") ?? 0;
+  for (const name of ["members", "nodes", "profile"]) {
+    const value = known.get(name);
+    if (value && [...$(name).options].some(one => one.value === value)) $(name).value = value;
+  }
+}
+
+$("new-run").addEventListener("submit", event => {
+  event.preventDefault();
+  const of = name => encodeURIComponent($(name).value);
+  attempt(() => open(`seed=${of("seed")}&members=${of("members")}&nodes=${of("nodes")}&profile=${of("profile")}`));
+});
+
+// Time
+
+function stop() {
+  clearTimeout(playing);
+  playing = null;
+  $("play").textContent = "▶ Play";
+}
+
+function play() {
+  clockMs = run.isAtEnd ? Math.max(clockMs, run.nowMs) : run.nowMs;
+  $("play").textContent = "❚❚ Pause";
+  const tick = async () => {
+    const began = performance.now();
+    clockMs += Number($("speed").value) * FRAME_MS / 1000;
+    try {
+      if (run.isAtEnd || run.moments.at(-1).at_ms < clockMs) await run.advance(clockMs);
+    } catch (failure) { stop(); say(failure.message, true); return; }
+    if (playing === null) return;
+    let at = run.cursor;
+    while (at + 1 < run.moments.length && run.moments[at + 1].at_ms <= clockMs) at++;
+    run.show(at);
+    if (run.state.is_over && run.isAtEnd) { stop(); show(); return; }
+    playing = setTimeout(tick, Math.max(FRAME_MS - (performance.now() - began), 0));
+  };
+  playing = setTimeout(tick, 0);
+}
+
+const toggle = () => (playing ? (stop(), show()) : play());
+const paused = work => () => { stop(); attempt(work); };
+$("play").addEventListener("click", toggle);
+$("step").addEventListener("click", paused(() => run.step()));
+$("back").addEventListener("click", paused(() => run.back()));
+$("change").addEventListener("click", paused(() => run.nextChange()));
+$("cursor").addEventListener("input", () => { stop(); run.show(Number($("cursor").value)); });
+$("heal").addEventListener("click", () => act("heal"));
+
+const KEYS = { c: "crash", s: "restart", i: "isolate", p: "pause", d: "slow-disk", w: "write" };
+document.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || $("run").hidden || event.target.closest("input, select, textarea")) return;
+  const isButton = event.target.closest("button, summary, a");
+  if (event.key === " " && !isButton) toggle();
+  else if (event.key === "ArrowRight") (event.shiftKey ? $("change") : $("step")).click();
+  else if (event.key === "ArrowLeft") $("back").click();
+  else if (/^[1-9]$/.test(event.key) && run.state?.node_ids[event.key - 1]) { chosen = run.state.node_ids[event.key - 1]; show(); }
+  else if (event.key === "h") act("heal");
+  else if (KEYS[event.key]) cards.root.querySelector(`[data-node="${chosen}"] [data-act="${KEYS[event.key]}"]`)?.click();
+  else return;
+  event.preventDefault();
+});
+
+// Links and files
+
+export function saveFile(name, text, type = "application/json") {
+  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+$("copy").addEventListener("click", () => attempt(async () => {
+  remember();
+  await navigator.clipboard.writeText(location.href);
+  $("copy").textContent = "Copied";
+  setTimeout(() => { $("copy").textContent = "Copy link"; }, 2000);
+}));
+$("save").addEventListener("click", () => attempt(async () => saveFile("kraft-lab-run.json", await call("saved"))));
+$("whole").addEventListener("click", () => attempt(async () => saveFile("kraft-lab-run.html", await call("diagram"), "text/html")));
+$("open-file").addEventListener("change", event => attempt(async () => openSchedule(await event.target.files[0].text())));
+
+// Parts of the page
+
+function tab(name) {
+  for (const button of document.querySelectorAll("[data-tab]")) button.setAttribute("aria-pressed", String(button.dataset.tab === name));
+  for (const id of ["run", "scenarios", "bugs", "tools"]) $(id).hidden = id !== name;
+  if (name !== "run") stop();
+  else show();
+}
+for (const button of document.querySelectorAll("[data-tab]")) button.addEventListener("click", () => tab(button.dataset.tab));
+
+const SCHEMES = [["system", "light dark"], ["dark", "dark"], ["light", "light"]];
+$("theme").addEventListener("click", event => {
+  const next = (SCHEMES.findIndex(([name]) => event.target.textContent.endsWith(name)) + 1) % SCHEMES.length;
+  document.documentElement.style.colorScheme = SCHEMES[next][1];
+  event.target.textContent = `Colours: ${SCHEMES[next][0]}`;
+});
+
+window.addEventListener("hashchange", () => attempt(() => open(location.hash.slice(1))));
+
+async function begin() {
+  const took = await ready;
+  const known = await asked("known");
+  $("profile").replaceChildren(...known.profiles.sort(([a], [b]) => (b === "quiet") - (a === "quiet"))
+    .map(([name, what]) => make("option", { value: name, title: what }, name === "quiet" ? "only mine" : name)));
+  setUpBugs(known.bugs, { openSchedule });
+  setUpScenarios({ open, run, question: $("question") });
+  setUpTools({ attempt });
+  const fragment = location.hash.slice(1);
+  await open(fragment || FIRST, fragment ? 0 : FIRST_MS).catch(failure => {
+    say(failure.message, true);
+    return open(FIRST, FIRST_MS);
+  });
+  if ($("status").textContent.startsWith("Loading")) say("");
+  performance.mark("interactive");
+  window.lab = { run, took, interactiveMs: performance.now() };
+}
+
+begin().catch(failure => say(`The lab could not be loaded: ${failure.message}`, true));
