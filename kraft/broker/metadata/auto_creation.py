@@ -21,6 +21,8 @@ from transport.protocol.messages.create_topics import CreatableTopic, CreatableT
 
 _AS_THE_CONTROLLER: Final = -1
 _CREATION: Final = schema_of(CreateTopicsRequest)
+_KINDS: Final = {topic: kind for kind, topic in TOPICS.items()}
+"""The kinds of coordinators, by the topics that keep their state."""
 
 
 def internal_topic(settings: RequestSettings, kind: int) -> CreatableTopic | None:
@@ -44,6 +46,19 @@ def internal_topic(settings: RequestSettings, kind: int) -> CreatableTopic | Non
         num_partitions=of.topic_partitions,
         replication_factor=of.topic_replication_factor,
         configs=[CreatableTopicConfig(name, value) for name, value in configs.items()],
+    )
+
+
+def plain_topic(settings: RequestSettings, name: str) -> CreatableTopic:
+    """A topic of clients. What the file of this broker leaves out is for the controller to choose."""
+    in_file = {one.name for one in settings.own_settings if one.is_set}
+    topics = settings.topics
+    return CreatableTopic(
+        name=name,
+        num_partitions=topics.num_partitions if "num.partitions" in in_file else _AS_THE_CONTROLLER,
+        replication_factor=(
+            topics.replication_factor if "default.replication.factor" in in_file else _AS_THE_CONTROLLER
+        ),
     )
 
 
@@ -73,38 +88,30 @@ class AutoCreation:
         self._last_number = 0
 
     def create(self, names: Iterable[str], request: WireRequest) -> None:
-        """Ask for topics, as the principal of the client that names them."""
+        """Ask for topics, as the principal of the client that names them.
+
+        A client may be the first one to name a topic of coordinators, too: it gets their settings.
+        """
         room = TOPICS_IN_CREATION - len(self._in_flight)
-        wanted = tuple(name for name in names if name not in self._in_flight)[: max(room, 0)]
-        if not wanted:
+        asked = tuple(name for name in names if name not in self._in_flight)[: max(room, 0)]
+        topics = [topic for name in asked if (topic := self._topic(name)) is not None]
+        if not topics:
             return
+        wanted = tuple(topic.name for topic in topics)
         self._in_flight.update(wanted)
         self._last_number += 1
         key, settings = Creation(self._last_number), self._settings
-        in_file = {one.name for one in settings.own_settings if one.is_set}
         self._names[key] = wanted
-        body = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=name,
-                    # What the file of this broker leaves out is for the controller to choose.
-                    num_partitions=settings.topics.num_partitions
-                    if "num.partitions" in in_file
-                    else _AS_THE_CONTROLLER,
-                    replication_factor=(
-                        settings.topics.replication_factor
-                        if "default.replication.factor" in in_file
-                        else _AS_THE_CONTROLLER
-                    ),
-                )
-                for name in wanted
-            ],
-            timeout_ms=settings.request_timeout_ms,
-        )
+        body = CreateTopicsRequest(topics=topics, timeout_ms=settings.request_timeout_ms)
         assert _CREATION.api_key is not None, _CREATION
         version = _CREATION.versions.highest
         envelope = envelope_of(_CREATION.api_key, version, request.client_id, body, request.principal, request.peer)
         self._due.append(Send(envelope, to_broker(key), settings.request_timeout_ms))
+
+    def _topic(self, name: str) -> CreatableTopic | None:
+        """The topic to ask for; None for one of coordinators that this software does not have."""
+        kind = _KINDS.get(name)
+        return plain_topic(self._settings, name) if kind is None else internal_topic(self._settings, kind)
 
     def create_internal(self, kind: int) -> None:
         """Ask for the topic of the coordinators of a kind, as this broker and with its own settings."""

@@ -135,6 +135,36 @@ def named(*names: str, allows: bool = True, version: int = 13) -> WireRequest:
     return asked(request, version, ApiKey.METADATA)
 
 
+@pytest.mark.parametrize(
+    ("name", "configs"),
+    [
+        ("__consumer_offsets", {"cleanup.policy": "compact", "compression.type": "producer"}),
+        ("__transaction_state", {"cleanup.policy": "compact", "compression.type": "uncompressed"}),
+    ],
+)
+def test_a_topic_of_coordinators_that_a_client_names_first_is_made_as_one(name: str, configs: dict[str, str]) -> None:
+    """A consumer of it would have made a plain topic: one partition, whose records are deleted after a week (Kafka:
+    `DefaultAutoTopicCreationManager.creatableTopic`).
+    """
+    own = tuple(described_settings({"num.partitions": "7", "default.replication.factor": "1"}))
+    topics = TopicDefaults(num_partitions=7, replication_factor=1)
+    requests = new_requests(auto_create_topics=True, topics=topics, own_settings=own)
+    requests.on_request(named(name, "plain"), IMAGE, 0)
+    message = open_envelope(envelope(sent(requests, 0))).message
+    assert isinstance(message, CreateTopicsRequest)
+    made, plain = message.topics
+    assert (made.name, made.num_partitions, made.replication_factor) == (name, 50, 3)
+    assert configs.items() <= {one.name: one.value for one in made.configs}.items()
+    assert (plain.num_partitions, plain.replication_factor, plain.configs) == (7, 1, [])
+
+
+def test_a_topic_of_coordinators_that_are_missing_here_is_not_made() -> None:
+    """A broker of Kafka beside makes it as it has to be."""
+    requests = new_requests(auto_create_topics=True)
+    requests.on_request(named("__share_group_state"), IMAGE, 0)
+    assert [one for one in requests.poll(0, IMAGE) if isinstance(one, Send)] == []
+
+
 @pytest.mark.parametrize("in_file", [(), ("num.partitions",), ("num.partitions", "default.replication.factor")])
 def test_unknown_topics_are_created_once_with_what_the_file_of_the_broker_says(in_file: tuple[str, ...]):
     """What it leaves out is for the controller (-1), whose file may say something else."""
