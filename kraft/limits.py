@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final
 
+from transport import limits as transport_limits
 from transport.protocol.limits import MAX_FRAME_BYTES
 
 MIB: Final = 1 << 20
 FRAME_BYTES: Final = MAX_FRAME_BYTES
 """The largest frame, which bounds a request and an answer."""
+transport: Final = transport_limits
+"""The bounds of the connections of a transport, which relate to these."""
 
 # ------------------------------------------------------------------------------------------------------- turns, in time
 
@@ -52,11 +56,56 @@ COST_US: Final[dict[str, float]] = {
     "COORDINATOR_UNITS_PER_TURN": 20,
     "PRODUCERS_PER_STEP": 1,
     "PRODUCERS_AT_ONCE": 1,
+    "COMMITS_PER_STEP": 16,
+    "OFFSETS_PER_TRANSACTION": 2.5,
+    "OFFSETS_ENDED_PER_STEP": 40,
+    "TOPICS_COMPARED_PER_STEP": 1,
+    "MARKERS_PLACED_PER_TURN": 10,
+    "MARKERS_PER_REQUEST": 10,
+    "TRANSACTIONS_EXPIRED_AT_ONCE": 40,
+    "TRANSACTION_PARTITIONS": 2.5,
+    "KEYS_CLEARED_AT_ONCE": 10,
+    "STORE_KEYS": 1,
+    "LEAVING_AT_ONCE": 100,
+    "GROUP_MEMBERS": 5,
+    "GROUP_PROTOCOLS": 0.5,
+    "NAMED_TOPICS": 11,
+    "SUBSCRIBED_TOPICS": 2.5,
+    "GROUPS_PER_STEP": 20,
+    "HEARTBEAT_TOPICS": 50,
+    "HEARTBEAT_PARTITIONS": 2,
+    "HASHES_PER_STEP": 50,
+    "TARGET_TOPICS_PER_STEP": 10,
+    "DRAFT_BYTES_PER_STEP": 1,
+    "TIMERS_CLEARED_PER_STEP": 10,
+    "LARGE_TRANSACTION": 2.5,
+    "UNSERVED_ENTRIES": 2.5,
 }
 """The microseconds that one counted thing takes, for each kind of portion, on a core of the machine of the benches. To
 decode a record takes 2.4 us there, to replay it 1.9, to free a partition less than 0.1; the others are upper estimates,
-which `bench/turns.py` and `bench/controller.py --what turns` put to the test.
+which `bench/turns.py`, `bench/controller.py --what turns` and `tests/hostile` put to the test.
 """
+WITHIN: Final[dict[str, tuple[float, str]]] = {
+    "CHEAP_PER_STEP": (0.6, "DECISION_STEPS_PER_TURN"),
+    "ELECTIONS_EXAMINED_PER_STEP": (2.5, "DECISION_STEPS_PER_TURN"),
+    "ITEMS_PER_STEP": (0.15, "DECISION_STEPS_PER_TURN"),
+    "CONFIGS_PER_STEP": (10, "METADATA_STEPS_PER_TURN"),
+    "ITEMS_PER_ANSWER": (0.3, "ANSWERS_PER_TURN"),
+    "PARTITIONS_PER_STEP": (7, "REQUEST_STEPS_PER_TURN"),
+    "MARKERS_PER_STEP": (60, "REQUEST_STEPS_PER_TURN"),
+    "MARKERS_ANSWERED_PER_STEP": (3, "REQUEST_STEPS_PER_TURN"),
+    "ADDITIONS_PER_STEP": (60, "REQUEST_STEPS_PER_TURN"),
+    "TRANSACTIONS_PER_STEP": (1.9, "REQUEST_STEPS_PER_TURN"),
+    "NAME_CHARACTERS_PER_STEP": (0.04, "METADATA_STEPS_PER_TURN"),
+    "GLANCES_PER_UNIT": (1.2, "COORDINATOR_UNITS_PER_TURN"),
+    "MEMBERS_PER_UNIT": (5, "COORDINATOR_UNITS_PER_TURN"),
+    "GROUPS_FREED_PER_UNIT": (2, "COORDINATOR_UNITS_PER_TURN"),
+    "PATTERN_WEIGHT_PER_UNIT": (0.2, "COORDINATOR_UNITS_PER_TURN"),
+    "PATTERN_STEPS_PER_UNIT": (0.01, "COORDINATOR_UNITS_PER_TURN"),
+    "PARTITIONS_PER_HASH": (0.5, "HASHES_PER_STEP"),
+    "KEYS_AT_ONCE": (30, "REQUEST_STEPS_PER_TURN"),
+}
+"""What makes up one step or unit of another number: the microseconds that one such thing takes, and that number."""
 COPIED_BYTES_PER_MS: Final = MIB
 """How many bytes a turn reads, checks and copies in a millisecond: to copy 1 MiB takes 0.5 ms, its checksum 0.04."""
 
@@ -174,12 +223,57 @@ PRODUCERS_PER_STEP: Final = 2000
 PRODUCERS_AT_ONCE: Final = 10_000
 """A snapshot of more producers is written in steps."""
 
+MARKERS_ANSWERED_PER_STEP: Final = 128
+"""The markers of which a step makes the answer: a small request is one turn."""
+UNSERVED_ENTRIES: Final = 10_000
+"""A request with more groups or partitions has no answer, which would be a long turn; no client sends one."""
+STEPS_PER_PIECE: Final = 3
+"""The time to compress a piece, in steps."""
+HEARTBEAT_TOPICS: Final = 500
+"""The topics of a group from which on its targets are found in a turn of their own."""
+HEARTBEAT_PARTITIONS: Final = 10_000
+"""The partitions of the topics of a group from which on a heartbeat is handled in portions."""
+HASHES_PER_STEP: Final = 200
+"""The topics whose partitions and racks a step hashes."""
+PARTITIONS_PER_HASH: Final = 100
+"""How many further partitions take about the time of a topic."""
+TARGET_TOPICS_PER_STEP: Final = 1000
+"""Of how many topics a portion writes the targets, which is at least the target of a member: some milliseconds."""
+DRAFT_BYTES_PER_STEP: Final = 8 << 10
+"""How many bytes of records are encoded in a portion, which is at least a record: some milliseconds."""
+OPERATION_BEGINNINGS: Final = 4
+"""How often an operation begins, before its client is told to ask again: others change the group all the time."""
+TIMERS_CLEARED_PER_STEP: Final = 100
+"""The timers that a step forgets when a coordinator is closed."""
+UNITS_PER_ENDED_GROUP: Final = 10
+"""What the end of a transaction takes of a turn for each further group with offsets in it, or hundred of them."""
+GROUPS_FREED_PER_UNIT: Final = 10
+"""The groups, with all that they have, that are freed in the time of a unit."""
+LARGE_TRANSACTION: Final = 1000
+"""The partitions of a transaction from which on each change of it has a turn of its own."""
+SMALL_TRANSACTION: Final = 8
+"""The partitions that a transaction may have even if the ids take as much memory as they may."""
+PLAIN_METADATA: Final = 100
+"""The characters beside an offset that are accepted also when there is no more room for groups."""
+PATTERN_STEPS_PER_LOOK: Final = 300
+"""What a text takes besides the steps of its match, which is most of it for short patterns and texts."""
+PATTERN_WEIGHT_PER_UNIT: Final = 100
+"""How much of an expression is compiled in the time of a unit of a coordinator's budget."""
+
 # -------------------------------------------------------------------------------------------- portions of a turn, bytes
 
 COPIED: Final = (
     *("APPLIED_BYTES_PER_STEP", "SERVED_AT_ONCE_BYTES", "SNAPSHOT_BATCH_BYTES", "CLEANED_BYTES_PER_STEP"),
     *("SEGMENT_BYTES_PER_STEP", "MOVE_STEP_BYTES", "DECISION_BATCH_BYTES", "BATCH_BYTES", "OBSERVER_ANSWER_BYTES"),
-    "LOADED_BYTES_PER_STEP",
+    *(
+        "LOADED_BYTES_PER_STEP",
+        "KEPT_BYTES",
+        "STORE_BYTES",
+        "transport.ANSWER_TURN_BYTES",
+        "transport.BULK_BYTES",
+        "transport.VOTERS_BULK_BYTES",
+    ),
+    *("transport.SEAL_BYTES", "transport.MOST_READ_BYTES"),
 )
 """The sizes of what a portion reads, checks or copies."""
 KEPT_BYTES: Final = MIB
@@ -370,6 +464,53 @@ REFUSED_NODES: Final = 100
 FAILURES_NOTED: Final = 100
 """The unexpected failures of requests that wait for the log, which writes one line of a kind each second."""
 
+REGEX_PAUSE_MS: Final = 10_000
+"""The least time between two looks at the names of all topics for one group."""
+REGEX_PORTION_PAUSE_MS: Final = 1
+"""When the next portion of a look at the names of all topics follows."""
+LOOKS_NOTED: Final = 20_000
+LOOKS_NOTED_BYTES: Final = 8 << 20
+"""Of how many groups, with names of how many bytes, it is known when their topics were looked at last: groups end
+without a word, and clients choose the names.
+"""
+TOPIC_HASHES: Final = 20_000
+"""How many hashes are kept: a member cannot get more topics, because their list must fit into a record."""
+SHARED_PLACES: Final = 20_000
+"""The topics and partitions of offsets that groups share as objects."""
+LOADS_NOTED: Final = 1000
+"""The loads that are remembered for the metrics."""
+PARTITION_SHAPES: Final = 4096
+"""The different partitions whose changes are remembered during a decision."""
+REPORT_CHARACTERS: Final = 500
+"""The maximum length of a report in characters."""
+LISTENERS_PER_VOTER: Final = 64
+"""The limit of endpoints of a voter, as every log and every snapshot holds them; no controller has more listeners."""
+
+HELD_BYTES: Final[dict[str, int]] = {
+    "VERDICTS": 600,
+    "REMEMBERED_NAMES": 1200,
+    "QUOTA_RATES": 1500,
+    "CLIENT_ADDRESSES": 200,
+    "ADDRESS_RANGES": 300,
+    "TRANSACTION_GUARDS": 500,
+    "FINDINGS": 1000,
+    "REFUSED_NODES": 200,
+    "FAILURES_NOTED": 1000,
+    "OBSERVERS": 1000,
+    "TOPICS_IN_CREATION": 1200,
+    "LOOKS_NOTED": 200,
+    "LOOKS_NOTED_BYTES": 1,
+    "TOPIC_HASHES": 200,
+    "SHARED_PLACES": 300,
+    "LOADS_NOTED": 100,
+    "PARTITION_SHAPES": 300,
+    "REPORT_CHARACTERS": 4,
+    "PATTERN_PROGRAM_BYTES": 1,
+}
+"""The bytes of one thing that a broker or a controller remembers of strangers, at most, where these are few."""
+STRANGERS_BYTES: Final = 1024 * MIB
+"""What clients may make a broker keep for them, in all."""
+
 # ------------------------------------------------------------------------------------------------------- the relations
 
 
@@ -382,14 +523,20 @@ def _fits(portion: str) -> tuple[str, Callable[[Any], bool]]:
     return f"{portion} fits into a portion", lambda of: _takes_ms(of, portion) <= of.PORTION_MS
 
 
+def _is_within(count: str) -> tuple[str, Callable[[Any], bool]]:
+    cost_us, other = WITHIN[count]
+    return f"{count} is within one of {other}", lambda of: getattr(of, count) * cost_us <= COST_US[other]
+
+
 def _copies(size: str) -> tuple[str, Callable[[Any], bool]]:
-    return f"{size} is copied in a portion", lambda of: getattr(of, size) / of.COPIED_BYTES_PER_MS <= of.PORTION_MS
+    return f"{size} is copied in a portion", lambda of: attrgetter(size)(of) / of.COPIED_BYTES_PER_MS <= of.PORTION_MS
 
 
 RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
     (
         *(_fits(portion) for portion in COST_US),
         *(_copies(size) for size in COPIED),
+        *(_is_within(count) for count in WITHIN),
         ("a portion and the room before it are one turn", lambda of: of.TURN_ROOM_MS + of.PORTION_MS <= of.TURN_MS),
         ("a start leaves as much as a turn", lambda of: 0 < of.START_ROOM_MS <= of.TURN_ROOM_MS),
         (
@@ -446,6 +593,155 @@ RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
         (
             "remembered verdicts take some megabytes",
             lambda of: 2 * of.VERDICTS * of.VERDICT_CHARACTERS <= 8 * of.MIB,
+        ),
+        (
+            "what is remembered of strangers is little",
+            lambda of: 4 * sum(getattr(of, what) * size for what, size in HELD_BYTES.items()) <= of.STRANGERS_BYTES,
+        ),
+        (
+            "what clients store has a bound",
+            lambda of: (
+                of.GROUP_STATE_BYTES + of.TRANSACTION_STATE_BYTES + of.SESSIONS_BYTES + 2 * of.transport.BUDGET_BYTES
+                <= of.STRANGERS_BYTES
+            ),
+        ),
+        (
+            "the name of a group is remembered as one of a topic",
+            lambda of: of.REMEMBERED_CHARACTERS <= of.VERDICT_CHARACTERS,
+        ),
+        (
+            "a forwarded request of any size is decided in a turn",
+            lambda of: of.FRAME_BYTES / of.BYTES_PER_WEIGHT <= of.DECISION_STEPS_PER_TURN,
+        ),
+        (
+            "a commit counts as the steps that it takes",
+            lambda of: (
+                of.COMMITS_PER_STEP * COST_US["COMMITS_PER_STEP"]
+                <= of.STEPS_PER_COMMIT * COST_US["REQUEST_STEPS_PER_TURN"]
+            ),
+        ),
+        ("a piece that is compressed is part of a turn", lambda of: of.STEPS_PER_PIECE <= of.REQUEST_STEPS_PER_TURN),
+        (
+            "the operations of a transaction of a store have room for their keys",
+            lambda of: of.TRANSACTION_OPERATIONS * of.KEY_BYTES <= of.TRANSACTION_BYTES,
+        ),
+        ("a store forgets no transaction in part", lambda of: of.TRANSACTION_OPERATIONS <= of.STORE_HISTORY_EVENTS),
+        ("what a store remembers is less than it holds", lambda of: of.STORE_HISTORY_BYTES <= of.STORE_BYTES),
+        ("a watcher may be behind all that is remembered", lambda of: 2 * of.STORE_HISTORY_EVENTS <= of.UNREAD_CHANGES),
+        ("each lease may hold a key", lambda of: of.LEASES <= of.STORE_KEYS),
+        ("time passes more than once in a step of leases", lambda of: of.LEASE_TICK_MS < of.LEASE_STEP_MS),
+        ("leases have a span", lambda of: of.SHORTEST_LEASE_MS < of.LONGEST_LEASE_MS),
+        ("each session of a machine has a place in its group", lambda of: of.SESSION_WINDOW <= of.MACHINE_SESSIONS),
+        ("the patterns of a request hold one of a client", lambda of: of.PATTERN_CHARACTERS <= of.MATCH_CHARACTERS),
+        ("a pattern may have its characters", lambda of: of.PATTERN_CHARACTERS <= of.PATTERN_WEIGHT),
+        (
+            "a pattern is compiled in a turn of a coordinator",
+            lambda of: of.PATTERN_WEIGHT / of.PATTERN_WEIGHT_PER_UNIT <= of.COORDINATOR_UNITS_PER_TURN,
+        ),
+        (
+            "a match is no long turn",
+            lambda of: (
+                of.PATTERN_STEPS / of.PATTERN_STEPS_PER_UNIT * COST_US["COORDINATOR_UNITS_PER_TURN"] / 1000
+                <= of.PORTION_MS
+            ),
+        ),
+        (
+            "a text that is short takes less than a unit",
+            lambda of: of.PATTERN_STEPS_PER_LOOK < of.PATTERN_STEPS_PER_UNIT,
+        ),
+        (
+            "a portion of matches leaves others room",
+            lambda of: 2 * of.PATTERN_UNITS_PER_PORTION <= of.COORDINATOR_UNITS_PER_TURN,
+        ),
+        ("a look at all topics has time for its portions", lambda of: of.REGEX_PORTION_PAUSE_MS < of.REGEX_PAUSE_MS),
+        (
+            "an operation that begins anew ends before the next look",
+            lambda of: of.OPERATION_BEGINNINGS * _takes_ms(of, "NAMED_TOPICS") <= of.REGEX_PAUSE_MS,
+        ),
+        ("a member of either kind names as many topics", lambda of: of.NAMED_TOPICS <= of.SUBSCRIBED_TOPICS),
+        ("a heartbeat at once names fewer than any", lambda of: of.HEARTBEAT_TOPICS <= of.NAMED_TOPICS),
+        ("members that never joined are fewer than members", lambda of: of.PENDING_MEMBERS <= of.GROUP_MEMBERS),
+        ("members that leave at once are fewer, too", lambda of: of.LEAVING_AT_ONCE <= of.GROUP_MEMBERS),
+        ("the offsets of one group fit", lambda of: of.OFFSETS_PER_GROUP * 400 <= of.GROUP_STATE_BYTES),
+        ("the groups of one partition fit", lambda of: of.GROUPS_PER_PARTITION * 1200 <= of.GROUP_STATE_BYTES),
+        (
+            "assignments of a group fit even then",
+            lambda of: of.ASSIGNMENT_BYTES_PER_MEMBER * of.GROUP_MEMBERS <= of.GROUP_STATE_BYTES,
+        ),
+        (
+            "the metadata that is always taken is less than an assignment",
+            lambda of: of.PLAIN_METADATA < of.ASSIGNMENT_BYTES_PER_MEMBER,
+        ),
+        ("a transaction commits more than one request", lambda of: of.COMMITS_PER_STEP <= of.OFFSETS_PER_TRANSACTION),
+        (
+            "a group whose transaction ends counts as its offsets",
+            lambda of: (
+                of.UNITS_PER_ENDED_GROUP * COST_US["COORDINATOR_UNITS_PER_TURN"] >= of.OFFSETS_ENDED_PER_STEP * 2
+            ),
+        ),
+        ("a small transaction is no large one", lambda of: of.SMALL_TRANSACTION < of.LARGE_TRANSACTION),
+        ("a transaction may be large", lambda of: of.LARGE_TRANSACTION <= of.TRANSACTION_PARTITIONS),
+        ("long answers are repeated less than short ones", lambda of: of.REPEATED_GROUPS <= of.REPEATED_OFFSETS),
+        (
+            "offsets that are repeated fit into an answer",
+            lambda of: 8 * of.REPEATED_OFFSETS * of.ASSIGNMENT_BYTES_PER_MEMBER <= of.FRAME_BYTES,
+        ),
+        (
+            "a leader tracks more observers than a voter has listeners",
+            lambda of: of.LISTENERS_PER_VOTER <= of.OBSERVERS,
+        ),
+        # The transport's.
+        (
+            "voters keep a share of the connections",
+            lambda of: 8 * of.transport.RESERVED_CONNECTIONS <= of.transport.MAX_CONNECTIONS,
+        ),
+        (
+            "those without a login are few",
+            lambda of: 8 * of.transport.UNSECURED_CONNECTIONS <= of.transport.MAX_CONNECTIONS,
+        ),
+        (
+            "an address has a share of them",
+            lambda of: 4 * of.transport.UNSECURED_PER_ADDRESS <= of.transport.UNSECURED_CONNECTIONS,
+        ),
+        (
+            "handshakes hold less than requests",
+            lambda of: of.transport.UNSECURED_CONNECTIONS * of.transport.HANDSHAKE_BYTES <= of.transport.BUDGET_BYTES,
+        ),
+        (
+            "a turn of handshakes is no long one",
+            lambda of: of.transport.HANDSHAKE_STEPS_PER_TURN * 1.5 <= of.PORTION_MS,
+        ),
+        (
+            "small connections read on beside large ones",
+            lambda of: of.transport.SMALL_BYTES * 32 <= of.transport.BUDGET_BYTES,
+        ),
+        ("a read is no more than a steady peer takes", lambda of: of.transport.READ_BYTES <= of.transport.STEADY_BYTES),
+        ("a read grows", lambda of: of.transport.READ_BYTES <= of.transport.MOST_READ_BYTES),
+        ("what is not counted is less than a read", lambda of: of.transport.COUNTED_BYTES < of.transport.READ_BYTES),
+        (
+            "a connection is closed after its place is given on",
+            lambda of: of.transport.PLACE_SECONDS < of.transport.STALLED_SECONDS,
+        ),
+        (
+            "a connection leaves others unsent bytes",
+            lambda of: 4 * of.transport.UNSENT_PER_CONNECTION <= of.transport.BUDGET_BYTES,
+        ),
+        (
+            "an answer leaves room for others",
+            lambda of: 1 < of.transport.ANSWERS_IN_ROOM <= of.transport.BUDGET_BYTES / of.transport.BULK_BYTES,
+        ),
+        ("voters fetch more than strangers", lambda of: of.transport.BULK_BYTES <= of.transport.VOTERS_BULK_BYTES),
+        (
+            "a connection has a part of a turn",
+            lambda of: of.transport.QUANTUM <= of.transport.QUEUED_REQUESTS <= of.transport.TURN_REQUESTS,
+        ),
+        (
+            "connections that deliver at once stay within a turn",
+            lambda of: of.transport.MEMBERS_AT_ONCE * of.transport.QUANTUM <= of.transport.TURN_REQUESTS,
+        ),
+        (
+            "one connection does not fill a node",
+            lambda of: 8 * of.transport.UNANSWERED_PER_CONNECTION <= of.UNANSWERED_REQUESTS,
         ),
     )
 )

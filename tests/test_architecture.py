@@ -96,7 +96,7 @@ LAYERS = (
         pure=False,
     ),
     Layer(("kraft.quorum",), ("kraft.config", "kraft.limits", *IN_CORE, "transport.protocol.errors")),
-    Layer(("kraft.limits",), ("transport.protocol.limits",)),
+    Layer(("kraft.limits",), ("transport.limits", "transport.protocol.limits")),
     Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
     Layer(("kraft.committed",), ("kraft.limits", *BYTES, "metadata_log.image")),
     Layer(("kraft.calls",)),
@@ -130,7 +130,7 @@ LAYERS = (
         ),
     ),
     Layer(("kraft.coordinators",), ("kraft.handling", "kraft.partitions", *SHARED, *IN_CONTROLLER)),
-    Layer(("kraft.coordinators.groups.consumer.hashing",), ("metadata_log.image",), ("xxhash",)),
+    Layer(("kraft.coordinators.groups.consumer.hashing",), ("kraft.limits", "metadata_log.image"), ("xxhash",)),
     Layer(("kraft.broker.metadata",), ("kraft.handling", *SHARED, *IN_CONTROLLER)),
     Layer(
         ("kraft.broker.request",),

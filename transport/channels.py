@@ -12,11 +12,6 @@ import trio
 
 from transport.interface import Cause, Endpoint, Failed, Listener, Reply
 
-READ_BYTES: Final = 64 * 1024
-"""Bytes per read, which bounds the small requests that one read of a connection brings."""
-MOST_READ_BYTES: Final = 1024 * 1024
-"""Bytes per read while a large frame is incomplete."""
-
 
 class Socket(Protocol):
     """A connected (or connecting) socket. No method calls back, and none raises for a peer's behaviour."""

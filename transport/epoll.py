@@ -39,10 +39,11 @@ from transport.addresses import (
     set_options,
     text_of,
 )
-from transport.channels import ENDED, MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
+from transport.channels import ENDED, Channel, Owner, Socket
 from transport.descriptors import ACCEPT_PAUSE_SECONDS, CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
 from transport.interface import Cause, Endpoint, Listener
 from transport.limited_log import LimitedLog
+from transport.limits import MOST_READ_BYTES, READ_BYTES
 
 log = logging.getLogger("transport")
 

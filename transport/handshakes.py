@@ -11,17 +11,8 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-UNSECURED_CONNECTIONS: Final = 256
-"""The most connections of unknown peers that have not finished their handshake; voters have as many of their own.
+from transport.limits import HANDSHAKE_STEPS_PER_TURN, UNSECURED_CONNECTIONS, UNSECURED_PER_ADDRESS
 
-A further one takes the place of one of the address that has the most of them: silent connections keep nobody out.
-"""
-UNSECURED_PER_ADDRESS: Final = 32
-"""The most of these connections from one address; a further one takes the place of one of that address. Addresses with
-a reserve have no such limit.
-"""
-STEPS_PER_TURN: Final = 16
-"""How many steps of handshakes follow each other before other tasks run. A step takes up to two milliseconds."""
 _SWEEP_SECONDS: Final = 0.5
 
 
@@ -146,7 +137,7 @@ class Handshakes:
 
     def _work(self) -> None:
         self._will_work = False
-        for _ in range(min(STEPS_PER_TURN, len(self._queue))):
+        for _ in range(min(HANDSHAKE_STEPS_PER_TURN, len(self._queue))):
             self._queue.popleft().step()
         if self._queue:
             self._work_later()

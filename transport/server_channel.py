@@ -12,21 +12,24 @@ from metadata_log.serde import Message
 from transport.channels import ENDED, Socket
 from transport.handshakes import Handshakes
 from transport.interface import Cause, Request
+from transport.limits import (
+    COUNTED_BYTES,
+    QUANTUM,
+    STEADY_BYTES,
+    TURN_REQUESTS,
+    UNANSWERED_PER_CONNECTION,
+    UNSENT_PER_CONNECTION,
+)
 from transport.protocol.apis import Api, ApiKey
 from transport.protocol.frames import with_length
 from transport.protocol.headers import has_large_records
 from transport.protocol.limits import PIPELINED, Limit, request_limit
 from transport.protocol.login import Refused, ServerLogin
 from transport.protocol.server_connection import ServerConnection
-from transport.serving import COUNTED_BYTES, QUANTUM, STEADY_BYTES, TURN_REQUESTS, Serving, address_of
+from transport.serving import Serving, address_of
 from transport.traffic import NO_MECHANISM, SUCCESS, TIMEOUT
 
 log = logging.getLogger("transport")
-
-MAX_UNANSWERED: Final = 1024
-"""The channel stops reading at this many unanswered requests, until half of them are answered."""
-MAX_UNSENT_BYTES: Final = 1 << 20
-"""The channel stops reading from a peer that leaves this many bytes unread, until the peer has caught up."""
 
 
 _FETCH: Final = int(ApiKey.FETCH)
@@ -181,7 +184,11 @@ class ServerChannel:
     @property
     def _is_full(self) -> bool:
         """Whether serving waits: for the peer to read, for this node to answer, or for the end of a mute."""
-        return self._is_muted or self.connection.unanswered >= MAX_UNANSWERED or self._socket.unsent >= MAX_UNSENT_BYTES
+        return (
+            self._is_muted
+            or self.connection.unanswered >= UNANSWERED_PER_CONNECTION
+            or self._socket.unsent >= UNSENT_PER_CONNECTION
+        )
 
     def _write(self, data: bytes) -> None:
         self._written += len(data)
@@ -310,7 +317,7 @@ class ServerChannel:
                 self._serving.queue(self)
         elif self._is_full or (self._serving.is_tight and not self._serving.may_read(self)):
             self._pause()
-        elif self._paused and connection.unanswered <= MAX_UNANSWERED // 2 and not unsent:
+        elif self._paused and connection.unanswered <= UNANSWERED_PER_CONNECTION // 2 and not unsent:
             self._paused = False
             self._socket.resume()
 

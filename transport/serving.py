@@ -15,6 +15,24 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from transport.limited_log import LimitedLog
+from transport.limits import (
+    ANSWER_TURN_BYTES,
+    ANSWERS_IN_ROOM,
+    BUDGET_BYTES,
+    BULK_BYTES,
+    COUNTED_BYTES,
+    MAX_CONNECTIONS,
+    MEMBERS_AT_ONCE,
+    PLACE_SECONDS,
+    QUANTUM,
+    QUEUED_REQUESTS,
+    READ_BYTES,
+    RESERVED_CONNECTIONS,
+    SMALL_BYTES,
+    STALLED_SECONDS,
+    TURN_REQUESTS,
+    VOTERS_BULK_BYTES,
+)
 from transport.protocol.inbound import Gone, Request
 from transport.protocol.limits import ADMIN, MAX_FRAME_BYTES, REQUESTS
 from transport.shares import Shares
@@ -23,43 +41,9 @@ from transport.traffic import Authentications
 log = logging.getLogger("transport")
 
 INT_MAX: Final = 0x7FFF_FFFF
-MAX_CONNECTIONS: Final = 10_000
-"""The default number of connections of peers."""
-RESERVED_CONNECTIONS: Final = 64
-"""How many of these are reserved for voters and for this machine itself; a sixteenth of a smaller total."""
 LARGEST_REQUEST_BYTES: Final = max(ADMIN.size, *[limit.size for limit in REQUESTS.values()])
-BUDGET_BYTES: Final = 64 << 20
-"""The default bound of received bytes, and of unsent bytes."""
-STALLED_SECONDS: Final = 30.0
-"""A peer that leaves answers unread, or a request unfinished, for this time is disconnected."""
-STEADY_BYTES: Final = 64 * 1024
-"""The bytes that a peer has to read or send in that time, if as many are pending."""
-TURN_REQUESTS: Final = 500
-"""How many requests are delivered before the user has processed them; Kafka's default of `queued.max.requests`."""
-QUEUED_REQUESTS: Final = 32
-"""How many queued requests are delivered before other tasks of the node and new requests run."""
-TURN_BYTES: Final = 512 * 1024
-"""The bytes of answers in a turn after which no further answer begins: about a millisecond of work."""
-QUANTUM: Final = 16
-"""How many requests of one connection are delivered before the next connection's turn."""
-MEMBERS_AT_ONCE: Final = 4
-"""How many connections deliver before the user processes the deliveries."""
-BULK_BYTES: Final = 512 * 1024
-"""The expected bytes of bulk answers after which no further bulk request is delivered until those answers are made."""
-VOTERS_BULK_BYTES: Final = 2 << 20
-"""The same for voters, all of which fetch from their leader."""
-ANSWERS_IN_ROOM: Final = 4
-"""The share of the free memory that one answer may take while memory is short."""
-SMALL_BYTES: Final = 64 * 1024
-"""A connection that holds no more than this reads on while memory is short for its address alone."""
-PLACE_SECONDS: Final = 10.0
-"""For how long one unfinished request of an address keeps the others of that address from growing."""
 _LAST: Final = ""
 """The place of the one connection that reads on while no memory is left. It is closed if it does not end in time."""
-COUNTED_BYTES: Final = 4096
-"""A smaller change of a connection's memory is not counted."""
-_ONE_READ_BYTES: Final = 64 * 1024
-"""The bytes per read of a connection while memory is short."""
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _WATCH_SECONDS: Final = 1.0
 
@@ -385,7 +369,12 @@ class Serving:
         self._will_continue = False
         is_idle = self.batch_delivered()
         delivered, written = 0, self.written_bytes
-        while self._queues and is_idle and delivered < QUEUED_REQUESTS and self.written_bytes - written < TURN_BYTES:
+        while (
+            self._queues
+            and is_idle
+            and delivered < QUEUED_REQUESTS
+            and self.written_bytes - written < ANSWER_TURN_BYTES
+        ):
             self.bulk_left = [BULK_BYTES, BULK_BYTES]
             self.requests_left = self.limits.queued_requests
             for member in self._next():
@@ -459,7 +448,7 @@ class Serving:
         Such a read also notices a peer that has closed.
         """
         for trusted, shares in self._received.items():
-            most = max(0, (shares.limit - shares.used) // _ONE_READ_BYTES)
+            most = max(0, (shares.limit - shares.used) // READ_BYTES)
             for member in [one for one in self._blocked if one.is_trusted is trusted][:most]:
                 del self._blocked[member]
                 member.is_blocked = False

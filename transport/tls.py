@@ -13,14 +13,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from transport.limits import HANDSHAKE_BYTES
 from transport.protocol.inbound import Principal
 
 HANDSHAKE_TIMEOUT_MS: Final = 10_000
 """Kafka's servers have no such deadline: a silent client keeps its connection for `connections.max.idle.ms`."""
-MOST_HANDSHAKE_BYTES: Final = 128 * 1024
-"""The most bytes that a peer may send before the handshake is done: a few chains of certificates."""
-SEAL_BYTES: Final = 1 << 20
-"""The most bytes that one call seals: about a millisecond of work."""
 _RECORD_BYTES: Final = 16 * 1024
 _ALERT: Final = 0x15
 _HANDSHAKE: Final = 0x16
@@ -141,8 +138,8 @@ class TlsSession:
             if not self._received and data[0] not in (_HANDSHAKE, _ALERT):
                 raise TlsError(Fault.PLAIN, SPEAKS_PLAIN)
             self._received += len(data)
-            if self._received > MOST_HANDSHAKE_BYTES:
-                raise TlsError(Fault.TOO_LONG, f"more than {MOST_HANDSHAKE_BYTES} bytes came before the handshake")
+            if self._received > HANDSHAKE_BYTES:
+                raise TlsError(Fault.TOO_LONG, f"more than {HANDSHAKE_BYTES} bytes came before the handshake")
         self._incoming.write(data)
 
     def advance(self) -> bool:

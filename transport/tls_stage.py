@@ -17,9 +17,10 @@ from transport.channels import Channel, Connector, Owner, Socket
 from transport.handshakes import Handshakes
 from transport.interface import Cause, Endpoint
 from transport.limited_log import LimitedLog
+from transport.limits import SEAL_BYTES
 from transport.protocol.inbound import ANONYMOUS, Principal
 from transport.server_channel import ServerChannel
-from transport.tls import SEAL_BYTES, Fault, TlsError, TlsListener, TlsSession
+from transport.tls import Fault, TlsError, TlsListener, TlsSession
 
 _MIDDLE: Final = "the peer closed the connection in the middle of the TLS handshake"
 _UNHEARD: Final = "the peer closed the connection at the start of the TLS handshake: does the peer speak TLS?"

@@ -23,20 +23,12 @@ from transport.channels import Channel, Connector, LateSockets, Owner, Socket, S
 from transport.client_channel import ClientChannel, ClientOptions
 from transport.handshakes import Handshakes
 from transport.interface import PEERS, Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
+from transport.limits import BUDGET_BYTES, MAX_CONNECTIONS, TURN_REQUESTS
 from transport.protocol.apis import APIS, Api
 from transport.protocol.limits import MAX_FRAME_BYTES, Limit, answer_limit, request_limit
 from transport.sasl import NO_SASL, Sasl, server_of, wall_clock_ms
 from transport.server_channel import ServerChannel
-from transport.serving import (
-    BUDGET_BYTES,
-    INT_MAX,
-    LARGEST_REQUEST_BYTES,
-    MAX_CONNECTIONS,
-    TURN_REQUESTS,
-    Serving,
-    ServingLimits,
-    address_of,
-)
+from transport.serving import INT_MAX, LARGEST_REQUEST_BYTES, Serving, ServingLimits, address_of
 from transport.timer import Timer
 from transport.tls import Fault, Tls
 from transport.tls_stage import TlsConnector, TlsServing

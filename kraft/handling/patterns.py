@@ -12,9 +12,11 @@ from kraft.limits import (
     PATTERN_CHARACTERS,
     PATTERN_PROGRAM_BYTES,
     PATTERN_STEPS,
+    PATTERN_STEPS_PER_LOOK,
     PATTERN_STEPS_PER_UNIT,
     PATTERN_UNITS_PER_PORTION,
     PATTERN_WEIGHT,
+    PATTERN_WEIGHT_PER_UNIT,
 )
 
 _CLASS_WEIGHT: Final = 700
@@ -22,10 +24,6 @@ _CLASS_WEIGHT: Final = 700
 _DIGITS: Final = 9
 """Of a count; RE2 takes a longer one, with its braces, as it stands."""
 _STATES_BESIDE: Final = 16
-WEIGHT_PER_UNIT: Final = 100
-"""How much of an expression is compiled in the time of a unit of a coordinator's budget."""
-LOOK_STEPS: Final = 300
-"""What a text takes besides the steps of its match, which is most of it for short patterns and texts."""
 NAME_BYTES: Final = 249
 """The longest name of a topic: whoever matches no other texts needs to fear no refusal after the compilation."""
 _HEAVY: Final = re.compile(r"\\[pP]|\{(\d{1,4})(?:,(\d{0,4}))?\}")
@@ -82,11 +80,11 @@ class Pattern:
     @property
     def units(self) -> int:
         """What the compilation has cost, in units of a coordinator's budget."""
-        return 1 + self.weight // WEIGHT_PER_UNIT
+        return 1 + self.weight // PATTERN_WEIGHT_PER_UNIT
 
     def steps(self, text: str) -> int:
         """The most steps that a match takes, about 10 ns each: RE2 follows all states of the program at once."""
-        return LOOK_STEPS + self._states * len(text)
+        return PATTERN_STEPS_PER_LOOK + self._states * len(text)
 
     def matches(self, text: str) -> bool:
         """Whether the whole text matches.
@@ -118,7 +116,7 @@ class Matching:
 
     def look(self) -> None:
         """Count a text that is looked at, and not matched."""
-        self._steps += LOOK_STEPS
+        self._steps += PATTERN_STEPS_PER_LOOK
 
     def matches(self, text: str) -> bool:
         """As `Pattern.matches`."""

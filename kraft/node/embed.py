@@ -27,7 +27,8 @@ from metadata_log.serde import Message
 from transport.causes import one_cause
 from transport.descriptors import connections_allowed
 from transport.interface import Transport
-from transport.serving import INT_MAX, MAX_CONNECTIONS
+from transport.limits import MAX_CONNECTIONS
+from transport.serving import INT_MAX
 from transport.tcp import TcpTransport, WireOptions
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kraft.limits import UNSERVED_ENTRIES
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -30,8 +31,6 @@ from transport.protocol.messages import (
     write_share_group_state,
 )
 
-MOST_ENTRIES: Final = 10_000
-"""A request with more groups or partitions has no answer, which would be a long turn; no client sends one."""
 CODE: Final = Error.UNSUPPORTED_VERSION
 _WHOLE: Final[dict[type[Message], type[Any]]] = {
     get_telemetry_subscriptions.GetTelemetrySubscriptionsRequest: (
@@ -86,13 +85,13 @@ def refuse_unserved(message: Message) -> Message | None:
         return answer
     groups: Any
     match message:
-        case share_group_describe.ShareGroupDescribeRequest() if len(message.group_ids) <= MOST_ENTRIES:
+        case share_group_describe.ShareGroupDescribeRequest() if len(message.group_ids) <= UNSERVED_ENTRIES:
             groups = [share_group_describe.DescribedGroup(CODE, None, one) for one in message.group_ids]
             return share_group_describe.ShareGroupDescribeResponse(groups=groups)
-        case streams_group_describe.StreamsGroupDescribeRequest() if len(message.group_ids) <= MOST_ENTRIES:
+        case streams_group_describe.StreamsGroupDescribeRequest() if len(message.group_ids) <= UNSERVED_ENTRIES:
             groups = [streams_group_describe.DescribedGroup(CODE, None, one) for one in message.group_ids]
             return streams_group_describe.StreamsGroupDescribeResponse(groups=groups)
-        case describe_share_group_offsets.DescribeShareGroupOffsetsRequest() if len(message.groups) <= MOST_ENTRIES:
+        case describe_share_group_offsets.DescribeShareGroupOffsetsRequest() if len(message.groups) <= UNSERVED_ENTRIES:
             groups = [
                 describe_share_group_offsets.DescribeShareGroupOffsetsResponseGroup(one.group_id, error_code=CODE)
                 for one in message.groups
@@ -103,7 +102,7 @@ def refuse_unserved(message: Message) -> Message | None:
 
 def _refuse_state(message: Any) -> Message | None:
     made = _STATES.get(type(message))
-    if made is None or sum([1 + len(topic.partitions) for topic in message.topics]) > MOST_ENTRIES:
+    if made is None or sum([1 + len(topic.partitions) for topic in message.topics]) > UNSERVED_ENTRIES:
         return None
     response, result, partition = made
     results = [

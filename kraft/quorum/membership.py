@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kraft.limits import LISTENERS_PER_VOTER
 from kraft.quorum.appending import append_control
 from kraft.quorum.effects import SendReply, SendRequest
 from kraft.quorum.events import Received, UpgradeQuorum
@@ -37,8 +38,6 @@ from transport.protocol.errors import Error
 
 CAUGHT_UP_WITHIN_MS: Final = 3_600_000
 """A replica without a Fetch for this time does not count as caught up any more."""
-MAX_LISTENERS: Final = 64
-"""The limit of endpoints of a voter, as every log and every snapshot holds them; no controller has more listeners."""
 _ORDINARY_ANSWERS: Final = (
     Error.NONE,
     Error.REQUEST_TIMED_OUT,
@@ -217,8 +216,8 @@ def _refusal(
     listener = quorum.listener
     if endpoints is not None and endpoints.find(listener) is None:
         return Error.INVALID_REQUEST, f"The voter does not listen on the default listener {listener}."
-    if endpoints is not None and len(endpoints) > MAX_LISTENERS:
-        return Error.INVALID_REQUEST, f"The voter has more than {MAX_LISTENERS} listeners."
+    if endpoints is not None and len(endpoints) > LISTENERS_PER_VOTER:
+        return Error.INVALID_REQUEST, f"The voter has more than {LISTENERS_PER_VOTER} listeners."
     if leader.change is not None:
         return Error.REQUEST_TIMED_OUT, "Another change of the voters is under way."
     if leader.high_watermark < 0:

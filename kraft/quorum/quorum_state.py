@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kraft.limits import REPORT_CHARACTERS
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.effects import (
     AbandonDownload,
@@ -59,8 +60,6 @@ from transport.protocol.errors import Error
 BOOTSTRAP_ID: Final = -2
 """The id of the first bootstrap server; the next ones have the ids below."""
 _NO_ENDPOINTS: Final = Endpoints()
-_MOST_REPORTED: Final = 500
-"""The maximum length of a report in characters."""
 WITHIN_EPOCH: Final[dict[str, tuple[str, ...]]] = {
     "Unattached": ("Voted", "Prospective", "Follower"),
     "Voted": ("Prospective", "Follower"),
@@ -204,7 +203,7 @@ class QuorumState:
 
     def report_peer_fault(self, peer_id: int, what: str) -> None:
         """Report an invalid message of a peer; the report is cut to a maximum length."""
-        self.emit(PeerFault(peer_id, what if len(what) <= _MOST_REPORTED else f"{what[:_MOST_REPORTED]}…"))
+        self.emit(PeerFault(peer_id, what if len(what) <= REPORT_CHARACTERS else f"{what[:REPORT_CHARACTERS]}…"))
 
     def move_high_watermark(self, offset: int) -> None:
         """Raise the high watermark to `offset`, if that is higher."""

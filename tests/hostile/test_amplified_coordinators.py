@@ -278,7 +278,7 @@ def test_an_id_that_is_named_very_often_tells_its_partitions_some_times(monkeypa
 def test_a_full_coordinator_takes_few_partitions_of_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, known = situated("transaction")
     monkeypatch.setattr(coordinator, "TRANSACTION_STATE_BYTES", 0)
-    monkeypatch.setattr(operations, "FEW_PARTITIONS", 2)
+    monkeypatch.setattr(operations, "SMALL_TRANSACTION", 2)
     added = []
     for number in (1, 2):
         topics = [AddPartitionsToTxnTopic("orders", [number])]

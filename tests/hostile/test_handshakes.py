@@ -18,8 +18,8 @@ from kraft.admin.client import ConfigChange, ResourceType
 from support.controller_processes import IDS, Processes
 from support.eventually import eventually, pause
 from support.interop.certificates import Stores, client_context, leaf
-from transport.handshakes import UNSECURED_CONNECTIONS
 from transport.interface import PEERS, Endpoint
+from transport.limits import UNSECURED_CONNECTIONS
 from transport.tcp import TcpTransport
 from transport.tls import Tls, TlsSession
 

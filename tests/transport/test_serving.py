@@ -17,14 +17,15 @@ from test_tcp import connect, framed, no_free_descriptors, read_frames, read_to_
 from support.transport.conversation import LISTENER, Node, echo
 from transport import Endpoint, Request, TcpTransport, WireTransport
 from transport.limited_log import LimitedLog
+from transport.limits import ANSWER_TURN_BYTES, BULK_BYTES, QUANTUM, UNSENT_PER_CONNECTION
 from transport.protocol.apis import ApiKey
 from transport.protocol.frames import FrameReader
 from transport.protocol.headers import encode_request
 from transport.protocol.inbound import ANY_SIZE
 from transport.protocol.messages import EnvelopeRequest, EnvelopeResponse
 from transport.protocol.server_connection import FIRST_EXPECTED_BYTES, ServerConnection
-from transport.server_channel import MAX_UNSENT_BYTES, ServerChannel
-from transport.serving import BULK_BYTES, QUANTUM, TURN_BYTES, address_of
+from transport.server_channel import ServerChannel
+from transport.serving import address_of
 from transport.shares import Shares
 
 NewNode = Callable[..., Node]
@@ -109,7 +110,7 @@ class TestMemory:
             await node.until(lambda: len(delivered) > 0)
             await trio.testing.wait_all_tasks_blocked(0.02)
             _, unsent = node.transport.serving.held_bytes
-            assert unsent < MAX_UNSENT_BYTES + 8 * MIB
+            assert unsent < UNSENT_PER_CONNECTION + 8 * MIB
             assert len(delivered) <= 2
             assert len(await read_frames(greedy, 5)) >= 5
             await node.until(lambda: len(delivered) >= 5)
@@ -338,7 +339,9 @@ class TestTurns:
             while before < 400:
                 await trio.lowlevel.checkpoint()
                 most, before = max(most, len(delivered) - before), len(delivered)
-            assert most <= 2 * (TURN_BYTES // size + FIRST_AT_ONCE), "other tasks of the node have their turns, too"
+            assert most <= 2 * (ANSWER_TURN_BYTES // size + FIRST_AT_ONCE), (
+                "other tasks of the node have their turns, too"
+            )
             for number in range(1, 6):
                 await node.until(lambda number=number: len(delivered) >= 400 + 100 * number)
                 os.write(other.socket.fileno(), vote(number))
@@ -347,7 +350,7 @@ class TestTurns:
                 at = next(
                     place for place, one in enumerate(delivered) if one.correlation_id == number and place >= before
                 )
-                assert at - before <= 3 * (TURN_BYTES // size + FIRST_AT_ONCE)
+                assert at - before <= 3 * (ANSWER_TURN_BYTES // size + FIRST_AT_ONCE)
             nursery.cancel_scope.cancel()
 
     @pytest.mark.parametrize(("answer_bytes", "votes"), [(1000, 0), (MIB, 0), (MIB, 20)])

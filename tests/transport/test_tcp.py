@@ -19,6 +19,7 @@ from support.transport.conversation import LISTENER, Node, echo, numbered, versi
 from transport import Cause, Endpoint, Listener, Reply, Request, TcpTransport
 from transport.addresses import clearer, refuse_itself
 from transport.interface import Inbound
+from transport.limits import UNANSWERED_PER_CONNECTION, UNSENT_PER_CONNECTION
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.frames import FrameReader
 from transport.protocol.headers import encode_request, encode_response
@@ -32,7 +33,6 @@ from transport.protocol.messages import (
 from transport.protocol.messages.alter_partition import AlterPartitionRequestPartitionData as PartitionData
 from transport.protocol.messages.alter_partition import AlterPartitionRequestTopicData as TopicData
 from transport.protocol.messages.alter_partition import BrokerState
-from transport.server_channel import MAX_UNANSWERED, MAX_UNSENT_BYTES
 
 NewNode = Callable[..., Node]
 UNRESOLVABLE = Endpoint("no..such..host", 9093)
@@ -158,7 +158,7 @@ class TestHostileClients:
             while answered < count:
                 await node.until(lambda: bool(node.requests))
                 await trio.testing.wait_all_tasks_blocked(0.001)
-                assert len(node.requests) < MAX_UNANSWERED + 65536 // len(vote(0)) + 1
+                assert len(node.requests) < UNANSWERED_PER_CONNECTION + 65536 // len(vote(0)) + 1
                 waiting, node.requests = node.requests, []
                 for request in waiting:
                     node.transport.answer(request, echo(request))
@@ -183,7 +183,7 @@ class TestHostileClients:
             await node.until(lambda: len(served) > 0)
             await trio.testing.wait_all_tasks_blocked(0.01)
             in_sockets = 8_000_000
-            assert len(served) * len(data) < MAX_UNSENT_BYTES + in_sockets + 4 * len(data)
+            assert len(served) * len(data) < UNSENT_PER_CONNECTION + in_sockets + 4 * len(data)
             frames = await read_frames(stream, count)
             assert len(frames) == len(served) == count
 

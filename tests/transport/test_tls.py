@@ -24,9 +24,10 @@ from support.interop.certificates import client_context, leaf, server_context, t
 from support.transport.conversation import LISTENER, Node, echo, numbered
 from support.transport.stranger import Stranger
 from transport import Cause, Failed, MemoryStreams, Principal, Reply, TcpTransport, Tls, WireTransport
-from transport.handshakes import UNSECURED_CONNECTIONS, UNSECURED_PER_ADDRESS, Handshakes
+from transport.handshakes import Handshakes
+from transport.limits import HANDSHAKE_BYTES, SEAL_BYTES, UNSECURED_CONNECTIONS, UNSECURED_PER_ADDRESS
 from transport.protocol.messages import VoteResponse
-from transport.tls import MOST_HANDSHAKE_BYTES, SEAL_BYTES, Fault, TlsError, TlsSession
+from transport.tls import Fault, TlsError, TlsSession
 
 
 def pair(**versions: Any) -> tuple[TlsSession, TlsSession]:
@@ -104,7 +105,7 @@ def test_a_small_frame_is_sealed_and_opened_by_one_call_each(version: ssl.TLSVer
 
 def test_a_session_takes_bounded_bytes_before_the_handshake_is_done() -> None:
     _, server = pair()
-    for _ in range(MOST_HANDSHAKE_BYTES // 1024):
+    for _ in range(HANDSHAKE_BYTES // 1024):
         server.receive(b"\x16" * 1024)
     with pytest.raises(TlsError) as caught:
         server.receive(b"\x16")

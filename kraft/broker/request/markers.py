@@ -5,7 +5,7 @@ Kafka: `KafkaApis.handleWriteTxnMarkersRequest`).
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.coordinators.transactions.transaction_guards import TransactionGuards
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling, long_step
-from kraft.limits import MARKERS_PER_STEP, REQUEST_STEPS_PER_TURN
+from kraft.limits import MARKERS_ANSWERED_PER_STEP, MARKERS_PER_STEP, REQUEST_STEPS_PER_TURN
 from kraft.partitions.log.outcomes import Appended, Refused
 from kraft.partitions.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
 from kraft.partitions.replicas.hosted_partition import HostedPartition
@@ -25,9 +25,6 @@ from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import write_txn_markers as messages
-
-ANSWERED_PER_STEP: Final = 128
-"""The markers of which a step makes the answer: a small request is one turn."""
 
 
 class MarkerEntry(Struct):
@@ -168,7 +165,7 @@ class MarkersHandler:
         # Kafka keeps one result of a producer and a partition, however often the request names them.
         results: dict[int, dict[str, dict[int, messages.WritableTxnMarkerPartitionResult]]] = {}
         for count, entry in enumerate(waiting.entries, 1):
-            if count % ANSWERED_PER_STEP == 0:
+            if count % MARKERS_ANSWERED_PER_STEP == 0:
                 yield None
             error: Error | None = entry.error
             if entry.awaited is not None:
@@ -180,7 +177,7 @@ class MarkersHandler:
             topics.setdefault(entry.topic, {})[number] = messages.WritableTxnMarkerPartitionResult(number, error)
         markers = []
         for count, (producer_id, topics) in enumerate(results.items(), 1):
-            if count % ANSWERED_PER_STEP == 0:
+            if count % MARKERS_ANSWERED_PER_STEP == 0:
                 yield None
             told = [messages.WritableTxnMarkerTopicResult(name, list(parts.values())) for name, parts in topics.items()]
             markers.append(messages.WritableTxnMarkerResult(producer_id, told))

@@ -13,7 +13,7 @@ from kraft.controller.decision.result import Records
 from kraft.controller.decision.topic_configs import min_isr, unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, Target, partition_change, record_version
-from kraft.limits import CHEAP_PER_STEP
+from kraft.limits import CHEAP_PER_STEP, PARTITION_SHAPES
 from metadata_log.image import MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.record_values import MakeChange, alike
@@ -24,8 +24,6 @@ from metadata_log.types import Uuid
 
 ELR_FEATURE: Final = "eligible.leader.replicas.version"
 NO_BROKER: Final = -1
-_MOST_SHAPES: Final = 4096
-"""The different partitions whose changes are remembered during a decision."""
 
 Member = tuple[Uuid, int, Partition]
 """A partition by topic id and number, as in the index of the image."""
@@ -202,7 +200,7 @@ def partition_updates(
         try:
             make = of_topic[shape]
         except KeyError:
-            if len(of_topic) >= _MOST_SHAPES:
+            if len(of_topic) >= PARTITION_SHAPES:
                 of_topic.clear()
             make = of_topic[shape] = change_like(topic_id, number, partition)
         if make is None:

@@ -16,7 +16,12 @@ from kraft.coordinators.groups.consumer.draft import tombstones
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState, Offset, Offsets, Place, consumer_group
 from kraft.coordinators.runtime.shard import Context, CoordinatorResult, Record
-from kraft.limits import GROUPS_PER_PARTITION, OFFSETS_PER_GROUP, OFFSETS_PER_TRANSACTION
+from kraft.limits import (
+    GROUPS_PER_PARTITION,
+    OFFSETS_PER_GROUP,
+    OFFSETS_PER_TRANSACTION,
+    PLAIN_METADATA,
+)
 from metadata_log.image.persistent_map import Map
 from metadata_log.records.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from metadata_log.records.coordinator import RETENTION_VERSION
@@ -28,8 +33,6 @@ MISSING_GROUPS_SINCE: Final = 9
 NO_OFFSET: Final = -1
 NO_GENERATION: Final = -1
 NO_RETENTION: Final = -1
-PLAIN_METADATA: Final = 100
-"""The characters beside an offset that are accepted also when there is no more room for groups."""
 NO_GROUPS: Final[Map[str, Offsets]] = Map()
 
 

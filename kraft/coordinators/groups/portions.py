@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from kraft.access.errors import ApiError
 from kraft.coordinators.groups.state import GroupsState
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
 from kraft.coordinators.runtime.shard import Context, CoordinatorResult
 from kraft.handling.steps import Handling, long_step
-from kraft.limits import REQUEST_STEPS_PER_TURN
+from kraft.limits import OPERATION_BEGINNINGS, REQUEST_STEPS_PER_TURN
 from transport.protocol.errors import Error
 
 if TYPE_CHECKING:
     from kraft.coordinators.groups.shard import GroupShard
 
-MOST_BEGINNINGS: Final = 4
-"""How often an operation begins, before its client is told to ask again: others change the group all the time."""
 Portions = Generator[None, None, CoordinatorResult]
 Begin = Callable[["GroupShard", Context], Portions | None]
 """The portions of an operation; None if it is little work."""
@@ -32,7 +30,7 @@ def in_portions(
     portion and what the caller does with it are in one turn.
     """
     number = runtime.number_of(group_id)
-    for _ in range(MOST_BEGINNINGS):
+    for _ in range(OPERATION_BEGINNINGS):
         known = runtime.active(number)
         if isinstance(known, Error):
             return None

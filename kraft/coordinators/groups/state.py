@@ -16,7 +16,7 @@ from kraft.coordinators.groups.consumer.member import Member
 from kraft.coordinators.groups.consumer.replaying import GroupKey, is_nothing, lacking, replay
 from kraft.coordinators.runtime.shard import Record
 from kraft.coordinators.runtime.weights import text_bytes
-from kraft.limits import OFFSETS_ENDED_PER_STEP
+from kraft.limits import OFFSETS_ENDED_PER_STEP, SHARED_PLACES
 from metadata_log.image.persistent_map import Map, keys_in_order_by_runs, with_changes, with_entry, without_key
 from metadata_log.records.consumer_offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -38,7 +38,6 @@ SIMPLE: Final = GroupMetadataValue(protocol=None, leader=None)
 """A group without members, of which only offsets are known: somebody commits without joining."""
 Place = tuple[str, int]
 """A topic and a partition."""
-_MOST_SHARED: Final = 20_000
 _shared: dict[Place, Place] = {}
 
 
@@ -47,7 +46,7 @@ def shared_place(topic: str, partition: int) -> Place:
     offsets for ever if one of its keys was new when it came, and there are as many dictionaries as groups.
     """
     place = topic, partition
-    if len(_shared) >= _MOST_SHARED:
+    if len(_shared) >= SHARED_PLACES:
         _shared.clear()
     return _shared.setdefault(place, place)
 

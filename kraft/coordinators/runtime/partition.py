@@ -21,8 +21,8 @@ from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.loading import NO_PRODUCER, Lacking, loading
 from kraft.coordinators.runtime.settings import CoordinatorSettings, Status
 from kraft.coordinators.runtime.shard import HELD, Context, CoordinatorResult, Operation, Shard
-from kraft.coordinators.runtime.timers import CLEARED_PER_STEP, Timers
-from kraft.limits import GLANCES_PER_UNIT
+from kraft.coordinators.runtime.timers import Timers
+from kraft.limits import GLANCES_PER_UNIT, GROUPS_FREED_PER_UNIT, TIMERS_CLEARED_PER_STEP, UNITS_PER_ENDED_GROUP
 from kraft.partitions.log.outcomes import Appended, Refused
 from kraft.partitions.log.transaction_markers import TransactionMarker
 from kraft.partitions.replicas.hosted_partition import HostedPartition
@@ -58,10 +58,6 @@ FIRST_SEQUENCE: Final = 0
 NO_SEQUENCE: Final = -1
 RETRY_TIMER_MS: Final = 500
 """When a timer ends again whose records were not written (`EventBasedCoordinatorTimer`)."""
-_FREED_PER_UNIT: Final = 10
-"""The groups, with all that they have, that are freed in the time of a unit."""
-_UNITS_PER_END: Final = 10
-"""What the end of a transaction takes of a turn for each further group with offsets in it, or hundred of them."""
 _RECORD_OVERHEAD: Final = 32
 """What a record takes at most besides its key and its value."""
 
@@ -215,7 +211,7 @@ class CoordinatorPartition(Generic[S]):
         self.state = self._committed = self.shard.empty()
         self._snapshots.clear()
         for _ in self.timers.clear():
-            self._budget.take(CLEARED_PER_STEP // GLANCES_PER_UNIT)
+            self._budget.take(TIMERS_CLEARED_PER_STEP // GLANCES_PER_UNIT)
             yield None
         maps = [one for state in states for one in structs.astuple(state) if isinstance(one, Map)]
         del states
@@ -224,7 +220,7 @@ class CoordinatorPartition(Generic[S]):
             self._budget.take(len(held) // GLANCES_PER_UNIT)
             yield None
             while held:
-                del held[-_FREED_PER_UNIT:]
+                del held[-GROUPS_FREED_PER_UNIT:]
                 self._budget.take()
                 yield None
 
@@ -438,7 +434,7 @@ class CoordinatorPartition(Generic[S]):
                 while True:
                     next(ending)
                     self._budget.left -= units
-                    units = _UNITS_PER_END
+                    units = UNITS_PER_ENDED_GROUP
             except StopIteration as ended:
                 self.state = ended.value
             self.is_stale |= done.first_offset != self._end_offset

@@ -18,6 +18,7 @@ from kraft.handling.coordinators import partition_of
 from kraft.limits import (
     COORDINATOR_RECORDS_PER_STEP,
     COORDINATOR_UNITS_PER_TURN,
+    LOADS_NOTED,
     REMEMBERED_CHARACTERS,
     REMEMBERED_NAMES,
     TOPICS_COMPARED_PER_STEP,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from kraft.coordinators.runtime.shard import Operation, Shard
 
 S = TypeVar("S")
-LOADS: Final = 1000
-"""The loads that are remembered for the metrics."""
 _UNITS_PER_LOAD: Final = 2 * COORDINATOR_RECORDS_PER_STEP
 """The units of a turn that a step of a load takes."""
 
@@ -74,7 +73,7 @@ class CoordinatorRuntime(Generic[S]):
         self.topic = topic
         self.partitions: dict[int, CoordinatorPartition[S]] = {}
         """The partitions that this broker coordinates, by number."""
-        self.loads: deque[tuple[int, int]] = deque(maxlen=LOADS)
+        self.loads: deque[tuple[int, int]] = deque(maxlen=LOADS_NOTED)
         """When the last partitions were loaded, and how long each took, both in ms."""
         self._manager = manager
         self._new_shard = new_shard

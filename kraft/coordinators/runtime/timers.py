@@ -7,10 +7,10 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
+from kraft.limits import TIMERS_CLEARED_PER_STEP
 from metadata_log.types import NEVER_MS
 
 _SLACK: Final = 64
-CLEARED_PER_STEP: Final = 100
 
 
 class Timers:
@@ -80,7 +80,7 @@ class Timers:
         """Forget all timers, in steps: to free very many takes long."""
         for held in (self._heap, self._at, self._entered, self._keys):
             while held:
-                for _ in range(min(len(held), CLEARED_PER_STEP)):
+                for _ in range(min(len(held), TIMERS_CLEARED_PER_STEP)):
                     if isinstance(held, dict):
                         held.popitem()
                     else:

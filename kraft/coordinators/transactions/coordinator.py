@@ -36,6 +36,7 @@ from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling, long_step
 from kraft.limits import (
     ADDITIONS_PER_STEP,
+    LARGE_TRANSACTION,
     PARTITIONS_PER_STEP,
     REQUEST_STEPS_PER_TURN,
     TRANSACTION_STATE_BYTES,
@@ -54,8 +55,6 @@ from transport.protocol.messages.init_producer_id import InitProducerIdRequest
 
 BROKERS_SINCE: Final = 4
 """The first version of AddPartitionsToTxn that only brokers send."""
-MANY_PARTITIONS: Final = 1000
-"""The partitions of a transaction from which on each change of it has a turn of its own."""
 
 
 class TransactionsHandler:
@@ -222,7 +221,7 @@ class TransactionsHandler:
                 client_version=BUMPING,
             )
             answer = self._write(addition, name, now_ms) or answer
-            if addition.count >= MANY_PARTITIONS:
+            if addition.count >= LARGE_TRANSACTION:
                 # Each record has all partitions.
                 yield from long_step(REQUEST_STEPS_PER_TURN)
         return answer

@@ -27,6 +27,7 @@ from kraft.coordinators.transactions.transaction import (
     end,
     initialize,
 )
+from kraft.limits import SMALL_TRANSACTION
 from kraft.wire import WireRequest
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
@@ -42,8 +43,6 @@ FENCED_SINCE: Final[Mapping[type[Message], int]] = {
     EndTxnRequest: 2,
 }
 """The versions since which clients know PRODUCER_FENCED."""
-FEW_PARTITIONS: Final = 8
-"""The partitions that a transaction may have even if the ids take as much memory as they may."""
 BUMPING_SINCE: Final = 5
 """The first version of EndTxn after which the producer has a new epoch."""
 
@@ -147,7 +146,7 @@ class Addition(Struct, kw_only=True):
         )
         if decision.written is not None:
             self.count = len(decision.written.partitions)
-            if self.count > FEW_PARTITIONS and self.is_full():
+            if self.count > SMALL_TRANSACTION and self.is_full():
                 return CoordinatorResult(result=Decision(Error.POLICY_VIOLATION))
         return shard.decided(self.name, decision, context)
 

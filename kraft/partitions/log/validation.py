@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from kraft.limits import STEPS_PER_PIECE
 from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.outcomes import RecordRefusal, Refused
 from kraft.partitions.log.producers import AppendedBatch, ProducerStates
@@ -48,8 +49,6 @@ _FRONT: Final = Layout(">qii")
 _ATTRIBUTES: Final = Layout(">h")
 _MAX_TIMESTAMP_AT: Final = 35
 _TIMESTAMP: Final = Layout(">q")
-_STEPS_OF_A_PIECE: Final = 3
-"""The time to compress a piece, in steps."""
 
 
 class CheckedBatch(Struct, frozen=True):
@@ -309,5 +308,5 @@ def _encoding_again(
                 f"the batch has {len(packed) + HEADER_BYTES} bytes or more in the codec of the topic; "
                 f"max.message.bytes allows {most_bytes}",
             )
-        yield from repeat(None, _STEPS_OF_A_PIECE)
+        yield from repeat(None, STEPS_PER_PIECE)
     return packed_batch(own_times, target, first.timestamp, bytes(packed))

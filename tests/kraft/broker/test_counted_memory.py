@@ -249,7 +249,7 @@ def test_a_cancelled_timer_holds_no_key() -> None:
 
 
 def test_what_was_looked_at_of_groups_that_ended_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "MOST_SEEN_BYTES", 10 * LONG)
+    monkeypatch.setattr(groups, "LOOKS_NOTED_BYTES", 10 * LONG)
     broker = Coordinator()
     for at in range(40):
         consumes(broker, name(at), "m", ["orders"], None)

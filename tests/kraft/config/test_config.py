@@ -23,7 +23,8 @@ from kraft.node.embed import tcp_transport
 from kraft.quorum.values import Endpoints, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.interface.options import ReplicaOptions
-from transport.serving import INT_MAX, MAX_CONNECTIONS
+from transport.limits import MAX_CONNECTIONS
+from transport.serving import INT_MAX
 
 GOOD = """\
 process.roles=controller

@@ -65,7 +65,7 @@ def one_by_one(
 def test_alike_partitions_get_the_changes_that_each_would_get_alone(
     seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_SHAPES", most)
+    monkeypatch.setattr(module, "PARTITION_SHAPES", most)
     rng = Random(seed)
     has_elr = seed % 2 == 0
     cluster = RandomCluster(rng, 30 if has_elr else rng.choice([11, 17, 30]), elr=has_elr)

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from kraft.handling import patterns
+from kraft import limits
 from kraft.handling.patterns import InvalidPattern, Matching, Pattern, weight_of
 from kraft.limits import (
     PATTERN_CHARACTERS,
@@ -153,7 +153,7 @@ def test_a_look_counts() -> None:
     while not matching.is_due:
         matching.look()
         looks += 1
-    assert looks * patterns.LOOK_STEPS >= PATTERN_UNITS_PER_PORTION * PATTERN_STEPS_PER_UNIT
+    assert looks * limits.PATTERN_STEPS_PER_LOOK >= PATTERN_UNITS_PER_PORTION * PATTERN_STEPS_PER_UNIT
 
 
 def test_half_a_pair_of_surrogates_is_refused_and_matches_nothing() -> None:

@@ -59,7 +59,7 @@ def test_each_group_and_each_partition_has_the_error() -> None:
 
 
 def test_a_very_large_request_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unserved, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(unserved, "UNSERVED_ENTRIES", 2)
     assert refuse_unserved(ShareGroupDescribeRequest(group_ids=["a", "b"])) is not None
     assert refuse_unserved(ShareGroupDescribeRequest(group_ids=["a", "b", "c"])) is None
     topic = DeleteStateData(Uuid(b"\1" * 16), [DeletedPartition(3), DeletedPartition(4)])

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 from test_leader_rules import fetch_all, key, leader_of, voter
 
+from kraft.limits import LISTENERS_PER_VOTER
 from kraft.quorum.effects import SendRecords, SendReply, SendRequest
 from kraft.quorum.epoch_limit import highest_epoch
 from kraft.quorum.events import AnswerHeld, BeginShutdown, FailureCause, Received, RequestFailed, Tick, UpgradeQuorum
-from kraft.quorum.membership import CAUGHT_UP_WITHIN_MS, MAX_LISTENERS, _is_caught_up
+from kraft.quorum.membership import CAUGHT_UP_WITHIN_MS, _is_caught_up
 from kraft.quorum.messages import (
     AddVoter,
     EndQuorumEpoch,
@@ -103,7 +104,7 @@ def test_a_raised_level_is_sent_to_waiting_fetches_at_once() -> None:
 # Voters
 
 
-@pytest.mark.parametrize(("count", "is_asked"), [(MAX_LISTENERS, True), (MAX_LISTENERS + 1, False)])
+@pytest.mark.parametrize(("count", "is_asked"), [(LISTENERS_PER_VOTER, True), (LISTENERS_PER_VOTER + 1, False)])
 def test_a_voter_has_at_most_so_many_listeners(count: int, is_asked: bool) -> None:
     one = leader_of(1, 2, 3)
     more = [ListenerAddress(f"L{at}", "n4", 9000 + at) for at in range(count - 1)]

@@ -14,7 +14,8 @@ from typing import Any
 import trio
 
 from transport import Cause, Endpoint, Listener, WireTransport
-from transport.channels import READ_BYTES, Channel, Owner
+from transport.channels import Channel, Owner
+from transport.limits import READ_BYTES
 
 
 class UnixSockets:

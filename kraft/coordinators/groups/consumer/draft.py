@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,14 +12,12 @@ from kraft.coordinators.groups.consumer.hashing import in_java_order
 from kraft.coordinators.groups.consumer.member import Member
 from kraft.coordinators.groups.consumer.replaying import GroupKey, replay
 from kraft.coordinators.runtime.shard import Record
+from kraft.limits import DRAFT_BYTES_PER_STEP
 from metadata_log.errors import EncodeError
 from metadata_log.records import consumer_offsets as records
 from metadata_log.records.consumer_offsets import ConsumerGroupTargetAssignmentMemberValueTopicPartition as TopicTarget
 from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.serde import Message
-
-BYTES_PER_STEP: Final = 8 << 10
-"""How many bytes of records are encoded in a portion, which is at least a record: some milliseconds."""
 
 
 class Draft:
@@ -52,7 +49,7 @@ class Draft:
                 # Whoever writes it refuses the request.
                 return
             size += len(value or b"")
-            if size >= BYTES_PER_STEP:
+            if size >= DRAFT_BYTES_PER_STEP:
                 size = 0
                 yield None
 

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from kraft.coordinators.groups.assignors import PartitionsByTopic
 from kraft.coordinators.groups.consumer.member import Member
 from kraft.coordinators.groups.consumer.owners import Block, Owners, changed_owners, held_near
+from kraft.limits import HEARTBEAT_TOPICS
 from metadata_log.image.persistent_map import Map, with_changes, with_entry, without_key
 from metadata_log.types import Uuid
 
-MANY_TOPICS: Final = 500
-"""The topics of a group from which on its targets are found in a turn of their own."""
 NO_TARGET: Final = -1
 """The assignment epoch of a group without a target."""
 
@@ -106,7 +105,7 @@ class ConsumerGroup(Struct, frozen=True, gc=False):
     @property
     def has_many_topics(self) -> bool:
         """Whether a target for the group, and what a member does to reach it, take a turn each."""
-        return len(self.names) + sum([len(one.topics) for one in self.resolved.values()]) >= MANY_TOPICS
+        return len(self.names) + sum([len(one.topics) for one in self.resolved.values()]) >= HEARTBEAT_TOPICS
 
     @property
     def is_homogeneous(self) -> bool:

@@ -14,7 +14,7 @@ from kraft.config.group_settings import ConsumerGroupConfig
 from kraft.coordinators.groups.assignors import PartitionsByTopic
 from kraft.coordinators.groups.consumer.draft import Draft
 from kraft.coordinators.groups.consumer.fencing import ConsumerTimer, Watch, fence
-from kraft.coordinators.groups.consumer.group import MANY_TOPICS, ConsumerGroup, ResolvedRegex
+from kraft.coordinators.groups.consumer.group import ConsumerGroup, ResolvedRegex
 from kraft.coordinators.groups.consumer.hashing import TopicHashes
 from kraft.coordinators.groups.consumer.member import AWAY, LEAVING, Assigned, Member, MemberState, is_subset
 from kraft.coordinators.groups.consumer.member import NOTHING as NO_PARTITIONS
@@ -25,8 +25,20 @@ from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.shard import NOTHING, Context, CoordinatorResult, Record
 from kraft.coordinators.runtime.weights import text_bytes
 from kraft.handling.coordinators import Counted
-from kraft.handling.patterns import WEIGHT_PER_UNIT, InvalidPattern, Pattern, weight_of
-from kraft.limits import GLANCES_PER_UNIT, GROUP_MEMBERS, NAMED_TOPICS, PATTERN_UNITS_PER_PORTION
+from kraft.handling.patterns import InvalidPattern, Pattern, weight_of
+from kraft.limits import (
+    GLANCES_PER_UNIT,
+    GROUP_MEMBERS,
+    HEARTBEAT_PARTITIONS,
+    HEARTBEAT_TOPICS,
+    LOOKS_NOTED,
+    LOOKS_NOTED_BYTES,
+    NAMED_TOPICS,
+    PATTERN_UNITS_PER_PORTION,
+    PATTERN_WEIGHT_PER_UNIT,
+    REGEX_PAUSE_MS,
+    REGEX_PORTION_PAUSE_MS,
+)
 from kraft.supported_features import GROUPS_OF_4_4
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage, ResourceType, TopicsImage
@@ -40,18 +52,7 @@ from transport.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
 
-REGEX_PAUSE_MS: Final = 10_000
-"""The least time between two looks at the names of all topics for one group."""
-PORTION_MS: Final = 1
-"""When the next portion of such a look follows."""
 NEVER: Final = -(2**63)
-MOST_SEEN: Final = 20_000
-MOST_SEEN_BYTES: Final = 8 << 20
-"""Of how many groups, with names of how many bytes, it is known when their topics were looked at last: groups end
-without a word, and clients choose the names.
-"""
-MANY_PARTITIONS: Final = 10_000
-"""The partitions of the topics of a group from which on a heartbeat is handled in portions."""
 MayDescribe = Callable[[str], bool]
 Downgrade = Callable[[ConsumerGroup, Sequence[Member], Context], CoordinatorResult | None]
 
@@ -126,7 +127,7 @@ class ConsumerGroups:
         if message.member_epoch < 0:
             return False
         owned = message.topic_partitions
-        if owned and sum([1 + len(one.partitions) for one in owned]) >= MANY_PARTITIONS:
+        if owned and sum([1 + len(one.partitions) for one in owned]) >= HEARTBEAT_PARTITIONS:
             return True
         names: Iterable[str] = message.subscribed_topic_names or ()
         if group is not None:
@@ -135,17 +136,17 @@ class ConsumerGroups:
             if group.has_many_topics:
                 return True
             names = {*group.topics, *names}
-        if len(message.subscribed_topic_names or ()) >= MANY_TOPICS:
+        if len(message.subscribed_topic_names or ()) >= HEARTBEAT_TOPICS:
             return True
         topics = map(image.topics.get, names)
-        return sum([len(topic.partitions) for topic in topics if topic is not None]) >= MANY_PARTITIONS
+        return sum([len(topic.partitions) for topic in topics if topic is not None]) >= HEARTBEAT_PARTITIONS
 
     def is_large(self, group: ConsumerGroup, image: MetadataImage) -> bool:
         """Whether a group has very many topics or partitions."""
         if group.has_many_topics:
             return True
         topics = map(image.topics.get, group.topics)
-        return sum([len(topic.partitions) for topic in topics if topic is not None]) >= MANY_PARTITIONS
+        return sum([len(topic.partitions) for topic in topics if topic is not None]) >= HEARTBEAT_PARTITIONS
 
     def _is_settled(self, group: ConsumerGroup, message: ConsumerGroupHeartbeatRequest, image: MetadataImage) -> bool:
         member = group.members.get(message.member_id)
@@ -349,7 +350,7 @@ class ConsumerGroups:
         """Note that the topics of a group were looked at. A group forgotten here is only looked at again."""
         if group.group_id not in self._seen:
             self._seen_bytes += text_bytes(group.group_id)
-            if len(self._seen) >= MOST_SEEN or self._seen_bytes >= MOST_SEEN_BYTES:
+            if len(self._seen) >= LOOKS_NOTED or self._seen_bytes >= LOOKS_NOTED_BYTES:
                 self._seen.clear()
                 self._seen_bytes = text_bytes(group.group_id)
         self._seen[group.group_id] = _Seen(group.epoch, context.image.topics)
@@ -489,7 +490,7 @@ class ConsumerGroups:
         except StopIteration as end:
             del self._resolving[key.group_id]
             return self._resolved(group, end.value, context)
-        context.timers.set(key, context.now_ms + PORTION_MS)
+        context.timers.set(key, context.now_ms + REGEX_PORTION_PAUSE_MS)
         return NOTHING
 
     def _resolved(self, group: ConsumerGroup, found: dict[str, ResolvedRegex], context: Context) -> CoordinatorResult:
@@ -589,7 +590,7 @@ _TRIMMED: Final = "".join(map(chr, range(33)))
 
 def _check_regex(regex: str, budget: Budget) -> None:
     try:
-        budget.take(weight_of(regex) // WEIGHT_PER_UNIT)
+        budget.take(weight_of(regex) // PATTERN_WEIGHT_PER_UNIT)
         Pattern(regex)
     except InvalidPattern as bad:
         raise ApiError(Error.INVALID_REGULAR_EXPRESSION, f"The regular expression is not valid: {bad}") from None

@@ -11,15 +11,11 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
+from kraft.limits import HASHES_PER_STEP, PARTITIONS_PER_HASH, TOPIC_HASHES
 from metadata_log.image import Broker, MetadataImage, TopicImage
 from metadata_log.image.persistent_map import Map
 
 _INT: Final = struct.Struct("<i")
-_ENTRIES: Final = 20_000
-"""How many hashes are kept: a member cannot get more topics, because their list must fit into a record."""
-HASHES_PER_STEP: Final = 200
-PARTITIONS_PER_HASH: Final = 100
-"""How many further partitions take about the time of a topic."""
 
 
 class TopicHashes:
@@ -52,7 +48,7 @@ class TopicHashes:
         known = self._known.get(name)
         if known is not None and known[0] is topic:
             return known[1]
-        if len(self._known) >= _ENTRIES:
+        if len(self._known) >= TOPIC_HASHES:
             self._known.clear()
         hashed = topic_hash(topic, image.brokers.by_id)
         self._known[name] = topic, hashed

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from typing import Final
 
 from kraft.coordinators.groups.assignors import ASSIGNORS, AssignmentMember, GroupSpec
 from kraft.coordinators.groups.consumer.draft import Draft
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
+from kraft.limits import TARGET_TOPICS_PER_STEP
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
-
-TOPICS_PER_STEP: Final = 1000
-"""Of how many topics a portion writes the targets, which is at least the target of a member: some milliseconds."""
 
 
 def ids_of(image: MetadataImage, names: Iterable[str]) -> frozenset[Uuid]:
@@ -43,9 +40,9 @@ def assigning(
     spec = GroupSpec(members, counts, group.is_homogeneous)
     yield None
     targets = ASSIGNORS[preferred_assignor(group, assignors)](spec)
-    written = TOPICS_PER_STEP
+    written = TARGET_TOPICS_PER_STEP
     for member_id in sorted(group.members):
-        if written >= TOPICS_PER_STEP:
+        if written >= TARGET_TOPICS_PER_STEP:
             written = 0
             yield None
         target = {topic_id: numbers for topic_id, numbers in targets.get(member_id, {}).items() if numbers}

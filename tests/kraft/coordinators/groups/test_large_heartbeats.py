@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from kraft.coordinators.groups import portions, state
+from kraft import limits
+from kraft.coordinators.groups import state
 from kraft.coordinators.groups.consumer import draft, group, groups, hashing, targets
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.shard import GroupShard
@@ -32,7 +33,7 @@ from transport.protocol.messages.consumer_protocol import ConsumerProtocolSubscr
 HEARTBEAT: Final = 68
 MINUTE_MS: Final = 60_000
 FIRST, SECOND, THIRD = (str(topic_id(number)) for number in (7, 8, 9))
-TOPICS: Final = group.MANY_TOPICS
+TOPICS: Final = limits.HEARTBEAT_TOPICS
 PER_TOPIC: Final = 340
 """The most instructions of a turn for each topic, of 1,300 in all."""
 FEW: Final = 20
@@ -111,8 +112,8 @@ def owned_by(told: ConsumerGroupHeartbeatResponse) -> dict[Uuid, list[int]]:
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few topics are many, and so are a few partitions."""
     for module in (group, groups):
-        monkeypatch.setattr(module, "MANY_TOPICS", FEW)
-    monkeypatch.setattr(groups, "MANY_PARTITIONS", FEW)
+        monkeypatch.setattr(module, "HEARTBEAT_TOPICS", FEW)
+    monkeypatch.setattr(groups, "HEARTBEAT_PARTITIONS", FEW)
 
 
 def test_no_turn_takes_long_with_many_topics() -> None:
@@ -218,12 +219,12 @@ def test_the_log_is_that_of_one_turn(monkeypatch: pytest.MonkeyPatch, few: None)
 
     in_portions = log()
     for module in (group, groups):
-        monkeypatch.setattr(module, "MANY_TOPICS", 10**6)
-    monkeypatch.setattr(groups, "MANY_PARTITIONS", 10**6)
+        monkeypatch.setattr(module, "HEARTBEAT_TOPICS", 10**6)
+    monkeypatch.setattr(groups, "HEARTBEAT_PARTITIONS", 10**6)
     assert log() == in_portions
 
 
-@pytest.mark.parametrize("changes", [1, portions.MOST_BEGINNINGS - 1, portions.MOST_BEGINNINGS])
+@pytest.mark.parametrize("changes", [1, limits.OPERATION_BEGINNINGS - 1, limits.OPERATION_BEGINNINGS])
 def test_a_heartbeat_begins_anew_when_others_change_the_group(changes: int, few: None) -> None:
     """When they have changed it several times, the member is told to ask again: no long turn makes up for it."""
     some = topics(FEW)
@@ -240,7 +241,7 @@ def test_a_heartbeat_begins_anew_when_others_change_the_group(changes: int, few:
             assert turns.ask(beat(str(topic_id(20 + made)), -1), 1).error_code == Error.NONE
             made += 1
     assert made == changes
-    if changes == portions.MOST_BEGINNINGS:
+    if changes == limits.OPERATION_BEGINNINGS:
         assert turns.last.error_code == Error.COORDINATOR_LOAD_IN_PROGRESS
         turns.told(beat(SECOND, names=names))
     assert turns.last.error_code == Error.NONE
