@@ -566,7 +566,7 @@ class Election:
         return _Block(self._store, partial(self._trio.campaign, value))
 
     async def leader(self, *, linearizable: bool = True) -> Leader | None:
-        """Who leads now; None if nobody does."""
+        """The leader of now; None if nobody does."""
         return await self._store.call(partial(self._trio.leader, linearizable=linearizable))
 
     def observe(self) -> AsyncIterator[Leader | None]:

@@ -1,4 +1,4 @@
-"""What the host of a process asks of its parts, besides requests, and what they return."""
+"""The calls of the host of a process to its parts, besides requests, and their results."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ WITHIN: Final[dict[str, tuple[float, str]]] = {
     "PARTITIONS_PER_HASH": (0.5, "HASHES_PER_STEP"),
     "KEYS_AT_ONCE": (30, "REQUEST_STEPS_PER_TURN"),
 }
-"""What makes up one step or unit of another number: the microseconds that one such thing takes, and that number."""
+"""The parts of one step or unit of another number: the microseconds that one such thing takes, and that number."""
 COPIED_BYTES_PER_MS: Final = MIB
 """How many bytes a turn reads, checks and copies in a millisecond: to copy 1 MiB takes 0.5 ms, its checksum 0.04."""
 
@@ -246,7 +246,9 @@ OPERATION_BEGINNINGS: Final = 4
 TIMERS_CLEARED_PER_STEP: Final = 100
 """The timers that a step forgets when a coordinator is closed."""
 UNITS_PER_ENDED_GROUP: Final = 10
-"""What the end of a transaction takes of a turn for each further group with offsets in it, or hundred of them."""
+"""The units that the end of a transaction takes of a turn for each further group with offsets in it, or hundred of
+them.
+"""
 GROUPS_FREED_PER_UNIT: Final = 10
 """The groups, with all that they have, that are freed in the time of a unit."""
 LARGE_TRANSACTION: Final = 1000
@@ -256,7 +258,7 @@ SMALL_TRANSACTION: Final = 8
 PLAIN_METADATA: Final = 100
 """The characters beside an offset that are accepted also when there is no more room for groups."""
 PATTERN_STEPS_PER_LOOK: Final = 300
-"""What a text takes besides the steps of its match, which is most of it for short patterns and texts."""
+"""The steps that a text takes besides those of its match, which is most of it for short patterns and texts."""
 PATTERN_WEIGHT_PER_UNIT: Final = 100
 """How much of an expression is compiled in the time of a unit of a coordinator's budget."""
 
@@ -432,8 +434,8 @@ would parse each of them again, which takes a hundred times as long.
 PATTERN_CHARACTERS: Final = 4096
 """The characters of a regular expression of a client."""
 PATTERN_WEIGHT: Final = 100_000
-"""What makes such an expression long to compile: its characters, the counts of its repetitions, and 700 for each class
-of Unicode. RE2 writes repetitions out before it looks at its memory: so much takes 20 ms.
+"""The weight that makes such an expression long to compile: its characters, the counts of its repetitions, and 700 for
+each class of Unicode. RE2 writes repetitions out before it looks at its memory: so much takes 20 ms.
 """
 PATTERN_PROGRAM_BYTES: Final = MIB
 """The memory of a compiled expression, at most. None is kept from one turn to the next."""
@@ -509,7 +511,7 @@ HELD_BYTES: Final[dict[str, int]] = {
 }
 """The bytes of one thing that a broker or a controller remembers of strangers, at most, where these are few."""
 STRANGERS_BYTES: Final = 1024 * MIB
-"""What clients may make a broker keep for them, in all."""
+"""The bytes that clients may make a broker keep for them, in all."""
 
 # ------------------------------------------------------------------------------------------------------- the relations
 

@@ -174,7 +174,7 @@ class _Offsets(Iterator[int]):
         self._outstanding = outstanding
         self._handles: deque[AppendHandle] = deque()
         self._unit: Sequence[bytes] | None = None
-        """What was taken from the source, and waits for room."""
+        """The values that were taken from the source, and wait for room."""
 
     def __iter__(self) -> _Offsets:
         return self
@@ -536,7 +536,7 @@ class Election:
         return _Block(self._store, partial(self._trio.campaign, value))
 
     def leader(self, *, linearizable: bool = True) -> Leader | None:
-        """Who leads now; None if nobody does."""
+        """The leader of now; None if nobody does."""
         return self._store.call(partial(self._trio.leader, linearizable=linearizable))
 
     def observe(self) -> Iterator[Leader | None]:

@@ -32,7 +32,7 @@ class Kept(Generic[V]):
 
     def __init__(self, close: Callable[[], None]) -> None:
         self.opened: Future[V] = Future()
-        """What the context manager has yielded. To cancel it is to give up."""
+        """The value that the context manager has yielded. To cancel it is to give up."""
         self.ended: Future[None] = Future()
         """Done when the context manager is left, with its error if it has one, also before `close`."""
         self.close = close
@@ -52,7 +52,7 @@ class TrioThread(Generic[T]):
 
     def __init__(self, opened: AbstractAsyncContextManager[T], name: str) -> None:
         self.opened: Future[T] = Future()
-        """What the context manager has yielded."""
+        """The value that the context manager has yielded."""
         self.ended: Future[None] = Future()
         """Done when the thread ends, with the error of what was kept open, if it had one."""
         self.ahead: Callable[[], object] = _nothing

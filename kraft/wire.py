@@ -98,7 +98,7 @@ class LeaveUnanswered(Struct, frozen=True, gc=False):
 
 
 Outcome = Answer | Drop | LeaveUnanswered
-"""What comes of a request."""
+"""The result of a request."""
 
 
 class Part(Enum):
@@ -111,7 +111,7 @@ class Part(Enum):
 
 
 class ReplyTo(Struct, frozen=True, gc=False):
-    """Whose reply it is: the part of this process that asked, and what the part recognises its question by."""
+    """The asker of a reply: the part of this process that asked, and what the part recognises its question by."""
 
     part: Part
     key: Hashable
@@ -144,6 +144,6 @@ class WireSend(Struct, frozen=True, gc=False):
     message: Message
     timeout_ms: int
     part: Part
-    """Who sends. An answer to a part may wait for a commit, so a Fetch of the quorum must not queue behind it."""
+    """The sender. An answer to a part may wait for a commit, so a Fetch of the quorum must not queue behind it."""
     is_for_broker: bool = False
     """Whether a broker asks another broker: at the listener between brokers, with its security protocol."""

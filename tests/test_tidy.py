@@ -189,6 +189,17 @@ def is_support(path: Path) -> bool:
     return path.is_relative_to(SUPPORT)
 
 
+def test_a_docstring_has_its_subject_first() -> None:
+    """No sentence begins with a question word in place of a noun."""
+    found = [
+        f"{name}:{number}"
+        for name, text in sources(*PACKAGES)
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.match(r'\s*r?"""(?:What|Who|Whose|Whoever|Whatever)\b', line)
+    ]
+    assert found == []
+
+
 def test_what_tests_share_is_in_one_place() -> None:
     """Beside a test are tests. All else is in `tests/support`, below the one folder that pytest adds to the path."""
     beside = [path for path in python_files(TESTS) if not is_support(path) and not path.name.startswith("test_")]

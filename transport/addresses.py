@@ -32,7 +32,7 @@ _REFUSED: Final = frozenset({errno.ECONNREFUSED})
 _NO_SUCH_NAME: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 _RESET: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN})
 _GONE: Final = _RESET | {errno.EINVAL}
-"""What systems answer who sets an option of a connection that has ended."""
+"""The errors with which systems answer a program that sets an option of a connection that has ended."""
 
 
 _CURES: Final = {

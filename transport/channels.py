@@ -53,7 +53,7 @@ class Channel(Protocol):
 
 
 class _Ended:
-    """What is left of a socket or a channel for the other one after the end: nothing happens any more.
+    """The rest of a socket or a channel for the other one after the end: nothing happens any more.
 
     They refer to each other. Apart, both are freed at once, and the collector has no cycle to find.
     """

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 def _for_kind(table: Mapping[str, T | None], kind: str) -> T | None:
-    """What a table has for this kind of peers; a kind that is not named is as `PEERS`."""
+    """The entry that a table has for this kind of peers; a kind that is not named is as `PEERS`."""
     return table[kind] if kind in table else table.get(PEERS)
 
 
@@ -122,7 +122,7 @@ class WireTransport:
         """The logins of this transport."""
         self._max_idle_s = max_idle_ms / 1000
         self.client_traffic = Traffic()
-        """What has passed through the connections to peers."""
+        """The traffic that has passed through the connections to peers."""
         options = ClientOptions(
             software=(SOFTWARE_NAME, SOFTWARE_VERSION),
             apis=requested,

@@ -1,1 +1,1 @@
-"""Who asks, what the asker may do, and which error says no: what controllers and brokers share."""
+"""The access of controllers and brokers alike: who asks, what the asker may do, and which error says no."""

@@ -63,7 +63,7 @@ table has their permission.
 
 
 class Asker(Protocol):
-    """Who asks, and what the asker may do."""
+    """The caller of a request, and what the caller may do."""
 
     @property
     def caller(self) -> Caller:

@@ -85,7 +85,7 @@ _KINDS: Final[Mapping[str, Any]] = {
     "return_value": bytes,
     "job_id": UUID,
 }
-"""What JSON has no type for, by the names of fields of tasks, schedules, jobs and results."""
+"""The types that JSON lacks, by the names of fields of tasks, schedules, jobs and results."""
 
 
 def _dumped(document: Mapping[str, Any]) -> bytes:

@@ -70,7 +70,7 @@ class Condition(Struct, frozen=True, kw_only=True):
     other_directories: tuple[Uuid, ...] = ()
     """The other directories with which the node of this id fetches: the voter's disk was lost or replaced."""
     certificate: Certificate | None = None
-    """What the certificate of the controller says; None without TLS, or if the controller does not answer."""
+    """The content of the controller's certificate; None without TLS, or if the controller does not answer."""
 
 
 class Protected(Struct, frozen=True, kw_only=True):

@@ -113,7 +113,7 @@ class Requests:
         forwarding = Forwarding(settings)
         groups = settings.groups
         self.groups_counted = Counted()
-        """What they have done."""
+        """The counts of their work."""
         self._budget = budget = Budget()
         self.groups: CoordinatorRuntime[GroupsState] = CoordinatorRuntime(
             TOPICS[GROUP],
@@ -149,7 +149,7 @@ class Requests:
             forwarding=forwarding,
         )
         self._table: dict[int, Api[Any]] = {}
-        """What serves each API that was asked for."""
+        """The handler of each API that was asked for."""
         self._coordinators: CoordinatorRooms | None = None
         self.apis: tuple[ApiKey, ...] = tuple(sorted({*apis.ROWS, *coordinators.ROWS}))
         self._senders: dict[type, Sender] = {
@@ -189,21 +189,21 @@ class Requests:
 
     @cached_property
     def markers(self) -> MarkerSender:
-        """What tells leaders how transactions have ended."""
+        """The sender of markers, which tell leaders how transactions have ended."""
         from kraft.coordinators.transactions.marker_sender import MarkerSender
 
         return MarkerSender(self._settings.inter_broker_listener, self._settings.request_timeout_ms)
 
     @property
     def table(self) -> dict[int, Api[Any]]:
-        """What serves each API."""
+        """The handler of each API."""
         for key in self.apis:
             if key not in self._table:
                 self._row(key)
         return self._table
 
     def _row(self, api_key: int) -> Api[Any]:
-        """What serves an API, from its first request on."""
+        """The handler of an API, from its first request on."""
         key = ApiKey(api_key)
         make = apis.ROWS.get(key)
         api = coordinators.ROWS[key](self.load_coordinators()) if make is None else make(self.rooms)

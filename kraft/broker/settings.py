@@ -46,7 +46,7 @@ class BrokerOptions(Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...] = ()
     """The paths of the log directories, in the order of `directories`."""
     cordoned: Annotated[str, Key("cordoned.log.dirs", read=_cordoned)] = ""
-    """What the file says, which the dynamic configuration of the broker overrides."""
+    """The text of the file, which the dynamic configuration of the broker overrides."""
     rack: Annotated[str | None, Key("broker.rack", read=_rack)] = None
     heartbeat_interval_ms: Annotated[int, Key("broker.heartbeat.interval.ms")] = 2000
     initial_registration_timeout_ms: Annotated[int, Key("initial.broker.registration.timeout.ms")] = 60_000

@@ -65,7 +65,7 @@ class OpenTransaction(Struct, frozen=True):
 
 
 class Search(Struct, frozen=True):
-    """What a search for hanging transactions has found, and where it has looked."""
+    """The findings of a search for hanging transactions, and where it has looked."""
 
     hanging: tuple[OpenTransaction, ...]
     checked: int

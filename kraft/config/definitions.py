@@ -53,7 +53,7 @@ class Definition(Struct, frozen=True, kw_only=True):
     default: str | None
     """None for no value."""
     limits: str
-    """What the table says of a validator that no other field describes."""
+    """The words of the table on a validator that no other field describes."""
     least: int | float | None = None
     most: int | float | None = None
     words: tuple[str, ...] = ()

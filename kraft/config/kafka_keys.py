@@ -160,7 +160,7 @@ _REQUIRED: Final[dict[str, tuple[Callable[[int], bool], str]]] = {
     "log.roll.jitter.ms": (lambda value: value >= 0, "greater than or equal to 0"),
     "log.roll.ms": (lambda value: value >= 1, "greater than or equal to 1"),
 }
-"""What `KafkaConfig.validateValues` requires of settings that may change at run time, and its words."""
+"""The demands of `KafkaConfig.validateValues` on settings that may change at run time, and their words."""
 
 DYNAMIC_FOR_ALL: Final = frozenset(key for key, one in NODE.items() if one.mode == "cluster-wide")
 """The settings that may change at run time, for all brokers or for one."""

@@ -100,7 +100,7 @@ class QuorumController:
         self._is_loaded = False
         """Whether the controller has replayed all records that it knows to be committed, so that ACLs are complete."""
         self.denials: list[Denial | OlderNode] = []
-        """What the authorizer has denied; its reader empties the list."""
+        """The denials of the authorizer; its reader empties the list."""
         self._periodic = Periodic(settings.decisions.max_idle_interval_ms)
         self._registrar = Registrar(
             settings.node_id, settings.incarnation_id, settings.listeners, settings.security_protocols

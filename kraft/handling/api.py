@@ -37,7 +37,9 @@ class Api(Struct, Generic[M], frozen=True):
     changed something: a bug there ends the node.
     """
     needs: AclOperation | None = None
-    """What a client must be allowed to do with the cluster. Rights to topics and groups are judged for each of them."""
+    """The operation that a client must be allowed to do with the cluster. Rights to topics and groups are judged for
+    each of them.
+    """
     needs_login: bool = False
     """Whether the client must have logged in, and not by a token."""
     steps: int = REQUEST_STEPS_PER_TURN

@@ -103,6 +103,6 @@ def timeline_order_of_number(number: int) -> int:
 
 
 def _spread_hash(topic: str, number: int) -> int:
-    """What a Java map makes of `TopicPartition.hashCode`."""
+    """The number that a Java map makes of `TopicPartition.hashCode`."""
     value = (31 * (31 + number) + java_hash(topic)) & _MASK
     return value ^ (value >> 16)

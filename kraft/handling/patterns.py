@@ -34,7 +34,7 @@ _TOKEN: Final = re.compile(
       | \(\?P?< (?P<name>[^>]{0,256}) >
       | \{ (?P<least>\d++) (?: , (?P<most>\d*+) )? \}"""
 )
-"""What is not taken as it stands, outside a quoted text: escapes, classes, names of groups and counts."""
+"""The parts that are not taken as they stand, outside a quoted text: escapes, classes, names of groups and counts."""
 _IN_CLASS: Final = re.compile(r"(?s)\\.|\[:\^?\w++:\]|\[:\]")
 
 
@@ -79,7 +79,7 @@ class Pattern:
 
     @property
     def units(self) -> int:
-        """What the compilation has cost, in units of a coordinator's budget."""
+        """The cost of the compilation, in units of a coordinator's budget."""
         return 1 + self.weight // PATTERN_WEIGHT_PER_UNIT
 
     def steps(self, text: str) -> int:
@@ -139,7 +139,7 @@ class Matching:
 
 
 def weight_of(text: str) -> int:
-    """What it may take to compile an expression, in ranges and repetitions; raises `InvalidPattern` if too much."""
+    """The weight of an expression to compile, in ranges and repetitions; raises `InvalidPattern` if too much."""
     if len(text) > PATTERN_CHARACTERS:
         raise InvalidPattern(f"the pattern has more than {PATTERN_CHARACTERS} characters")
     weight = len(text)

@@ -37,7 +37,7 @@ class Waiting(Protocol):
 
 
 Result = Outcome | Waiting | None
-"""What a room makes of a request; None if the room itself returns the outcome later, among what it sends."""
+"""The result of a room for a request; None if the room itself returns the outcome later, among what it sends."""
 
 
 class Sender(Protocol):

@@ -118,19 +118,19 @@ class GroupLedger:
         self._lives: dict[str, int] = {}
         """How often each group was forgotten: generations begin anew then."""
         self._owners: dict[tuple[str, int, int, Owned], str] = {}
-        """Who was told to own a partition, by group, life and generation or member epoch."""
+        """The member that was told to own a partition, by group, life and generation or member epoch."""
         self._classic: dict[str, _Classic] = {}
         self._epochs: dict[str, int] = {}
         self._members: dict[str, dict[str, tuple[int, frozenset[Owned]]]] = {}
         """The epoch and the partitions of each member of a consumer group, also those that it has still to give up."""
         self._told: dict[tuple[str, str], tuple[int, frozenset[Owned]]] = {}
-        """What each member was told last, by group and name, with the generation or member epoch."""
+        """The partitions that each member was told last, by group and name, with the generation or member epoch."""
         self._left: dict[str, list[str]] = {}
         """The ids of the members that a batch has removed from each consumer group."""
         self._former: dict[str, _Former] = {}
         """The groups that a batch has ended."""
         self._kept: dict[str, dict[str, frozenset[Owned]]] = {}
-        """What the members of groups own, by id, that a batch has made consumer groups."""
+        """The partitions that the members of groups own, by id, that a batch has made consumer groups."""
         self.migrations = 0
         """How often a group with members has changed its protocol."""
         self._order = 0
@@ -354,7 +354,9 @@ class GroupLedger:
             )
 
     def _owned_in(self, group: str, former: _Former) -> dict[str, frozenset[Owned]]:
-        """What each member of a group was told to own in its last generation. A record alone tells nobody anything."""
+        """The partitions that each member of a group was told to own in its last generation. A record alone tells
+        nobody anything.
+        """
         told = {one: self._told.get((group, name), (0, frozenset())) for one, name in former.members.items()}
         return {one: owned for one, (epoch, owned) in told.items() if epoch == former.epoch}
 
@@ -368,7 +370,7 @@ class GroupLedger:
         self._offsets[place] = self._marks[place, committed.mark] = committed
 
     def _check_committer(self, place: Place, its_mark: str) -> None:
-        """Who commits belongs to the group, in its present generation."""
+        """The member that commits belongs to the group, in its present generation."""
         group, who = place[0], _committer(its_mark)
         if who is None:
             return

@@ -37,7 +37,7 @@ class Belief(Struct, frozen=True):
     """The latest one that the broker knows, from metadata or from an answer to a leader."""
     isr: tuple[int, ...] = ()
     remotes: Mapping[int, Remote] = {}
-    """What a leader knows of its followers."""
+    """The followers as their leader knows them."""
     is_leader: bool = False
 
 

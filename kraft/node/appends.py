@@ -262,7 +262,7 @@ class AppendedOffsets(AsyncIterator[int]):
         self._handles: deque[AwaitableAppend] = deque()
         self._has_more = True
         self._unit: Sequence[bytes] | None = None
-        """What was taken from the source, and waits for room."""
+        """The values that were taken from the source, and wait for room."""
 
     def __aiter__(self) -> AppendedOffsets:
         return self

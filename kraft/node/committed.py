@@ -16,7 +16,7 @@ from metadata_log.records.record import records
 
 
 class LogSnapshot(Struct, frozen=True):
-    """What the program of a raw log has made of all values below `offset`; see `Node.snapshot`."""
+    """The state that the program of a raw log has made of all values below `offset`; see `Node.snapshot`."""
 
     offset: int
     epoch: int

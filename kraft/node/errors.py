@@ -69,7 +69,7 @@ _CURES: Final = {
     Error.INVALID_REQUEST: "an append has at least one value, and a node with a state machine takes none, but `submit`",
     Error.MESSAGE_TOO_LARGE: "what is appended at once must fit into one batch, so append less at a time",
 }
-"""What to do about the errors of an append."""
+"""The remedies for the errors of an append."""
 
 
 class AppendRejected(NodeError):

@@ -75,7 +75,7 @@ class Judge(Protocol):
 
     @property
     def denials(self) -> list[Denial | OlderNode]:
-        """What was denied and is not logged yet."""
+        """The denials that are not logged yet."""
 
 
 class LoggerRequests:

@@ -1,4 +1,4 @@
-"""What a part of a process is, as the process sees it (Kafka: `RaftClient.Listener` of a controller and of a broker).
+"""The parts of a process, as the process sees them (Kafka: `RaftClient.Listener` of a controller and of a broker).
 
 The interfaces are as small as each use of them. A part knows nothing of the process.
 """
@@ -37,7 +37,7 @@ class Timed(Protocol):
 
     @property
     def denials(self) -> list[Denial | OlderNode]:
-        """What was denied lately, for the log of the node; the process empties the list."""
+        """The latest denials, for the log of the node; the process empties the list."""
 
     def deadline_ms(self) -> int:
         """The time of the next `on_tick`."""
@@ -148,4 +148,4 @@ Input = (
     | Resumed
     | BeginShutdown
 )
-"""What goes into a process; what comes out is `kraft.replica.interface.events.Output`."""
+"""The events that go into a process; those that come out are `kraft.replica.interface.events.Output`."""

@@ -136,7 +136,7 @@ class Resolution:
         self._reader = reader
         self._writer = writer
         self._known: dict[_Pair, bool] = {}
-        """What is known of pairs of types. One that is being looked at is taken as good, as types may be recursive."""
+        """The verdicts on pairs of types. One that is being looked at is taken as good, as types may be recursive."""
         self._trail: list[_Pair] = []
         """The good ones in order; what a failure may have made good wrongly is forgotten."""
         self._assumed: set[_Pair] = set()

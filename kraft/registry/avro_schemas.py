@@ -23,14 +23,16 @@ _NAMED: Final = (*NAMED, "error")
 _RESERVED: Final = frozenset(
     ("doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases")
 )
-"""What is no property of a schema; for an enum nor is `default`."""
+"""The keys that are no properties of a schema; for an enum nor is `default`."""
 _FIELD_RESERVED: Final = frozenset(("default", "doc", "name", "order", "type", "aliases"))
 _TYPE_NAMES: Final = frozenset((*PRIMITIVE_TYPES, *_NAMED, "array", "map", "union")) - {"error"}
 _ORDERS: Final = ("ascending", "descending", "ignore")
 
 
 def canonical(source: Source, normalize: bool) -> str:
-    """What `Schema.toString` of Java says; normalized with full names, and with properties and aliases in order."""
+    """The text that `Schema.toString` of Java makes; normalized with full names, and with properties and aliases in
+    order.
+    """
     _check(source)
     return written(source, normalize)
 
@@ -41,7 +43,7 @@ def written(source: Source, normalize: bool) -> str:
 
 
 def comparable(source: Source, normalize: bool) -> str:
-    """What equal schemas have in common: the order of properties and of aliases never counts, as in Java."""
+    """The form that equal schemas have in common: the order of properties and of aliases never counts, as in Java."""
     return written(source, True)
 
 
@@ -98,7 +100,7 @@ def _check_unions(schema: Any) -> None:
 
 
 def _branch(schema: Any) -> str:
-    """What a branch of a union is known by."""
+    """The name by which a branch of a union is known."""
     if not isinstance(schema, dict):
         return str(schema)
     return str(schema["name"] if schema["type"] in _NAMED else schema["type"])

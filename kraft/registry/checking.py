@@ -159,7 +159,7 @@ class _Process:
 
 
 class _Turns:
-    """Who may ask now, and who waits; the smallest is next."""
+    """The askers of now and those that wait; the smallest is next."""
 
     def __init__(self) -> None:
         self._is_taken = False

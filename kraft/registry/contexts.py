@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 def scope(context: str) -> str:
-    """What subjects of a context begin with; settings of the whole context have it as their subject."""
+    """The beginning of the subjects of a context; settings of the whole context have it as their subject."""
     return "" if context == DEFAULT else f":{context}:"
 
 

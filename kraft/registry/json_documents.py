@@ -89,7 +89,7 @@ class Document:
     # References
 
     def target(self, schema: Mapping[str, Any]) -> Any:
-        """What the `$ref` of a schema leads to; None if that is not known."""
+        """The schema that the `$ref` of another leads to; None if that is not known."""
         return self._targets.get(id(schema))
 
     def _index(self) -> None:

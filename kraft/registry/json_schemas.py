@@ -56,7 +56,7 @@ def canonical(source: Source, normalize: bool) -> str:
 
 
 def comparable(source: Source, normalize: bool) -> str:
-    """What equal schemas have in common: the order of keys counts, unless they are normalized."""
+    """The form that equal schemas have in common: the order of keys counts, unless they are normalized."""
     return json_text(json_tree(source.text, exact=True), sort=normalize)
 
 
@@ -88,7 +88,7 @@ class _Comparison:
         self._open: dict[object, int] = {}
         self._shown: set[object] = set()
         self._trail: list[object] = []
-        """What was shown, in order; what was shown within an attempt that failed is forgotten."""
+        """The pairs that were shown, in order; what was shown within an attempt that failed is forgotten."""
         self._failed: dict[object, list[Difference]] = {}
         self._leaves: dict[tuple[int, str], Any] = {}
         self._flats: dict[tuple[int, ...], list[Any] | None] = {}
@@ -115,7 +115,7 @@ class _Comparison:
         return self._compare(self._reader.tree, (self._writer.tree,), "#", 0)
 
     def _compare(self, reader: Any, facts: Facts, where: str, depth: int) -> list[Difference]:
-        """What keeps documents for which all facts hold from being ones of the reader."""
+        """The obstacle that keeps documents for which all facts hold from being ones of the reader."""
         if not (view := self._reader.view(reader)):
             return []
         flat = self._flat(facts)
@@ -201,7 +201,7 @@ class _Comparison:
         return self._leaves[key]
 
     def _split(self, reader: Any, flat: list[Any], where: str, depth: int) -> list[Difference] | None:
-        """What is in the way in any of the writer's branches; None if it has none."""
+        """The obstacle in any of the writer's branches; None if it has none."""
         for at, one in enumerate(flat):
             view = self._writer.view(one)
             word = "anyOf" if "anyOf" in view else "oneOf"
@@ -238,7 +238,7 @@ class _Comparison:
         return False
 
     def _said(self, flat: list[Any], word: str) -> list[Any]:
-        """What the facts say by a word."""
+        """The values of the facts for a word."""
         views = map(self._writer.view, flat)
         return [view[word] for view in views if word in view]
 
@@ -312,7 +312,7 @@ class _Comparison:
         return types
 
     def _any(self, reader: Any, word: str, flat: list[Any], where: str, depth: int) -> list[Difference]:
-        """What keeps one branch of the reader from holding, or, of `oneOf`, from being the only one."""
+        """The obstacle that keeps one branch of the reader from holding, or, of `oneOf`, from being the only one."""
         branches = self._reader.view(reader)[word]
         numbers = sorted(self._reader.meaning(one) for one in branches)
         if any(
@@ -356,7 +356,7 @@ class _Comparison:
         return self._leaves[key]
 
     def _excluded(self, excluded: Any, flat: list[Any], where: str) -> list[Difference]:
-        """What is in the way of that no document is one of a schema."""
+        """The obstacle to showing that no document is one of a schema."""
         if self._are_disjoint((excluded,), flat, _DISJOINT_DEPTH):
             return []
         for theirs in self._said(flat, "not"):
@@ -587,7 +587,7 @@ class _Comparison:
         return tuple(known)
 
     def _where_matching(self, schema: Any, pattern: str) -> list[Any]:
-        """What a fact says of properties that match a pattern of the reader, and have no other name."""
+        """The schema that a fact has for properties that match a pattern of the reader, and have no other name."""
         view = self._writer.view(schema)
         patterns = view.get("patternProperties", {})
         if pattern in patterns:
@@ -595,7 +595,7 @@ class _Comparison:
         return self._one_of_several(schema, [view.get("additionalProperties", True), *patterns.values()], pattern)
 
     def _where_additional(self, schema: Any, without: Mapping[str, Any]) -> list[Any]:
-        """What a fact says of properties that match none of some patterns, and have no other name."""
+        """The schema that a fact has for properties that match none of some patterns, and have no other name."""
         view = self._writer.view(schema)
         others = [one for pattern, one in view.get("patternProperties", {}).items() if pattern not in without]
         return self._one_of_several(schema, [view.get("additionalProperties", True), *others], "")

@@ -85,5 +85,5 @@ def _is_map(parent: DescriptorProto, entry: DescriptorProto, path: Path) -> bool
 
 
 def _entry_name(field: str) -> str:
-    """What protoc calls the entries of a map."""
+    """The name that protoc gives the entries of a map."""
     return "".join(part[:1].upper() + part[1:] for part in field.split("_")) + "Entry"

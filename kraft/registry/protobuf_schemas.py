@@ -58,7 +58,7 @@ def _printed(source: Source, normalize: bool) -> str:
 
 
 def comparable(source: Source, normalize: bool) -> str:
-    """What equal schemas have in common."""
+    """The form that equal schemas have in common."""
     return _printed(source, normalize)
 
 

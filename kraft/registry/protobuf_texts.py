@@ -261,7 +261,7 @@ class _Printer:
         return full
 
     def _meaning(self, first: str, scope: str) -> str:
-        """What the first part of a name means: what is nearest."""
+        """The meaning of the first part of a name: what is nearest."""
         while f"{scope}.{first}" not in self._known and scope:
             scope = scope.rpartition(".")[0]
         return f"{scope}.{first}"

@@ -41,7 +41,9 @@ message Decimal {
 }
 """,
 }
-"""What the common registry's clients import as if it were registered, beside `google/protobuf` and `google/type`."""
+"""The files that the common registry's clients import as if it were registered, beside `google/protobuf` and
+`google/type`.
+"""
 
 
 class CompileError(Exception):

@@ -155,7 +155,7 @@ class Asked(Struct, frozen=True):
 
     @property
     def prefix(self) -> str | None:
-        """What subjects are to begin with; None if the query says nothing."""
+        """The beginning of the wanted subjects; None if the query says nothing."""
         given = self.query.get("subjectPrefix")
         return self._within(given or "") if given is not None or "context" in self.path else None
 
@@ -188,7 +188,7 @@ class NewSchema(Struct, rename="camel"):
 
 
 class _Trees(Struct, rename="camel"):
-    """What may be large in a body once it is read."""
+    """The parts of a body that may be large once it is read."""
 
     metadata: msgspec.Raw = msgspec.Raw()
     rule_set: msgspec.Raw = msgspec.Raw()
@@ -296,7 +296,7 @@ def _with_id(state: State, asked: Asked) -> SchemaValue:
 
 
 class _Room:
-    """What is left of one question's bounds."""
+    """The rest of one question's bounds."""
 
     def __init__(self) -> None:
         self._characters = MAX_QUESTION

@@ -251,7 +251,7 @@ def _scopes(scope: str | None) -> tuple[str | None, ...]:
 
 
 def _meaning(key: Key) -> tuple[str | int | None, ...]:
-    """What a key is about, whatever its spelling."""
+    """The subject of a key, whatever its spelling."""
     match key:
         case SchemaKey(subject=subject, version=version):
             return "SCHEMA", subject, version

@@ -6,12 +6,12 @@ from kraft.wire import Part, ReplyTo, Send, Target, WireSend
 
 
 class InFlightRequests:
-    """Whose reply it is, by the id of the request on the wire: the one place where a reply finds its way."""
+    """The asker of each reply, by the id of the request on the wire: the one place where a reply finds its way."""
 
     def __init__(self) -> None:
         self.last_id = 0
         self.reply_to: dict[int, ReplyTo] = {}
-        """Whoever gets a reply takes its address out, so that no reply counts twice."""
+        """The one that gets a reply takes its address out, so that no reply counts twice."""
 
     def send(self, send: Send, target: Target) -> WireSend:
         """The request under an id of its own."""

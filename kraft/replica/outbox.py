@@ -19,6 +19,6 @@ class Outbox(Struct):
     """Collects what a step causes. Both fields are empty between two steps."""
 
     outputs: list[Output] = field(default_factory=list)
-    """What leaves the replica with this step, in order."""
+    """The outputs that leave the replica with this step, in order."""
     follow_ups: deque[Action | WireRequest | CoreFollowUp] = field(default_factory=deque)
-    """What the replica does after all effects of the event itself, in order."""
+    """The work of the replica after all effects of the event itself, in order."""

@@ -36,7 +36,7 @@ GRACE_MS: Final = 50
 """The timers of a held reply end no earlier than so long after its last turn."""
 
 Basis = object
-"""What a reply is judged against; compared with `==`."""
+"""The state that a reply is judged against; compared with `==`."""
 Begin = Callable[[], tuple[Basis, Iterator[int]]]
 """Begins to judge against what is known now. Each number is so many units of work; a generator may return `Judged`."""
 

@@ -51,7 +51,7 @@ class Stores:
     def __init__(self, settings: ConfigTls, loaded: LoadedTls) -> None:
         self._settings = settings
         self.loaded = loaded
-        """What is in use."""
+        """The values in use."""
         self._values: Mapping[str, str] = {}
         self._in_use = self._seen = self._stamp(settings)
         self._values_in_use: Mapping[str, str] = {}

@@ -27,7 +27,7 @@ class KeyStore(Struct, frozen=True):
     key: bytes
     chain: bytes
     certificate: Certificate
-    """What the node's own certificate says."""
+    """The content of the node's own certificate."""
     password: str = ""
     """The password of the key, if the key is encrypted."""
     warnings: tuple[str, ...] = ()

@@ -85,7 +85,7 @@ class StateMachine(ABC, Generic[C, R]):
         """
 
     log_kind: str = "a state machine"
-    """What the log is of. The directory of a node keeps it, so that no other kind of log is taken for this one."""
+    """The content of the log. The directory of a node keeps it, so that no other kind of log is taken for this one."""
 
     tick_ms: int = 0
     """How often the leader calls `tick`, in milliseconds; 0 for never."""

@@ -1,4 +1,4 @@
-"""What a snapshot of a raw log holds: the state that its program gives, in pieces behind a tag.
+"""The content of a snapshot of a raw log: the state that its program gives, in pieces behind a tag.
 
 The tag tells it from the snapshot of a state machine or of Kafka's metadata, and from a backup.
 """

@@ -96,7 +96,7 @@ class Lock(Semaphore):
 
 
 class Leader(Struct, frozen=True):
-    """Who leads, as it calls itself, with its fencing token."""
+    """The leader, as it calls itself, with its fencing token."""
 
     value: bytes
     token: int
@@ -125,7 +125,7 @@ class Election:
         return self._line.place(1, value)
 
     async def leader(self, *, linearizable: bool = True) -> Leader | None:
-        """Who leads now; None if nobody does. For `linearizable` see `Store.get`."""
+        """The leader of now; None if nobody does. For `linearizable` see `Store.get`."""
         first = await self._line.first(1, linearizable=linearizable)
         return Leader(first[0].value, first[0].created) if first else None
 

@@ -125,4 +125,4 @@ CLIENTS: Final[Mapping[str, Callable[[Access], dict[str, Any]]]] = {
     "kafka-python": _kafka_python,
     "librdkafka": _librdkafka,
 }
-"""What tells each client, by the client's name."""
+"""The notifier of each client, by the client's name."""

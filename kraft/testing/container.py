@@ -1,4 +1,4 @@
-"""What `testcontainers.kafka.KafkaContainer` is for tests in Python, without a container."""
+"""The counterpart of `testcontainers.kafka.KafkaContainer` for tests in Python, without a container."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def sides(nodes: Iterable[int | str]) -> list[int | str]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """What somebody may have meant; all that there is, if nothing is near."""
+    """The words that somebody may have meant; all that there is, if nothing is near."""
     from difflib import get_close_matches
 
     by_lower = {one.lower(): one for one in sorted(known)}
@@ -216,7 +216,7 @@ class FaultyTransport(TcpTransport):
         self._routes: dict[int, tuple[int, float]] = {}
         """Where each request went, and when its time is out."""
         self._held: list[Callable[[], object]] = []
-        """What a paused node has not done."""
+        """The work that a paused node has not done."""
         self.broker: Callable[[], BrokerServer | None] = lambda: None
         self.has_opened = trio.Event()
         """Whether the broker was unfenced."""

@@ -1,4 +1,4 @@
-"""Who clients and brokers of a test are: accounts for SASL, and an authority for TLS with its certificates.
+"""The identities of clients and brokers of a test: accounts for SASL, and an authority for TLS with its certificates.
 
 Nothing is made before somebody asks for it: keys and certificates would cost a start a tenth of a second, and most
 tests need none.

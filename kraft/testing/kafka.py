@@ -246,7 +246,9 @@ class Kafka:
         return self._cluster.running
 
     def failure_of(self, node_id: int) -> Exception | None:
-        """What has ended a node by itself, such as a full disk; None for a node that runs or was ended by the test."""
+        """The failure that has ended a node by itself, such as a full disk; None for a node that runs or was ended by
+        the test.
+        """
         return self._cluster.ended_by.get(node_id)
 
     @property

@@ -157,7 +157,7 @@ class LiveCluster:
         self.wires = Wires(FaultPlan(Random(f"wires {layout.seed}")), (CONTROLLER, INTERNAL))
         self.faults = {node_id: Faults() for node_id in layout.ids}
         self.ended_by: dict[int, Exception] = {}
-        """What ended nodes, by id."""
+        """The failures that ended nodes, by id."""
         self.disks: dict[int, MemoryDisk | OsDisk] = {}
         self.cluster_id = str(random_uuid(self.rng))
         for node_id in layout.ids if layout.directory else ():

@@ -30,7 +30,7 @@ class Line(Struct, frozen=True):
     level: int
     message: str
     facts: Mapping[str, Any]
-    """What the line says, with `node` and `event`; empty for a line of another kind."""
+    """The facts of the line, with `node` and `event`; empty for a line of another kind."""
 
 
 class Call(Struct, frozen=True):

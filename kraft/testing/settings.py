@@ -15,7 +15,7 @@ _OF_THE_CLUSTER: Final = frozenset(
         *("log.dir", "log.dirs", "metadata.log.dir"),
     )
 )
-"""What a cluster of a test says to each of its nodes itself."""
+"""The settings that a cluster of a test gives to each of its nodes itself."""
 _UNKNOWN: Final = "unknown setting "
 
 
@@ -45,7 +45,7 @@ def coordinator_topics(brokers: int) -> dict[str, str]:
 
 
 def wrong_setting(failed: Exception) -> str | None:
-    """What is wrong with a setting, and what to do, for whoever wrote it; None for a failure of another kind."""
+    """The fault of a setting and its remedy, for whoever wrote it; None for a failure of another kind."""
     if not isinstance(failed, ConfigError):
         return None
     return f"{failed.what}. {failed.hint}" if failed.hint else f"{failed.what}."

@@ -16,7 +16,9 @@ _PARTITION, _LEADER, _SHRINK, _EXPAND, _CONFIG, _FENCING, _REGISTRATION = range(
 
 
 class _Counted:
-    """What one change adds: to each broker's counters by their places, and to its topic's. Compared by identity."""
+    """The amounts that one change adds: to each broker's counters by their places, and to its topic's. Compared by
+    identity.
+    """
 
     __slots__ = ("brokers", "topic")
 
@@ -57,7 +59,7 @@ class Churn:
             self._hour = hour
 
     def judge(self, old: Shape | None, new: Shape, *, is_raised: bool) -> _Counted | None:
-        """What a change adds; creation and deletion of a topic do not count."""
+        """The amounts that a change adds; creation and deletion of a topic do not count."""
         if old is None or new is GONE:
             return None
         topic, brokers = [_PARTITION], []

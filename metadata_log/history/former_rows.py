@@ -43,7 +43,7 @@ def cells_of_rows(
 
 
 _Made = tuple[Any, Partition, int, str | None]
-"""What comes before the cell, its partition, its leader epoch, and the election."""
+"""The history before the cell, its partition, its leader epoch, and the election."""
 
 
 def _of_leader(values: tuple[Any, ...], shape: MakeShape) -> _Made:

@@ -248,7 +248,7 @@ class Reassignments:
 
 
 class _Supply(Struct, frozen=True):
-    """What decides on the availability of a partition."""
+    """The facts that decide on the availability of a partition."""
 
     has_leader: bool
     size: int

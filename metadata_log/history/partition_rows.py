@@ -85,7 +85,7 @@ before the cell, None without one; in `isr_flaps` the broker."""
 Follow = Callable[[Any, bytes, Cell | None, Cell], None]
 """Takes a change: what it means to the taker, the partition's key, the cell before, and the new one."""
 Told = tuple[tuple[Follow, Any], ...]
-"""Who is told of a change, each with what the change means to it."""
+"""The parts that are told of a change, each with what the change means to it."""
 
 
 class Step:

@@ -43,7 +43,7 @@ class Follower(Protocol):
     """A view that follows partitions."""
 
     def judge(self, old: Shape | None, new: Shape, *, is_raised: bool) -> Any:
-        """What a change between these shapes means to the view, whatever the partition; None for nothing.
+        """The meaning of a change between these shapes to the view, whatever the partition; None for nothing.
 
         `old` is None for a new partition, and `new` is `GONE` after the deletion of its topic. `is_raised` is whether
         the leader epoch changes.
@@ -90,7 +90,7 @@ class Partitions:
         self._sink = sink
         self._ended = sink.ended.get(PARTITION_HISTORY)
         self._told: dict[tuple[Shape | None, Shape, bool], Told] = {}
-        """What changes mean to the followers."""
+        """The meaning of changes to the followers."""
         self._unclean_allowed = unclean_allowed
 
     def on_topic(self, record: records.TopicRecord) -> Topic:

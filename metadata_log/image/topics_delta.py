@@ -63,7 +63,7 @@ class TopicsDelta:
         self._names: dict[str, Uuid | None] = {}
         self._flips: Flips = {}
         self._moved: dict[tuple[tuple[int, ...], tuple[int, ...]], set[int]] = {}
-        """Who enters or leaves the index from one ISR to another."""
+        """The brokers that enter or leave the index from one ISR to another."""
         self._left: dict[int, dict[Uuid, int]] = {}
         """The bits of removed topics, by broker."""
         self._reassigning: dict[Uuid, int] = {}

@@ -49,7 +49,7 @@ class MetaProperties(Struct, frozen=True, kw_only=True):
     node_id: int
     directory_id: Uuid | None = None
     hosts: str | None = None
-    """What the log is of, if a program that embeds a node has said so; Kafka has no such entry."""
+    """The kind of log, if a program that embeds a node has said so; Kafka has no such entry."""
 
 
 class LogDirectory:

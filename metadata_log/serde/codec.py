@@ -71,7 +71,7 @@ def _is_rare(uses: dict[tuple[type[Message], int], int], schema: Schema, cls: ty
 
 
 def _reader(cls: type[MessageType], version: int, size: int, where: str | None) -> ReadFunction[MessageType]:
-    """What reads a message of this size, of a kind for which nothing is compiled."""
+    """The reader of a message of this size, of a kind for which nothing is compiled."""
     schema = _schema_with(cls, version, where)
     if size > INTERPRETED_BYTES or not _is_rare(_read, schema, cls, version):
         return _compile_reader(schema, cls, version)
@@ -107,7 +107,7 @@ def _schema_with(cls: type[Message], version: int, where: str | None) -> Schema:
 
 
 def _writer(cls: type[Message], version: int) -> WriteFunction[Any]:
-    """What writes a message of a kind for which nothing is compiled."""
+    """The writer of a message of a kind for which nothing is compiled."""
     schema = schema_of(cls)
     if version not in schema.versions:
         raise EncodeError(f"{schema.name} has no version {version}; versions {schema.versions} are known")

@@ -76,7 +76,7 @@ _COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*')
 
 
 _FOR_READERS: Final = frozenset(("about", "entityType", "zeroCopy"))
-"""What schemas say for people, and for the code in Java."""
+"""The words of schemas for people, and for the code in Java."""
 
 
 class Module(Struct, frozen=True):

@@ -52,7 +52,7 @@ _FURTHER_HEADERS: Final = (
 PACKED: Final = (".gz", ".zst", ".bz2", ".xz")
 """The suffixes of files that are packed by themselves."""
 _KEPT: Final = 4
-"""What stays unpacked: a run finds a log and reads it, one cluster after the other."""
+"""The files that stay unpacked: a run finds a log and reads it, one cluster after the other."""
 _KEPT_BYTES: Final = 256 << 20
 """The most bytes that stay unpacked besides the last one."""
 _kept: dict[tuple[str, object, int], MemoryDisk] = {}

@@ -27,7 +27,7 @@ LINKS: Final = (
     pa.field("followed_by", pa.string(), metadata={b"comment": b"the cluster with the log in this one's directory"}),
     pa.field("closed", pa.string(), metadata={b"comment": b"why no more rows are expected; null = they are"}),
 )
-"""What has become of the identity of a cluster: the last columns of the table."""
+"""The changes of the identity of a cluster: the last columns of the table."""
 _NAMES: Final = ("name", "environment", "labels", "is_listed")
 TABLE_SCHEMA: Final = pa.schema([*schema_of(CLUSTERS), *LINKS])
 _LOCK: Final = "clusters.lock"

@@ -52,7 +52,7 @@ class LogIndex(Struct, frozen=True):
     damages: tuple[Damage, ...] = ()
     """Damage between segments or inside; an unfinished batch at the end is none."""
     states: tuple[tuple[str, int, str], ...] = ()
-    """What the listing of an object store said about each segment."""
+    """The entries of an object store's listing, one for each segment."""
     given_epochs: Epochs | None = None
     """The epochs, if `batches` do not show them."""
 

@@ -347,7 +347,9 @@ def _read_packed(
 
 
 def _place_of(split: Split) -> str | None:
-    """What has a disk of its own: an archive, or a directory of an object store; None for this machine's disk."""
+    """The places that have a disk of their own: an archive, or a directory of an object store; None for this machine's
+    disk.
+    """
     return archive_in(split.path) or (split.directory if is_remote(split.path) else None)
 
 

@@ -161,7 +161,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def doubts(self) -> list[str]:
-        """What the gate judges, as sentences: damage, a change of identity, and records of a later release."""
+        """The findings that the gate judges, as sentences: damage, a change of identity, and records of a later
+        release.
+        """
         texts = [] if self.damage is None else [self.damage]
         texts += [] if self.change is None else [f"{self.change.kind}: {self.change.text}"]
         return [*texts, *map(str, self.unread)]

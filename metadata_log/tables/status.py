@@ -17,7 +17,7 @@ from metadata_log.tables.commit import known_clusters
 from metadata_log.tables.files import parquet_of, run_files
 
 PROBLEMS: Final = ("stale", "gate", "growing")
-"""What may be wrong with a cluster."""
+"""The faults that a cluster may have."""
 _GOOD: Final = frozenset({"new", "nothing new"})
 _COLUMNS: Final = ("run", "ended", "gate", "cluster", "status", "open_rows", "damage", "text", "change", "unread")
 

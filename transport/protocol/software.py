@@ -1,4 +1,4 @@
-"""What this software calls itself to its peers (KIP-511)."""
+"""The name that this software gives itself to its peers (KIP-511)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ BATCHED_SINCE: Final = 4
 SHARES_SINCE: Final = 6
 """The first version with coordinators of share groups."""
 KEY_TYPES: Final = frozenset((GROUP, TRANSACTION))
-"""What brokers of this software coordinate, by the key type."""
+"""The kinds of coordinators that brokers of this software have, by the key type."""
 _NO_ERROR: Final = "NONE"
 """Kafka names the error of an answer without one, in the versions for one key."""
 

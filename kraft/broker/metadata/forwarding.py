@@ -64,7 +64,7 @@ class _Sent(Struct):
 
     request: WireRequest
     refusals: Refusals | None
-    """What this broker has refused of the request itself."""
+    """The part of the request that this broker has refused itself."""
     envelope: EnvelopeRequest
     give_up_ms: int
     again_ms: int

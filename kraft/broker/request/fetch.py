@@ -77,7 +77,7 @@ class Target(Struct, frozen=True, gc=False):
 
 
 Look = messages.PartitionData | Readable
-"""What was seen of a partition: its result, or that there are records to read."""
+"""The outcome of a look at a partition: its result, or that there are records to read."""
 
 
 class WaitingFetch(Struct):

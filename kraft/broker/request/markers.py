@@ -35,7 +35,7 @@ class MarkerEntry(Struct):
     key: PartitionKey
     error: Error = Error.NONE
     awaited: Awaited | None = None
-    """What the answer waits for; None if nothing is awaited."""
+    """The thing that the answer waits for; None if nothing is awaited."""
 
 
 class WaitingMarkers(Struct):

@@ -80,7 +80,7 @@ class Entry(Struct):
     append_time_ms: int = -1
     log_start: int = NO_OFFSET
     awaited: Awaited | None = None
-    """What an answer with acks=all waits for; None if nothing is awaited."""
+    """The thing that an answer with acks=all waits for; None if nothing is awaited."""
 
     def refuse(self, error: Error, text: str | None = None) -> None:
         """End the entry with an error."""
@@ -114,11 +114,11 @@ class UnverifiedProduce(Struct):
     request: WireRequest[messages.ProduceRequest]
     entries: list[Entry]
     batches: list[tuple[Entry, FirstBatch]]
-    """What is appended, unless the coordinator objects."""
+    """The batches that are appended, unless the coordinator objects."""
     guards: dict[tuple[str, int], Guard]
     """The topics and partitions that the coordinator is asked about."""
     transaction: Transaction | None
-    """What the coordinator is asked; None without guards."""
+    """The question to the coordinator; None without guards."""
     asking: Asking | None = None
     """The question, once it is asked."""
     timeout_ms = NEVER_MS

@@ -109,8 +109,8 @@ def cooperative_assignment(members: Sequence[Subscriber], counts: Mapping[str, i
 
 
 def _owned(members: Sequence[Subscriber], places: set[Place]) -> tuple[dict[str, list[Place]], set[Place]]:
-    """What each member has, of what it may have, and what two members have got in the same generation: both have to
-    give that up. Otherwise the newer generation counts.
+    """The partitions that each member has of those that it may have, and what two members have got in the same
+    generation: both have to give that up. Otherwise the newer generation counts.
     """
     owned: dict[str, list[Place]] = {one.id: [] for one in members}
     owners: dict[Place, Subscriber] = {}

@@ -87,7 +87,7 @@ class ConsumerState:
         self.positions: dict[int, Position] = {}
         """By partition; empty until the partitions of the topic are known."""
         self.notices: deque[str] = deque()
-        """What the user should know, for a warning; the caller empties this."""
+        """The warnings for the user; the caller empties this."""
         self.paused: frozenset[int] = frozenset()
         """The partitions that are neither asked for nor given to the user."""
         self._settings = settings

@@ -69,7 +69,7 @@ _OTHER_GENERATION: Final = frozenset({Error.ILLEGAL_GENERATION, Error.REBALANCE_
 
 
 class GroupProtocol(Enum):
-    """Who divides the partitions (Kafka: `group.protocol`)."""
+    """The side that divides the partitions (Kafka: `group.protocol`)."""
 
     CLASSIC = "classic"
     """The leader among the members."""

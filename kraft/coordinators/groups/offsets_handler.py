@@ -74,7 +74,7 @@ class CommitOffsets(Struct):
         return commit(_committer(self.request), self.valid, shard.classic, self.settings, context)
 
     def tell(self, result: Mapping[Place, Error]) -> Message:
-        """What came of each offset."""
+        """The result for each offset."""
         return _commit_answer(self.request.message, self.answers, result)
 
     def refuse(self, refused: ApiError) -> Message:
@@ -93,7 +93,7 @@ class CommitInParts(InParts[commits.OffsetCommitRequest]):
         self.results: dict[Place, Error] = {}
 
     def answer(self) -> Message:
-        """What came of each offset."""
+        """The result for each offset."""
         return _commit_answer(self.request.message, self._answers, self.results)
 
 
@@ -166,7 +166,7 @@ class DeleteOffsets(Struct):
         return delete_offsets(self.request.message.group_id, self.valid, shard.classic, context)
 
     def tell(self, result: Mapping[Place, Error]) -> Message:
-        """What came of each partition."""
+        """The result for each partition."""
         return _delete_answer(self.request.message, self.errors | dict(result))
 
     def refuse(self, refused: ApiError) -> Message:
@@ -465,7 +465,7 @@ class _Wanted(Struct):
     """Whether the client wants every offset that there is."""
     error: Error = Error.NONE
     state: GroupsState | None = None
-    """What is known of the group's partition; None while that is not committed."""
+    """The state of the group's partition; None while that is not committed."""
     topics: list[_WantedTopic] = []
 
 

@@ -98,7 +98,7 @@ class GroupShard:
         return replay_groups(state, record, offset, producer_id)
 
     def lacking(self, state: GroupsState, record: Record) -> str:
-        """What cleaning has taken from before a record."""
+        """The records that cleaning has taken from before a record."""
         return lacking_before(state, record)
 
     def end_transaction(
@@ -142,13 +142,13 @@ class GroupShard:
         context.timers.set(DELETION, context.now_ms)
 
     def on_unloaded(self, context: Context) -> Generator[None, None, None]:
-        """Whoever waits is told."""
+        """All that wait are told."""
         return self.classic.unload(context)
 
     # -------------------------------------------------------------------------------------------------- consumer groups
 
     def present(self, group_id: str, state: GroupsState) -> object:
-        """What is known of a group; another object after each change."""
+        """The knowledge of a group; another object after each change."""
         return state.groups.get(group_id) or self.classic.live.get(group_id)
 
     def consumer_heartbeating(

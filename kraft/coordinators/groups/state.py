@@ -72,7 +72,7 @@ collector then has nothing to look at; else a `Map`.
 NO_OFFSETS: Final[Offsets] = {}
 _FEW_OFFSETS: Final = 8
 Group = GroupMetadataValue | ConsumerGroup
-"""What the log says of a group: a classic one, or one of KIP-848."""
+"""The group as the log has it: a classic one, or one of KIP-848."""
 
 
 class GroupsState(Struct, frozen=True, gc=False):
@@ -205,7 +205,7 @@ def _whole_bytes(group_id: str, group: Group | None) -> int:
 
 
 def lacking_before(state: GroupsState, record: Record) -> str:
-    """What of the log was removed before a record on which it follows, in words; empty if nothing was.
+    """The part of the log that was removed before a record on which it follows, in words; empty if nothing was.
 
     Such a log comes from an upgrade, a downgrade or a removal of a group of which some tombstones were cleaned away.
     """

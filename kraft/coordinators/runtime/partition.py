@@ -52,14 +52,14 @@ TRANSLATED: Final[Mapping[Error, Error]] = {
     Error.RECORD_LIST_TOO_LARGE: Error.UNKNOWN_SERVER_ERROR,
     Error.INVALID_FETCH_SIZE: Error.UNKNOWN_SERVER_ERROR,
 }
-"""What a client is told for an error of the log (`GroupCoordinatorService.handleOperationException`)."""
+"""The error that a client is told for one of the log (`GroupCoordinatorService.handleOperationException`)."""
 FIRST_SEQUENCE: Final = 0
 """Every batch of a group coordinator has it, also without a producer, as in Kafka."""
 NO_SEQUENCE: Final = -1
 RETRY_TIMER_MS: Final = 500
 """When a timer ends again whose records were not written (`EventBasedCoordinatorTimer`)."""
 _RECORD_OVERHEAD: Final = 32
-"""What a record takes at most besides its key and its value."""
+"""The bytes that a record takes at most besides its key and its value."""
 
 
 class _Batch(Struct, Generic[S]):
@@ -82,7 +82,7 @@ class _Deferred(Struct, gc=False):
     deadline_ms: int
     found: CoordinatorResult
     operation: Operation | None
-    """What has asked; None for a timer, and for what follows another operation."""
+    """The request that has asked; None for a timer, and for what follows another operation."""
     timer: Hashable | None
     """The timer that the operation came from, if nobody has asked."""
 
@@ -121,7 +121,7 @@ class CoordinatorPartition(Generic[S]):
         self.state: S = shard.empty()
         """The state with everything that was written."""
         self.lacking = Lacking()
-        """What the load has found to be missing from the log."""
+        """The records that the load has found to be missing from the log."""
         self.timers = Timers()
         self.image = MetadataImage()
         self._committed: S = self.state

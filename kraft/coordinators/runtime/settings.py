@@ -1,4 +1,4 @@
-"""What a broker needs to know of coordinators before it has one."""
+"""The facts that a broker needs of coordinators before it has one."""
 
 from __future__ import annotations
 

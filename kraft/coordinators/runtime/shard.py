@@ -130,7 +130,7 @@ class Shard(Protocol[S]):
         """
 
     def lacking(self, state: S, record: Record) -> str:
-        """What of the log was removed before a record on which it follows, in words; empty if nothing was."""
+        """The part of the log that was removed before a record on which it follows, in words; empty if nothing was."""
 
     def end_transaction(self, state: S, producer_id: int, *, is_commit: bool) -> Generator[None, None, S]:
         """Find the state after the end of a producer's transaction, in steps."""

@@ -80,7 +80,7 @@ class TransactionOffsets(InParts[messages.TxnOffsetCommitRequest]):
         self.one = one
 
     def answer(self) -> Message:
-        """What came of each offset."""
+        """The result for each offset."""
         return _response(self.one)
 
 

@@ -59,7 +59,7 @@ class WaitingProducer(Struct):
     """For how long the producer waits at most."""
     answer: Answer | None = None
     keys = (Channel.PRODUCER_IDS,)
-    """What ends the wait."""
+    """The keys that end the wait."""
 
 
 class ProducerIds:

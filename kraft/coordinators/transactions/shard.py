@@ -223,7 +223,7 @@ class TransactionShard:
         return name in self._pending or name in state.ending
 
     def decided(self, name: str, decision: Decision, context: Context) -> CoordinatorResult:
-        """What follows of a decision on an id, which is the result."""
+        """The consequence of a decision on an id, which is the result."""
         written = decision.written
         if written is None:
             return CoordinatorResult(result=decision)

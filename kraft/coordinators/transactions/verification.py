@@ -89,7 +89,7 @@ class Verifier:
         self._sent: dict[Verification, tuple[int, dict[str, Asking]]] = {}
         """The coordinator, and what was asked."""
         self._again: list[tuple[int, Asking]] = []
-        """What is asked again, with the time in ms."""
+        """The questions that are asked again, with the time in ms."""
         self._done: list[Verified] = []
 
     def __len__(self) -> int:

@@ -77,7 +77,7 @@ class Monitor:
 
     def __init__(self, config: Config, clock: NodeClock, tls: Callable[[], TlsFacts] | None = None) -> None:
         self.meter = Meters()
-        """What the node counts while it runs."""
+        """The counts of the node while it runs."""
         self._config = config
         self._clock = clock
         self._tls = tls

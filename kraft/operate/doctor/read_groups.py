@@ -18,7 +18,8 @@ _OFFSETS: Final = OffsetCommitKey, LegacyOffsetCommitKey
 
 
 def lacking_records(disk: Disk, path: str, names: Iterable[str]) -> tuple[str, ...]:
-    """What records of a partition of groups follow on and the log lacks, in words, up to the first damaged byte.
+    """The records of a partition of groups that others follow on and the log lacks, in words, up to the first damaged
+    byte.
 
     Args:
         disk: The disk.

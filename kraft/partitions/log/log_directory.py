@@ -176,7 +176,7 @@ class LogDirectory:
         }
 
     def recovery_points(self) -> dict[PartitionName, int]:
-        """What is on disk of each log, for the next start."""
+        """The part of each log that is on disk, for the next start."""
         return {name: log.recovery_point for name, log in self._all.items()}
 
     def offsets_of(self, file: str) -> dict[PartitionName, int]:

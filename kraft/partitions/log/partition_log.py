@@ -60,7 +60,7 @@ class PartitionLog:
         """The last of these epochs; None for none."""
         self.producers = loaded.producers
         self.recovered = tuple(loaded.findings)
-        """What the load truncated, removed or rebuilt, as texts."""
+        """The files that the load truncated, removed or rebuilt, as texts."""
         self.doomed = loaded.marked
         """Files with the suffix `.deleted`; the owner removes them after `file.delete.delay.ms`."""
         self.high_watermark = self.start_offset

@@ -38,7 +38,7 @@ from metadata_log.records.record import records
 
 _INDEX, _TIME_INDEX = INDEX_SUFFIXES
 _REMOVED_AT_A_START: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")
-"""What a deletion, the cleaner or the writing of a small file has left behind."""
+"""The files that a deletion, the cleaner or the writing of a small file has left behind."""
 _INDEXES: Final = {_INDEX: FileKind.OFFSET_INDEX, _TIME_INDEX: FileKind.TIME_INDEX}
 
 

@@ -1,4 +1,4 @@
-"""Who writes the checkpoint files of a broker's log directories: `AtOnce`, or a thread of the shell."""
+"""The writer of the checkpoint files of a broker's log directories: `AtOnce`, or a thread of the shell."""
 
 from __future__ import annotations
 

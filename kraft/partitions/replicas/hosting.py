@@ -41,7 +41,7 @@ class Hosting:
         self.led: dict[PartitionKey, None] = {}
         """The partitions of internal topics whose leadership may have changed since the coordinators last looked."""
         self.findings: list[str] = []
-        """What the broker should log."""
+        """The findings that the broker should log."""
         self._judged_failures = 0
         """How many failed directories `look_at_failures` has judged. A failed directory gets no new replica."""
 

@@ -80,7 +80,7 @@ class LogStore:
         self.failures: dict[Uuid, str] = {}
         """The directories that have failed, with the reason."""
         self.findings: list[str] = []
-        """What the load found and changed, as texts for the log."""
+        """The findings and changes of the load, as texts for the log."""
         self.futures: dict[PartitionKey, FoundLog] = {}
         """The copies that a load has found, and that no replica has claimed yet."""
         self._disk = disk
@@ -95,7 +95,7 @@ class LogStore:
         self._cleaned: dict[Uuid, dict[PartitionName, int]] = {}
         """The offsets in the checkpoint file of the cleaner in each directory."""
         self.writer: CheckpointWriter = AtOnce(disk)
-        """Who writes the periodic checkpoints."""
+        """The writer of the periodic checkpoints."""
         self.outdated: dict[Uuid, None] = {}
         """The directories with checkpoint files that name a deleted partition; `write_outdated` is due."""
         self._gone: dict[Uuid, set[PartitionName]] = {}

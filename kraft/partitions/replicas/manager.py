@@ -52,7 +52,9 @@ class ReplicaManager:
         self.partitions: Mapping[PartitionKey, HostedPartition] = self.hosting.partitions
         """All replicas of this broker, by key."""
         self.findings = self.hosting.findings
-        """What the broker should log: stray directories, recovered logs, failed partitions. The owner empties it."""
+        """The findings that the broker should log: stray directories, recovered logs, failed partitions. The owner
+        empties it.
+        """
         self.failed_directories = self.hosting.store.failures
         """The log directories that have failed, with the reason."""
         self._found: dict[PartitionKey, FoundLog] = {}

@@ -1,4 +1,5 @@
-"""What the parts of a process want: records in the log, confirmed reads, answers (Kafka: `RaftClient.prepareAppend`).
+"""The wishes of the parts of a process: records in the log, confirmed reads, answers (Kafka:
+`RaftClient.prepareAppend`).
 
 No part appends by itself: it returns actions, and the process carries them out and reports the offsets.
 """

@@ -1,4 +1,4 @@
-"""What goes into a replica besides requests, and what comes out of it.
+"""The events that go into a replica besides requests, and those that come out of it.
 
 Outputs are carried out in list order. Disk effects are done when `step` returns, except the flush that `StartFlush`
 hands out.
@@ -39,7 +39,7 @@ class Submit(Struct, frozen=True, gc=False):
 
 
 class LogState(Struct, frozen=True):
-    """What the program of a raw log has made of all values below an offset."""
+    """The state that the program of a raw log has made of all values below an offset."""
 
     offset: int
     values: tuple[bytes, ...]

@@ -105,12 +105,12 @@ def draw_lease_command(rng: Random, ttl_ms: int = TTL_MS) -> Command:
 
 
 class Tokens:
-    """What the nodes of a run granted, by the place in the log: the same everywhere, and each token once."""
+    """The tokens that the nodes of a run granted, by the place in the log: the same everywhere, and each token once."""
 
     def __init__(self) -> None:
         self.granted: dict[int, int] = {}
         self.held: dict[int, int | None] = {}
-        """Who held the lock after each command."""
+        """The holder of the lock after each command."""
         self.events: dict[int, list[Event]] = {}
 
     def note(self, at: Position, result: Result, holder: int | None) -> None:

@@ -34,7 +34,7 @@ DOCUMENTED: Final = {
     "_cut": "a follower truncates committed records",
     "_check_high_watermark": "two nodes have committed different records",
 }
-"""What may happen, by the check that notices it."""
+"""The events that may happen, by the check that notices them."""
 
 
 def documented(world: World, failure: InvariantViolated) -> str:

@@ -56,9 +56,9 @@ class CoordinatorWatch(RecordWatch):
         self.groups = GroupLedger()
         self.transactions = TransactionLedger()
         self.unfinished = ""
-        """What the clients of the run have still to do, after the end of all faults."""
+        """The work that the clients of the run have still to do, after the end of all faults."""
         self._shown: dict[PartitionKey, list[StoredBatch]] = {}
-        """What the ledgers have seen as committed."""
+        """The records that the ledgers have seen as committed."""
         self._ends: dict[tuple[int, PartitionKey], tuple[int, int]] = {}
         """The end and the watermark of each replica at the last look."""
         self._begun: dict[PartitionKey, int] = {}

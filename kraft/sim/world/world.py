@@ -74,7 +74,7 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.types import NO_NODE
 
 _SOUGHT: Final = {"Prospective": "pre-votes", "Candidate": "votes"}
-"""What a node in this state needs from the other voters."""
+"""The messages that a node in this state needs from the other voters."""
 
 
 def waits(world: SimulatedQuorum, target: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What OpenLineage is told of the runs of a fleet: START, then COMPLETE, FAIL or ABORT.
+"""The messages to OpenLineage of the runs of a fleet: START, then COMPLETE, FAIL or ABORT.
 
 The package `openlineage-python` is an extra, and its own configuration says where events go: `OPENLINEAGE_URL`,
 `OPENLINEAGE__TRANSPORT…`, or a file `openlineage.yml`. Without one of these nothing is imported and nothing is sent.

@@ -1,4 +1,4 @@
-"""Who may commit and fetch offsets of a consumer group (Kafka: `ConsumerGroup.validateOffsetCommit`)."""
+"""The right to commit and fetch offsets of a consumer group (Kafka: `ConsumerGroup.validateOffsetCommit`)."""
 
 from __future__ import annotations
 

@@ -585,7 +585,7 @@ def check(message: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
 
 
 _TRIMMED: Final = "".join(map(chr, range(33)))
-"""What `String.trim` of Java takes away."""
+"""The characters that `String.trim` of Java takes away."""
 
 
 def _check_regex(regex: str, budget: Budget) -> None:
@@ -647,7 +647,7 @@ def _merged(member: Member, request: WireRequest, message: ConsumerGroupHeartbea
 
 
 def _owned(message: ConsumerGroupHeartbeatRequest) -> dict[Uuid, tuple[int, ...]] | None:
-    """What a member says that it has; a topic may be named very often."""
+    """The partitions that a member says that it has; a topic may be named very often."""
     if message.topic_partitions is None:
         return None
     owned: dict[Uuid, list[int]] = {}

@@ -55,7 +55,7 @@ class Member(Struct, frozen=True, gc=False):
     assigned: Assigned = NOTHING
     revoking: Assigned = NOTHING
     classic: ClassicMemberMetadata | None = None
-    """What a member of the classic protocol has sent with its JoinGroup; None for the consumer protocol."""
+    """The data that a member of the classic protocol has sent with its JoinGroup; None for the consumer protocol."""
     joined: int = 0
     """How many members the group has had before it."""
 

@@ -91,7 +91,7 @@ def _member(group: ConsumerGroup, member_id: str) -> Member:
 
 
 def lacking(group: ConsumerGroup, key: GroupKey, value: Message | None) -> str:
-    """What of the log was removed before a record on which it follows; empty if nothing was."""
+    """The part of the log that was removed before a record on which it follows; empty if nothing was."""
     match key, value:
         case records.ConsumerGroupMetadataKey(), None:
             members, targets = len(group.members), len(group.targets)
