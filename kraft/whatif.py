@@ -13,7 +13,7 @@ from kraft.controller.brokers.broker_states import begin_controlled_shutdown, fe
 from kraft.controller.decision.result import Records, found
 from kraft.controller.decision.topic_configs import min_isr
 from kraft.controller.topics.leader_selection import Election
-from kraft.controller.topics.partition_change import RECOVERING, Target
+from kraft.controller.topics.partition_change import RECOVERING, PartitionTarget
 from kraft.controller.topics.partition_updates import all_partitions, change_of, elect_leaders
 from kraft.controller.topics.reassignment_steps import begin
 from metadata_log.errors import MetadataLogError
@@ -61,7 +61,7 @@ class PartitionOutcome(Struct, frozen=True, kw_only=True):
         return self.after.leader_recovery_state == RECOVERING != self.before.leader_recovery_state
 
 
-class Outcome(Struct, frozen=True):
+class ImageOutcome(Struct, frozen=True):
     """The images before and after, the records of the change, and the changed partitions, by topic and number."""
 
     before: MetadataImage
@@ -70,18 +70,18 @@ class Outcome(Struct, frozen=True):
     partitions: tuple[PartitionOutcome, ...]
 
 
-def fail(image: MetadataImage, broker_ids: Sequence[int], defaults: TopicDefaults) -> Outcome:
+def fail(image: MetadataImage, broker_ids: Sequence[int], defaults: TopicDefaults) -> ImageOutcome:
     """Fence failed brokers in this order; each fencing sees the result of the former one."""
     return _outcome(image, [_of_broker(broker_id, fence, defaults) for broker_id in broker_ids], defaults)
 
 
-def shut_down(image: MetadataImage, broker_ids: Sequence[int], defaults: TopicDefaults) -> Outcome:
+def shut_down(image: MetadataImage, broker_ids: Sequence[int], defaults: TopicDefaults) -> ImageOutcome:
     """Shut brokers down gracefully, one after the other: its leaderships move, then the broker is fenced."""
     steps = (begin_controlled_shutdown, fence)
     return _outcome(image, [_of_broker(one, step, defaults) for one in broker_ids for step in steps], defaults)
 
 
-def fail_rack(image: MetadataImage, rack: str, defaults: TopicDefaults) -> Outcome:
+def fail_rack(image: MetadataImage, rack: str, defaults: TopicDefaults) -> ImageOutcome:
     """Fail all brokers of a rack; raises `UnknownName` if no broker is registered in the rack."""
     broker_ids = [broker_id for broker_id, broker in in_key_order(image.brokers.by_id) if broker.rack == rack]
     if not broker_ids:
@@ -91,7 +91,7 @@ def fail_rack(image: MetadataImage, rack: str, defaults: TopicDefaults) -> Outco
     return fail(image, broker_ids, defaults)
 
 
-def elect(image: MetadataImage, election: Election, defaults: TopicDefaults) -> Outcome:
+def elect(image: MetadataImage, election: Election, defaults: TopicDefaults) -> ImageOutcome:
     """Elect leaders of all partitions, as on an administrator's request."""
 
     def decide(now: MetadataImage) -> Records:
@@ -102,7 +102,7 @@ def elect(image: MetadataImage, election: Election, defaults: TopicDefaults) -> 
 
 def reassign(
     image: MetadataImage, targets: Mapping[tuple[str, int], Sequence[int]], defaults: TopicDefaults
-) -> Outcome:
+) -> ImageOutcome:
     """Reassign partitions to these replicas, let the new replicas get in sync, and complete the reassignments.
 
     Raises `UnknownName` for an unknown topic, partition or broker.
@@ -116,14 +116,18 @@ def reassign(
     def begins(now: MetadataImage) -> Iterator[VersionedRecord]:
         for (topic, number), replicas in targets.items():
             assignment = begin(now.topics[topic].partitions[number], replicas)
-            target = Target(replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding)
+            target = PartitionTarget(
+                replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding
+            )
             yield from change_of(now, now.topics[topic], number, target, defaults)
 
     def comes_into_sync(now: MetadataImage) -> Iterator[VersionedRecord]:
         for topic, number in targets:
             partition = now.topics[topic].partitions[number]
             caught_up = tuple(one for one in partition.adding_replicas if one not in partition.isr)
-            yield from change_of(now, now.topics[topic], number, Target(isr=(*partition.isr, *caught_up)), defaults)
+            yield from change_of(
+                now, now.topics[topic], number, PartitionTarget(isr=(*partition.isr, *caught_up)), defaults
+            )
 
     return _outcome(image, [begins, comes_into_sync], defaults)
 
@@ -156,7 +160,7 @@ def _of_broker(broker_id: int, decide: BrokerDecision, defaults: TopicDefaults) 
     return lambda image: decide(image, _broker(image, broker_id), defaults)
 
 
-def _outcome(image: MetadataImage, decisions: Iterable[Decision], defaults: TopicDefaults) -> Outcome:
+def _outcome(image: MetadataImage, decisions: Iterable[Decision], defaults: TopicDefaults) -> ImageOutcome:
     """Run the decisions in turn; each sees the image after the former ones."""
     now = image
     records: list[VersionedRecord] = []
@@ -168,7 +172,7 @@ def _outcome(image: MetadataImage, decisions: Iterable[Decision], defaults: Topi
         if decided:
             now = delta.apply(OffsetAndEpoch(epoch=now.end.epoch, offset=now.end.offset + len(decided)))
         records += decided
-    return Outcome(image, now, tuple(records), tuple(_differences(image, now, defaults)))
+    return ImageOutcome(image, now, tuple(records), tuple(_differences(image, now, defaults)))
 
 
 def _differences(before: MetadataImage, after: MetadataImage, defaults: TopicDefaults) -> Iterator[PartitionOutcome]:

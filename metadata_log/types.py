@@ -106,3 +106,7 @@ NO_NODE: Final = -1
 """No leader, or no vote, on the wire and in files."""
 NO_OFFSET: Final = -1
 """An unknown offset, such as a new leader's high watermark."""
+NO_EPOCH: Final = -1
+"""No epoch: of a broker, a leader or a producer."""
+NO_PRODUCER: Final = -1
+"""The id of the producer of a batch that has none."""

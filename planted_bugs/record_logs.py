@@ -7,7 +7,7 @@ from functools import partial
 
 from kraft.partitions.log import data_segment, loading, retention
 from kraft.partitions.log.cleaning.batch_filter import Filter
-from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.log.validation import Checked
 from kraft.partitions.replicas.hosted_partition import Copy, HostedPartition
@@ -26,7 +26,7 @@ def duplicates_get_a_new_offset(code: Patches) -> None:
 
     def append_as_leader(
         log: PartitionLog, data: bytes | Checked, *, epoch: int, now_ms: int, is_client: bool = True
-    ) -> Appended | Refused:
+    ) -> Appended | RefusedAppend:
         end = log.end_offset
         found = append(log, data, epoch=epoch, now_ms=now_ms, is_client=is_client)
         if isinstance(found, Appended) and found.is_duplicate:

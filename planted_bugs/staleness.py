@@ -14,12 +14,12 @@ from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.replicas import leading as leading_module
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.isr_changes import IsrChanges
-from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.leaders import Leaders
 from kraft.partitions.replicas.leading import Leading
 from kraft.partitions.replicas.manager import ReplicaManager
 from metadata_log.image import MetadataImage, Partition
-from metadata_log.types import Uuid
+from metadata_log.types import NO_EPOCH, Uuid
 from planted_bugs.registry import Patches, Scope, mutant, survivor
 from transport.protocol.messages.alter_partition import AlterPartitionResponsePartitionData
 

@@ -24,7 +24,7 @@ from transport.protocol.apis import Api, ApiKey
 from transport.protocol.frames import with_length
 from transport.protocol.headers import has_large_records
 from transport.protocol.limits import PIPELINED, Limit, request_limit
-from transport.protocol.login import Refused, ServerLogin
+from transport.protocol.login import PeerRefused, ServerLogin
 from transport.protocol.server_connection import ServerConnection
 from transport.serving import Serving, address_of
 from transport.traffic import NO_MECHANISM, SUCCESS, TIMEOUT
@@ -321,7 +321,7 @@ class ServerChannel:
             self._paused = False
             self._socket.resume()
 
-    def _refuse_later(self, refused: Refused) -> None:
+    def _refuse_later(self, refused: PeerRefused) -> None:
         """Let a peer with wrong credentials wait; then refuse it."""
         if self._is_refusing:
             return
@@ -343,7 +343,7 @@ class ServerChannel:
     def _log_end(self, why: str) -> None:
         self._serving.log.write(logging.INFO, "broken", "closing the connection of %s: %s", self.peer, why)
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: PeerRefused) -> None:
         if not self.closed:
             self.connection.refused = None
             if refused.answer is not None:

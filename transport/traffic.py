@@ -33,7 +33,7 @@ class Traffic(Struct):
         return self.created - self.closed
 
 
-class Outcome(Struct, frozen=True):
+class AuthenticationOutcome(Struct, frozen=True):
     """How a peer has authenticated: a listener, the mechanism, and `success` or the kind of the failure.
 
     The last two are constants of the program, so that peers cannot make new ones.
@@ -51,9 +51,9 @@ class Authentications:
     """
 
     def __init__(self) -> None:
-        self.counts: dict[Outcome, int] = {}
+        self.counts: dict[AuthenticationOutcome, int] = {}
 
     def note(self, listener: str, mechanism: str, result: str) -> None:
         """Count one outcome."""
-        outcome = Outcome(listener, mechanism, result)
+        outcome = AuthenticationOutcome(listener, mechanism, result)
         self.counts[outcome] = self.counts.get(outcome, 0) + 1

@@ -19,7 +19,7 @@ from joserfc.jwk import ECKey, RSAKey
 from kraft.config.oauth_settings import TokenRules
 from kraft.security.bearer_tokens import judge_of, read_keys
 from kraft.security.remote import Remote
-from transport.protocol.login import LoginRefused, Refused
+from transport.protocol.login import LoginRefused, PeerRefused
 from transport.protocol.sasl.client import SaslClient, SaslLogin
 from transport.protocol.sasl.credentials import MECHANISMS, Users
 from transport.protocol.sasl.scram import LEAST_ITERATIONS, keys_of
@@ -72,7 +72,7 @@ def seconds(listening: SaslListener, login: SaslLogin) -> float:
         began = time.perf_counter()
         try:
             answer = server.judge(frame)
-        except Refused as refused:
+        except PeerRefused as refused:
             answer = refused.answer
         spent += time.perf_counter() - began
         try:

@@ -48,7 +48,7 @@ DEFAULT_TIMEOUT_MS: Final = 30_000
 DELAY_MS: Final = 1_000
 """The time in milliseconds after which an operation without an answer counts as delayed: longer than an election."""
 REQUEST_TIMEOUT_MS: Final = 5_000
-RETRY_MS: Final = 20
+REQUEST_RETRY_MS: Final = 20
 """The pause in milliseconds before a request is repeated after an answer that may change."""
 CONTROLLERS: Final = 2
 """The endpoint type in a DescribeCluster request to a controller (KIP-919)."""
@@ -134,7 +134,7 @@ class AdminClient:
         *,
         client_id: str,
         timeout_ms: int,
-        longest_retry_ms: int = RETRY_MS,
+        longest_retry_ms: int = REQUEST_RETRY_MS,
         delays: Delays | None = None,
         forwarded: bool = False,
         tokens: Iterator[int] | None = None,
@@ -338,7 +338,7 @@ class AdminClient:
 
     async def _in_time(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
         """The first result that is not None; raises `NoController` after the timeout."""
-        pause_ms = RETRY_MS
+        pause_ms = REQUEST_RETRY_MS
         with self._reporting_delay(), trio.move_on_after(self._timeout_ms / 1000):
             while (result := await attempt()) is None:
                 await trio.sleep(pause_ms / 1000)
@@ -467,7 +467,7 @@ async def open_admin(
     transport: Transport | None = None,
     client_id: str = "kraft-admin",
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
-    longest_retry_ms: int = RETRY_MS,
+    longest_retry_ms: int = REQUEST_RETRY_MS,
     delays: Delays | None = None,
     forwarded: bool = False,
 ) -> AsyncIterator[AdminClient]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import trio
 
-from kraft.admin.client import RETRY_MS, AdminClient, open_admin
+from kraft.admin.client import REQUEST_RETRY_MS, AdminClient, open_admin
 from kraft.admin.descriptions import quorum_description, quorum_error
 from kraft.admin.errors import AdminError, CannotConnect, RequestRefused
 from kraft.config import PROTECTED_PROTOCOLS
@@ -53,7 +53,7 @@ async def controllers_of(
             may_change = is_silent and any(one.cause is Cause.RESET for one in failed)
             if not may_change or trio.current_time() >= deadline:
                 break
-            await trio.sleep(RETRY_MS / 1000)
+            await trio.sleep(REQUEST_RETRY_MS / 1000)
         asked = ", ".join(map(str, admin.addresses))
     raise AdminError(
         f"the brokers name no controllers: {'; '.join(failures)}",

@@ -19,7 +19,7 @@ from kraft.handling.reply_keys import Channel, FetchFrom, to_broker
 from kraft.limits import PARTITIONS_PER_TURN
 from kraft.partitions.replicas.cordoned import cordoned_directories, knows_cordoned
 from kraft.partitions.replicas.isr_changes import IsrChanges
-from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.wire import Send, Target
 from metadata_log.image import Broker, MetadataImage, Partition
 from metadata_log.image.features import DIRECTORIES_SINCE
@@ -32,7 +32,7 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
 )
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
+from metadata_log.types import NEVER_MS, NO_EPOCH, OffsetAndEpoch, Uuid
 
 FAREWELL_MS: Final = 1000
 """For so long a broker without log directories tries to tell the controller, before it ends."""

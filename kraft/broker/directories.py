@@ -18,7 +18,7 @@ from transport.protocol.messages.assign_replicas_to_dirs import (
 )
 
 MAX_ASSIGNMENTS: Final = 2250
-RETRY_MS: Final = 500
+ASSIGNMENT_RETRY_MS: Final = 500
 
 
 class Directories:
@@ -141,7 +141,7 @@ class Directories:
         assert asked is not None, "an answer without a request"
         assert response is None or isinstance(response, AssignReplicasToDirsResponse), response
         if response is None or response.error_code != Error.NONE:
-            self._not_before_ms = now_ms + RETRY_MS
+            self._not_before_ms = now_ms + ASSIGNMENT_RETRY_MS
             return
         for key in asked:
             self.untold.pop(key, None)

@@ -6,10 +6,9 @@ from enum import Enum
 from typing import Final
 
 from kraft.broker.settings import BrokerSettings
-from kraft.partitions.replicas.key import NO_EPOCH
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, Uuid
+from metadata_log.types import NEVER_MS, NO_EPOCH, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from transport.protocol.messages.broker_registration import (

@@ -47,12 +47,12 @@ from kraft.handling.settings import RequestSettings
 from kraft.handling.steps import Handling, Result, Sender, Waiting
 from kraft.limits import ORPHANED_PRODUCES, UNPACKED_AT_ONCE, WAITING_PER_TURN
 from kraft.partitions.replicas.hosted_partition import HostedPartition
-from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, NO_EPOCH
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.inbound import ANONYMOUS

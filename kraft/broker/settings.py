@@ -8,9 +8,8 @@ from msgspec import Struct
 
 from kraft.config.key import Key
 from kraft.config.settings_reader import SettingsReader
-from kraft.partitions.replicas.key import NO_EPOCH
 from kraft.partitions.replicas.settings import ReplicationSettings
-from metadata_log.types import Uuid
+from metadata_log.types import NO_EPOCH, Uuid
 
 PLAINTEXT: Final = 0
 

@@ -16,7 +16,7 @@ _HINT: Final = 'It looks like {"version": 1, "partitions": [{"topic": "t", "part
 _ANY: Final = "any"
 
 
-class _Target(msgspec.Struct):
+class _PartitionMove(msgspec.Struct):
     topic: str
     partition: int
     replicas: list[int]
@@ -24,7 +24,7 @@ class _Target(msgspec.Struct):
 
 
 class _ReassignmentFile(msgspec.Struct):
-    partitions: list[_Target]
+    partitions: list[_PartitionMove]
     version: int = 1
 
 

@@ -11,7 +11,7 @@ from kraft.client.questions import ClusterView, KeyType, Questions, TopicPartiti
 from kraft.client.state.assigning import assignment_of
 from kraft.client.state.consuming import EARLIEST, LATEST
 from kraft.client.state.errors import ClientError, refused
-from metadata_log.types import Uuid
+from metadata_log.types import NO_OFFSET, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Cause
 from transport.protocol.messages.consumer_group_describe import (
@@ -45,7 +45,6 @@ from transport.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
-NO_OFFSET: Final = -1
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 DEAD: Final = "Dead"

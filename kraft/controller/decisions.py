@@ -44,7 +44,7 @@ Begin = Callable[[QuorumController, int], ControllerResult | Steps]
 NOTHING: Final = Proposal()
 
 
-class Refused(Struct, frozen=True):
+class DecisionRefused(Struct, frozen=True):
     """A request that the controller has decided on. Its records are not in the log, or may get lost."""
 
     request_id: int
@@ -55,7 +55,7 @@ class Work(Struct, frozen=True):
     """A unit of work for the controller. `request` is None if no client waits for an answer."""
 
     begin: Begin
-    request: WireRequest | Refused | None = None
+    request: WireRequest | DecisionRefused | None = None
 
 
 class _UnderWay:
@@ -190,7 +190,7 @@ class Decisions:
         self._waiting: deque[Work] = deque()
         self._reads: deque[_UnderWay] = deque()
         """Long answers from committed metadata. They wait for no decision, and no decision waits for them."""
-        self._refused: deque[WireRequest | Refused] = deque()
+        self._refused: deque[WireRequest | DecisionRefused] = deque()
         """The requests to refuse because this controller is not active any more."""
         self._ahead: tuple[Unit, BatchReplay] | None = None
         """The part of the batch in the append that was replayed ahead."""
@@ -352,7 +352,7 @@ class Decisions:
             self.deadline_ms = 0
 
 
-def _not_decided(request: WireRequest | Refused) -> Work:
+def _not_decided(request: WireRequest | DecisionRefused) -> Work:
     """The refusal of a request that waited when the controller ceased to be active."""
     message = request.message
     return Work(lambda controller, _: answered_with(controller.not_controller(message, NO_NODE)), request)

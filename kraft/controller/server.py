@@ -19,7 +19,7 @@ from kraft.controller import ControllerResult, QuorumController
 from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.decision.result import Steps, answered_with
-from kraft.controller.decisions import NOTHING, Decisions, Refused, Work
+from kraft.controller.decisions import NOTHING, DecisionRefused, Decisions, Work
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
 from kraft.replica.interface.actions import Action, ForRequest, Proposal, Redirect, Unit
@@ -183,7 +183,7 @@ class ControllerServer(FollowsLog):
                 return answered_with(controller.not_controller(message, leader_id))
             return answered_with(controller.failure(message, error, told))
 
-        return self._decisions.read(Work(begin, Refused(asked.request_id, message)), self.controller, now_ms)
+        return self._decisions.read(Work(begin, DecisionRefused(asked.request_id, message)), self.controller, now_ms)
 
     def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
         """The record values of the committed image; None while a transaction is open."""

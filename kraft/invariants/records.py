@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
 from kraft.invariants.stored_batches import (
-    NO_PRODUCER,
     StoredBatch,
     batches_between,
     is_commit,
@@ -24,7 +23,7 @@ from kraft.invariants.stored_batches import (
     was_committed,
 )
 from kraft.invariants.violation import InvariantViolated
-from metadata_log.types import Uuid
+from metadata_log.types import NO_PRODUCER, Uuid
 
 NEVER: Final = -1
 

@@ -10,6 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from metadata_log.types import NO_PRODUCER
+
 _HEADER: Final = Layout(">qiibIhiqqqhii")
 _BEFORE_LENGTH: Final = 12
 _ATTRIBUTES: Final = Layout(">h")
@@ -18,7 +20,6 @@ _TRANSACTIONAL: Final = 16
 _CONTROL: Final = 32
 _CLIENT_PART: Final = 16
 """The position after the base offset, the length and the leader epoch, which a leader sets."""
-NO_PRODUCER: Final = -1
 
 
 class StoredBatch(Struct, frozen=True, gc=False):

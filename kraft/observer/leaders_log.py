@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from kraft.admin.client import RETRY_MS, AdminClient, Refusal
+from kraft.admin.client import REQUEST_RETRY_MS, AdminClient, Refusal
 from kraft.admin.errors import AdminError
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
@@ -51,7 +51,7 @@ class LeadersLog:
                 self.leader_id, self.epoch = quorum.leader_id, quorum.leader_epoch
                 if quorum.high_watermark >= 0:
                     return quorum.high_watermark
-            await trio.sleep(RETRY_MS / 1000)
+            await trio.sleep(REQUEST_RETRY_MS / 1000)
 
     async def fetch(
         self,
@@ -118,7 +118,7 @@ class LeadersLog:
         if quorum.leader_epoch >= self.epoch:
             self.leader_id, self.epoch = quorum.leader_id, quorum.leader_epoch
         else:
-            await trio.sleep(RETRY_MS / 1000)
+            await trio.sleep(REQUEST_RETRY_MS / 1000)
         return True
 
 

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.replicas.hosted_partition import HostedPartition
-from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.manager import ReplicaManager
 from metadata_log.image import MetadataImage
+from metadata_log.types import NO_EPOCH
 from transport.protocol.errors import Error
 
 
-class Endpoint(Struct, frozen=True):
+class BrokerAddress(Struct, frozen=True):
     """Where clients of one listener reach a broker."""
 
     node_id: int
@@ -28,7 +29,7 @@ class CurrentLeader(Struct, frozen=True):
 
     leader_id: int
     leader_epoch: int
-    endpoint: Endpoint | None
+    endpoint: BrokerAddress | None
 
 
 def is_known(image: MetadataImage, key: PartitionKey) -> bool:
@@ -53,7 +54,7 @@ def hosted(
     return served if isinstance(served, HostedPartition) else not_served(manager, image, key, served)
 
 
-def not_served(manager: ReplicaManager, image: MetadataImage, key: PartitionKey, refused: Refused) -> Error:
+def not_served(manager: ReplicaManager, image: MetadataImage, key: PartitionKey, refused: RefusedAppend) -> Error:
     """The error for a partition for which `Hosting.served` has found no replica."""
     is_unknown = key not in manager.partitions and not is_known(image, key)
     return Error.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else refused.error
@@ -72,12 +73,12 @@ def current_leader(manager: ReplicaManager, image: MetadataImage, key: Partition
     return CurrentLeader(leader_id, epoch, endpoint_of(image, leader_id, listener))
 
 
-def endpoint_of(image: MetadataImage, broker_id: int, listener: str) -> Endpoint | None:
+def endpoint_of(image: MetadataImage, broker_id: int, listener: str) -> BrokerAddress | None:
     """The address of a broker that is not fenced, for a listener."""
     broker = image.brokers.by_id.get(broker_id)
     if broker is None or broker.fenced:
         return None
     return next(
-        (Endpoint(broker_id, one.host, one.port, broker.rack) for one in broker.endpoints if one.name == listener),
+        (BrokerAddress(broker_id, one.host, one.port, broker.rack) for one in broker.endpoints if one.name == listener),
         None,
     )

@@ -33,9 +33,9 @@ from metadata_log.spark.log_index import index_log
 from metadata_log.spark.options import nearest
 from metadata_log.spark.storage import disk_at, is_remote, local_path
 from metadata_log.tables.cluster import (
+    ClusterOutcome,
     Gate,
     Job,
-    Outcome,
     Status,
     close_cluster,
     materialize_cluster,
@@ -101,7 +101,7 @@ class Fleet(Struct, frozen=True):
     """The logs of a run, and what cannot be read."""
 
     directories: list[Directory]
-    failed: list[Outcome]
+    failed: list[ClusterOutcome]
     storage: dict[str, Any] = {}
 
 
@@ -109,7 +109,7 @@ class Run(Struct, frozen=True, kw_only=True):
     """The result of a run."""
 
     id: str
-    outcomes: list[Outcome]
+    outcomes: list[ClusterOutcome]
     gate: Gate
 
     @property
@@ -187,7 +187,9 @@ def find_fleet(paths: Sequence[str], storage: dict[str, Any], clusters: Sequence
     return Fleet(whole, failed, storage)
 
 
-def run_here(fleet: Fleet, job: Job, *, processes: int = 1, on_outcome: Callable[[Outcome], None] | None = None) -> Run:
+def run_here(
+    fleet: Fleet, job: Job, *, processes: int = 1, on_outcome: Callable[[ClusterOutcome], None] | None = None
+) -> Run:
     """Bring the tables of a fleet up to date, in processes of this machine.
 
     Args:
@@ -225,7 +227,7 @@ def run_in_spark(spark: SparkSession, fleet: Fleet, job: Job) -> Run:
     return finish_run(job, outcomes, started)
 
 
-def _prepared(fleet: Fleet, job: Job) -> tuple[Job, list[Outcome]]:
+def _prepared(fleet: Fleet, job: Job) -> tuple[Job, list[ClusterOutcome]]:
     """The job with what has become of known directories, and the outcomes of what no log of the fleet belongs to.
 
     A cluster is closed if another one has its directory now, and the gate does not stop. Tables of clusters that are
@@ -258,8 +260,8 @@ def _told(bad: MetadataLogError | OSError) -> str:
     return f"{bad}. {hint}" if hint else str(bad)
 
 
-def _task(storage: dict[str, Any], job: Job) -> Callable[[Iterable[Directory]], list[Outcome]]:
-    def work(group: Iterable[Directory]) -> list[Outcome]:
+def _task(storage: dict[str, Any], job: Job) -> Callable[[Iterable[Directory]], list[ClusterOutcome]]:
+    def work(group: Iterable[Directory]) -> list[ClusterOutcome]:
         return [materialize_one(one, storage, job, patience_s=_PATIENCE_S) for one in group]
 
     return work
@@ -272,7 +274,7 @@ def compact_here(run: Run, job: Job) -> None:
             compact_cluster(outcome.cluster, OsDisk(), job)
 
 
-def finish_run(job: Job, outcomes: Sequence[Outcome], started: datetime) -> Run:
+def finish_run(job: Job, outcomes: Sequence[ClusterOutcome], started: datetime) -> Run:
     """Write the rows of the table of runs."""
     if not job.is_staged:
         bring_columns_of_runs(OsDisk(), job.root, RUN_SCHEMA)
@@ -281,7 +283,7 @@ def finish_run(job: Job, outcomes: Sequence[Outcome], started: datetime) -> Run:
     return Run(id=job.run, outcomes=ordered, gate=job.gate)
 
 
-def _outcomes(fleet: Fleet, job: Job, processes: int) -> Iterator[Outcome]:
+def _outcomes(fleet: Fleet, job: Job, processes: int) -> Iterator[ClusterOutcome]:
     if processes == 1 or len(fleet.directories) < 2:
         for directory in fleet.directories:
             yield materialize_one(directory, fleet.storage, job)
@@ -300,7 +302,9 @@ def _outcomes(fleet: Fleet, job: Job, processes: int) -> Iterator[Outcome]:
             raise
 
 
-def materialize_one(directory: Directory, storage: dict[str, Any], job: Job, *, patience_s: float = 0.0) -> Outcome:
+def materialize_one(
+    directory: Directory, storage: dict[str, Any], job: Job, *, patience_s: float = 0.0
+) -> ClusterOutcome:
     """Bring the tables of one cluster up to date; a failure is an outcome.
 
     A task that Spark repeats can meet the lock of the first attempt: its Python process ends a moment later than the
@@ -321,8 +325,8 @@ def materialize_one(directory: Directory, storage: dict[str, Any], job: Job, *, 
         return _failed(directory.cluster, directory.path, _told(bad))
 
 
-def _failed(cluster: str, directory: str, text: str) -> Outcome:
-    return Outcome(cluster=cluster, directory=directory, status=Status.FAILED, text=text)
+def _failed(cluster: str, directory: str, text: str) -> ClusterOutcome:
+    return ClusterOutcome(cluster=cluster, directory=directory, status=Status.FAILED, text=text)
 
 
 def pack(fleet: Fleet, most: int) -> list[list[Directory]]:
@@ -365,14 +369,14 @@ def _size(directory: Directory, storage: dict[str, Any]) -> int:
     return file_bytes(disk, f"{directory.path}/{names[-1]}") if names else 0
 
 
-def outcome_facts(outcome: Outcome) -> dict[str, Any]:
+def outcome_facts(outcome: ClusterOutcome) -> dict[str, Any]:
     """An outcome as plain values, for the table of runs and for JSON."""
     facts: dict[str, Any] = to_builtins(outcome)
     change = facts.pop("change")
     return {**facts, "change": change and change["kind"], "change_text": change and change["text"]}
 
 
-def write_run(disk: Disk, job: Job, outcomes: Sequence[Outcome], started: datetime, ended: datetime) -> None:
+def write_run(disk: Disk, job: Job, outcomes: Sequence[ClusterOutcome], started: datetime, ended: datetime) -> None:
     """Add the rows of a run to the table of runs, as one file."""
     told = {"run": job.run, "started": started, "ended": ended, "version": job.version, "gate": str(job.gate)}
     rows = [{**told, **outcome_facts(outcome)} for outcome in outcomes]

@@ -122,7 +122,7 @@ class Job(Struct, frozen=True, kw_only=True):
         return Options(session_timeout_ms=self.session_timeout_ms, show_secrets=self.show_secrets)
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class ClusterOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of a run for one cluster: a row of the table of runs.
 
     Args:
@@ -169,7 +169,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return [*texts, *map(str, self.unread)]
 
 
-def materialize_cluster(log_disk: Disk, directory: str, cluster: str, disk: Disk, job: Job) -> Outcome:
+def materialize_cluster(log_disk: Disk, directory: str, cluster: str, disk: Disk, job: Job) -> ClusterOutcome:
     """Bring the tables of a cluster up to date.
 
     Args:
@@ -190,7 +190,7 @@ def materialize_cluster(log_disk: Disk, directory: str, cluster: str, disk: Disk
         return _Run(log_disk, directory, tables, disk, job).go()
 
 
-def close_cluster(cluster: str, disk: Disk, job: Job, followed_by: str) -> Outcome:
+def close_cluster(cluster: str, disk: Disk, job: Job, followed_by: str) -> ClusterOutcome:
     """End all open rows of a cluster whose log is gone: its directory has the log of another cluster.
 
     Args:
@@ -210,7 +210,7 @@ def close_cluster(cluster: str, disk: Disk, job: Job, followed_by: str) -> Outco
         last = tables.head.steps[-1]
         reason = f"its directory {last.directory} has the log of cluster {followed_by} since run {job.run}"
         step = _close(tables, job, reason, followed_by=followed_by)
-        return Outcome(
+        return ClusterOutcome(
             cluster=cluster,
             directory=last.directory,
             status=Status.CLOSED,
@@ -291,7 +291,7 @@ class _Run:
         self._tables = tables
         self._job = job
 
-    def go(self) -> Outcome:
+    def go(self) -> ClusterOutcome:
         tables, job = self._tables, self._job
         if not job.is_staged:
             bring_columns(self._tables_disk, tables)
@@ -315,7 +315,7 @@ class _Run:
 
     def _read_on(
         self, kept: int, before: Checkpoint, change: Change | None, taken_back: int, added: list[str]
-    ) -> Outcome:
+    ) -> ClusterOutcome:
         """Commit steps up to the end of the log."""
         tables = self._tables
         first, steps, records, closed_rows = None, 0, 0, 0
@@ -579,10 +579,10 @@ class _Run:
         first = self._first()
         return place_of(first) if first is not None and beginning(first) == self._tables.head.begins else None
 
-    def _outcome(self, status: Status, change: Change | None = None) -> Outcome:
+    def _outcome(self, status: Status, change: Change | None = None) -> ClusterOutcome:
         head = self._tables.head
         last = head.steps[-1] if head.steps else None
-        return Outcome(
+        return ClusterOutcome(
             cluster=head.cluster,
             directory=self._directory,
             status=status,

@@ -13,7 +13,7 @@ import pytest
 
 from kraft.config.data_settings import TopicDefaults
 from kraft.controller.topics.leader_selection import Election
-from kraft.whatif import Outcome, UnknownName, elect, fail, fail_rack, leaderships, reassign, shut_down
+from kraft.whatif import ImageOutcome, UnknownName, elect, fail, fail_rack, leaderships, reassign, shut_down
 from metadata_log import replay
 from metadata_log.image import MetadataImage
 from metadata_log.reading.timeline import At
@@ -131,7 +131,7 @@ def test_a_reassignment_ends_on_its_target(image: MetadataImage) -> None:
 
 def test_predictions_do_not_change_the_image(image: MetadataImage) -> None:
     before = state(image)
-    outcome: Outcome = fail(image, [101, 102, 103], DEFAULTS)
+    outcome: ImageOutcome = fail(image, [101, 102, 103], DEFAULTS)
     assert outcome.before is image
     assert state(image) == before
 

@@ -13,7 +13,7 @@ from support.interop.certificates import client_context, leaf, server_context, t
 from support.transport.conversation import LISTENER, Node, echo, logins, numbered
 from transport import Failed, MemoryStreams, Principal, Reply, Tls, WireTransport
 from transport.sasl import NO_SASL, Sasl
-from transport.traffic import Outcome
+from transport.traffic import AuthenticationOutcome
 
 
 def refuse_all(certificate: bytes) -> Principal:
@@ -114,7 +114,7 @@ async def test_a_silent_peer_counts_when_its_time_is_over(autojump_clock: trio.t
         client.transport.keep_connected([endpoint], "voter")
         await trio.sleep(10)
         assert isinstance(server.transport, WireTransport)
-        late = Outcome(LISTENER.name, "none", "timeout")
+        late = AuthenticationOutcome(LISTENER.name, "none", "timeout")
         assert server.transport.serving.authentications.counts[late] >= 1
         outcome = await client.call(endpoint, numbered(1))
         assert isinstance(outcome, Failed)

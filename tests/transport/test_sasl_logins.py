@@ -13,7 +13,7 @@ from metadata_log.errors import DecodeError
 from support.interop.sasl_corpus import listener, recorded, users
 from transport.protocol.frames import with_length
 from transport.protocol.inbound import Principal
-from transport.protocol.login import LoginRefused, Refused
+from transport.protocol.login import LoginRefused, PeerRefused
 from transport.protocol.sasl.client import SaslClient, SaslLogin
 from transport.protocol.sasl.credentials import (
     MECHANISMS,
@@ -55,11 +55,11 @@ def client(login: SaslLogin) -> SaslClient:
     return SaslClient(login, client_id="me", nonce=lambda: "fresh")
 
 
-def judged(other: SaslServer, frame: bytes) -> tuple[bytes, Refused | None]:
+def judged(other: SaslServer, frame: bytes) -> tuple[bytes, PeerRefused | None]:
     """The server's answer to a frame, and whether the answer is a refusal."""
     try:
         answer = other.judge(frame)
-    except Refused as refused:
+    except PeerRefused as refused:
         return refused.answer or b"", refused
     return answer or b"", None
 
@@ -230,7 +230,7 @@ def test_any_frames_are_answered_refused_or_passed_on(frames: list[bytes]) -> No
     for frame in frames:
         try:
             other.judge(frame)
-        except Refused:
+        except PeerRefused:
             break
     assert other.principal is None
 
@@ -341,7 +341,7 @@ def test_a_peer_may_send_three_tokens_and_no_more() -> None:
     frame = bytes.fromhex("0024 0001 00000002 ffff") + len(message).to_bytes(4, "big") + message
     for _ in range(2):
         assert b"invalid_token" in (other.judge(frame) or b"")
-    with pytest.raises(Refused, match=r"signature is wrong \(token 3\)") as caught:
+    with pytest.raises(PeerRefused, match=r"signature is wrong \(token 3\)") as caught:
         other.judge(frame)
     assert caught.value.is_delayed
 

@@ -18,7 +18,7 @@ from transport.interface import PEERS, Cause, Failed, Listener, Reply
 from transport.memory_sockets import MemoryStreams
 from transport.protocol.frames import FrameReader, with_length
 from transport.protocol.inbound import Principal
-from transport.protocol.login import Refused
+from transport.protocol.login import PeerRefused
 from transport.protocol.sasl import plain
 from transport.protocol.sasl.client import SaslClient, SaslLogin
 from transport.protocol.sasl.credentials import MECHANISMS, Login, TokenRefused, Users
@@ -179,7 +179,7 @@ def refusals(mechanism: str, *messages: Callable[[bytes], bytes]) -> bytes:
         token = message(told)
         frame = bytes.fromhex("0024 0001 00000002 ffff") + len(token).to_bytes(4, "big") + token
         if message is messages[-1]:
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(PeerRefused) as caught:
                 server.judge(frame)
             assert caught.value.is_delayed
             return caught.value.answer or b""

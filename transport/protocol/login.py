@@ -34,7 +34,7 @@ class Refusal(StrEnum):
     """The peer sends what is not due, or its session has ended."""
 
 
-class Refused(Exception):
+class PeerRefused(Exception):
     """The connection of a peer ends.
 
     Args:
@@ -76,7 +76,7 @@ class ServerLogin(Protocol):
         """The frame that answers this one; None if the frame is a request for the user of the connection.
 
         Raises:
-            Refused: The connection ends.
+            PeerRefused: The connection ends.
         """
 
 

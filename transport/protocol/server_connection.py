@@ -26,7 +26,7 @@ from transport.protocol.headers import (
 )
 from transport.protocol.inbound import ANONYMOUS, Principal, Request
 from transport.protocol.limits import MAX_FRAME_BYTES, PIPELINED, Limit, request_limit
-from transport.protocol.login import Refused, ServerLogin
+from transport.protocol.login import PeerRefused, ServerLogin
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 
@@ -111,7 +111,7 @@ class ServerConnection:
         """The identity of the peer, for every further request."""
         self.sasl = sasl
         """The login of the peer, which judges each frame first; None on a listener without login."""
-        self.refused: Refused | None = None
+        self.refused: PeerRefused | None = None
         """The end of a failed login, with the frame that may still go to the peer."""
         first_bytes = max_frame_bytes if sasl is None else min(max_frame_bytes, sasl.max_receive_bytes)
         self.frames = FrameReader(first_bytes, self._allowed)
@@ -244,7 +244,7 @@ class ServerConnection:
                 request = self._judged(self.sasl, frame)
             if request is None:
                 request = self._read(frame) if self._steps is None else self._step()
-        except Refused as refused:
+        except PeerRefused as refused:
             self.refused, self.broken = refused, refused.why
             self._forget_waiting()
             return None
@@ -269,7 +269,7 @@ class ServerConnection:
         return request
 
     def _judged(self, sasl: ServerLogin, frame: bytes) -> bytes | None:
-        """The answer of the login to a frame; None for a request. Raises `Refused`."""
+        """The answer of the login to a frame; None for a request. Raises `PeerRefused`."""
         if self._steps is not None:
             return None
         answer = sasl.judge(frame)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     _Changes = AlterConfigsRequest | IncrementalAlterConfigsRequest
 
-RETRY_MS: Final = 100
+ENVELOPE_RETRY_MS: Final = 100
 """The pause before a request is sent to a controller again."""
 ATTEMPT_MS: Final = 10_000
 """The longest wait for one answer of a controller."""
@@ -143,7 +143,7 @@ class Forwarding:
         """Take the answer of a controller; None if the attempt failed."""
         sent = self._sent[key]
         if not isinstance(message, EnvelopeResponse) or message.error_code == Error.NOT_CONTROLLER:
-            sent.again_ms = min(now_ms + RETRY_MS, sent.give_up_ms)
+            sent.again_ms = min(now_ms + ENVELOPE_RETRY_MS, sent.give_up_ms)
             return
         del self._sent[key]
         self._done.append(_merged(sent.refusals, opened(sent.request, message)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.lookup import not_served
 from kraft.partitions.replicas.hosted_partition import HostedPartition
-from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.manager import ReplicaManager
 from metadata_log.image import MetadataImage
+from metadata_log.types import NO_EPOCH
 from transport.protocol.errors import Error
 
 
@@ -47,7 +48,7 @@ def acknowledgement(manager: ReplicaManager, image: MetadataImage, key: Partitio
         more, and None while the write waits.
     """
     partition = manager.hosting.served(key, NO_EPOCH, needs_leader=True)
-    if isinstance(partition, Refused):
+    if isinstance(partition, RefusedAppend):
         return not_served(manager, image, key, partition)
     log = partition.log
     # A record of the last epoch is here: a leader removes no record of its own epoch but below the log start.

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from metadata_log.compression import Compression
 from metadata_log.records.batch import COMPRESSION_MASK, TRANSACTIONAL
 from transport.protocol.errors import Error
@@ -43,7 +43,7 @@ class FirstBatch(Struct, frozen=True, gc=False):
         return self.magic == 2 and bool(self.flags & TRANSACTIONAL)
 
 
-def first_batch(data: bytes, at: int = 0) -> FirstBatch | Refused | None:
+def first_batch(data: bytes, at: int = 0) -> FirstBatch | RefusedAppend | None:
     """The batch at a position; None if no whole batch is there, and a refusal for a length or a format of no batch."""
     left = len(data) - at
     if left >= _HEADER.size:
@@ -54,12 +54,12 @@ def first_batch(data: bytes, at: int = 0) -> FirstBatch | Refused | None:
         return None
     length = int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
     if length < _SMALLEST_LENGTH:
-        return Refused(Error.CORRUPT_MESSAGE, f"no batch has a length of {length}")
+        return RefusedAppend(Error.CORRUPT_MESSAGE, f"no batch has a length of {length}")
     if left < _UP_TO_MAGIC:
         return None
     magic = int.from_bytes(data[at + 16 : at + 17], "big", signed=True)
     if not 0 <= magic <= 2:
-        return Refused(Error.CORRUPT_MESSAGE, f"unknown batch format {magic}")
+        return RefusedAppend(Error.CORRUPT_MESSAGE, f"unknown batch format {magic}")
     size = length + _BEFORE_LENGTH
     if left < size:
         return None
@@ -69,7 +69,9 @@ def first_batch(data: bytes, at: int = 0) -> FirstBatch | Refused | None:
     return FirstBatch(size, magic, flags, *_PRODUCER.unpack_from(data, at + _PRODUCER_AT))
 
 
-def only_batch(data: bytes | None, first: FirstBatch | Refused | None, version: int) -> FirstBatch | Refused:
+def only_batch(
+    data: bytes | None, first: FirstBatch | RefusedAppend | None, version: int
+) -> FirstBatch | RefusedAppend:
     """The one batch of a partition in a Produce request, or why the request is refused for this partition.
 
     Args:
@@ -78,18 +80,20 @@ def only_batch(data: bytes | None, first: FirstBatch | Refused | None, version: 
         version: The version of the request.
     """
     if data is None or first is None:
-        return Refused(Error.INVALID_RECORD, f"Produce {version} needs a whole record batch for each partition")
-    if isinstance(first, Refused):
+        return RefusedAppend(Error.INVALID_RECORD, f"Produce {version} needs a whole record batch for each partition")
+    if isinstance(first, RefusedAppend):
         return first
     if first.magic != 2:
-        return Refused(Error.INVALID_RECORD, f"Produce {version} takes batches of format 2, not {first.magic}")
+        return RefusedAppend(Error.INVALID_RECORD, f"Produce {version} takes batches of format 2, not {first.magic}")
     if version < ZSTD_SINCE and first.flags & COMPRESSION_MASK == Compression.ZSTD:
-        return Refused(Error.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not allow zstd")
+        return RefusedAppend(Error.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not allow zstd")
     if first.size_bytes == len(data):
         return first
     second = first_batch(data, first.size_bytes)
-    if isinstance(second, Refused):
+    if isinstance(second, RefusedAppend):
         return second
     if second is not None:
-        return Refused(Error.INVALID_RECORD, f"Produce {version} takes exactly one record batch for each partition")
+        return RefusedAppend(
+            Error.INVALID_RECORD, f"Produce {version} takes exactly one record batch for each partition"
+        )
     return first

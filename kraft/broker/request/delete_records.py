@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
@@ -13,13 +11,13 @@ from kraft.broker.request.produce import ADMIN_CLIENT
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.lookup import hosted, is_known
 from kraft.partitions.replicas.key import INTERNAL_TOPICS, PartitionKey
 from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
-from metadata_log.types import Uuid
+from metadata_log.types import NO_OFFSET, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -27,8 +25,6 @@ from transport.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-
-NO_OFFSET: Final = -1
 
 
 class DeleteEntry(Struct):
@@ -103,7 +99,7 @@ class DeleteRecordsHandler:
                 entry.error = partition
                 return
             done = self._manager.leaders.delete_records(partition, offset)
-            if isinstance(done, Refused):
+            if isinstance(done, RefusedAppend):
                 entry.error = done.error
             else:
                 entry.awaited = done

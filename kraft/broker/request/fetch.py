@@ -43,15 +43,15 @@ from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.lookup import current_leader, is_known, not_served
 from kraft.partitions.replicas.hosted_partition import HostedPartition
-from kraft.partitions.replicas.key import ANY_CHANGE, NO_EPOCH, NOT_THE_WATERMARK, PartitionKey
+from kraft.partitions.replicas.key import ANY_CHANGE, NOT_THE_WATERMARK, PartitionKey
 from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Drop, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde.codec import finished
-from metadata_log.types import Uuid
+from metadata_log.types import NO_EPOCH, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import fetch as messages
 
@@ -67,7 +67,7 @@ FUTURE_REPLICA: Final = -3
 """The replica id with which a broker of Kafka moves a log between its own directories."""
 
 
-class Target(Struct, frozen=True, gc=False):
+class FetchTarget(Struct, frozen=True, gc=False):
     """A partition that is read: the key of the client, the key of the replica, and what the client wants."""
 
     named: FetchKey
@@ -86,7 +86,7 @@ class WaitingFetch(Struct):
     request: WireRequest
     params: FetchParams
     context: FetchContext
-    targets: tuple[Target, ...]
+    targets: tuple[FetchTarget, ...]
     refused: Mapping[FetchKey, messages.PartitionData]
     """The partitions that are not read, with their errors."""
     readers: dict[FetchKey, Reader] = {}
@@ -154,11 +154,11 @@ class FetchHandler:
             return self._beginning(request, params, context, image, now_ms)
         may_read: dict[str, bool] = {}
         may_all = params.is_follower and self._rights(request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
-        targets: list[Target] = []
+        targets: list[FetchTarget] = []
         refused: dict[FetchKey, messages.PartitionData] = {}
         for named, one in wanted.items():
             target = self._target(request, params, context, image, named, one, may_read, may_all=may_all)
-            if isinstance(target, Target):
+            if isinstance(target, FetchTarget):
                 targets.append(target)
             else:
                 refused[named] = target
@@ -240,17 +240,17 @@ class FetchHandler:
 
     def _targets(
         self, request: WireRequest, params: FetchParams, context: FetchContext, image: MetadataImage
-    ) -> Handling[tuple[list[Target], dict[FetchKey, messages.PartitionData]]]:
+    ) -> Handling[tuple[list[FetchTarget], dict[FetchKey, messages.PartitionData]]]:
         """The partitions to read, and the errors of those that are unknown or not allowed."""
         may_all = params.is_follower and self._rights(request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
         may_read: dict[str, bool] = {}
-        targets: list[Target] = []
+        targets: list[FetchTarget] = []
         refused: dict[FetchKey, messages.PartitionData] = {}
         for at, (named, wanted) in enumerate(context.partitions.items(), 1):
             if at % PARTITIONS_PER_STEP == 0:
                 yield None
             target = self._target(request, params, context, image, named, wanted, may_read, may_all=may_all)
-            if isinstance(target, Target):
+            if isinstance(target, FetchTarget):
                 targets.append(target)
             else:
                 refused[named] = target
@@ -267,7 +267,7 @@ class FetchHandler:
         may_read: dict[str, bool],
         *,
         may_all: bool,
-    ) -> Target | messages.PartitionData:
+    ) -> FetchTarget | messages.PartitionData:
         """A partition to read, or the error of one that is unknown or not allowed; `may_read` holds the topics of the
         request that were judged before.
         """
@@ -295,14 +295,14 @@ class FetchHandler:
                 return _not_read(number, Error.TOPIC_AUTHORIZATION_FAILED)
         if topic_id is None or not is_known(image, (by_name.get(name, topic_id), number)):
             return _not_read(number, Error.UNKNOWN_TOPIC_OR_PARTITION)
-        return Target(named, (topic_id, number), wanted, name)
+        return FetchTarget(named, (topic_id, number), wanted, name)
 
     # Reading
 
     def _look_at_all(
         self,
         params: FetchParams,
-        targets: Sequence[Target],
+        targets: Sequence[FetchTarget],
         image: MetadataImage,
         now_ms: int,
         *,
@@ -316,7 +316,9 @@ class FetchHandler:
             looks[target.named] = self._look(params, target, image, now_ms, notes=notes_followers)
         return looks
 
-    def _look(self, params: FetchParams, target: Target, image: MetadataImage, now_ms: int, *, notes: bool) -> Look:
+    def _look(
+        self, params: FetchParams, target: FetchTarget, image: MetadataImage, now_ms: int, *, notes: bool
+    ) -> Look:
         number, wanted = target.key[1], target.wanted
         partition = self._readable(params, target, image)
         if isinstance(partition, Error):
@@ -348,14 +350,14 @@ class FetchHandler:
                 return failed(number, rejected.error)
         return outcome
 
-    def _readable(self, params: FetchParams, target: Target, image: MetadataImage) -> HostedPartition | Error:
+    def _readable(self, params: FetchParams, target: FetchTarget, image: MetadataImage) -> HostedPartition | Error:
         """The replica, if it may answer this client."""
         key, epoch = target.key, target.wanted.current_leader_epoch
         if image.topics.by_name.get(target.name, key[0]) != key[0]:
             # The topic was deleted and made again since the client, or its session, has learnt the id.
             return Error.INCONSISTENT_TOPIC_ID
         partition = self._manager.hosting.served(key, epoch, needs_leader=params.needs_leader)
-        if isinstance(partition, Refused):
+        if isinstance(partition, RefusedAppend):
             return not_served(self._manager, image, key, partition)
         if params.is_follower and params.replica_id not in partition.replicas:
             # With the right epoch, the follower knows of an assignment that this leader has not heard of yet.
@@ -377,7 +379,7 @@ class FetchHandler:
             wanted = target.wanted
             epoch = wanted.current_leader_epoch
             partition = self._manager.hosting.served(target.key, epoch, needs_leader=params.needs_leader)
-            if isinstance(partition, Refused):
+            if isinstance(partition, RefusedAppend):
                 return None
             bound = bound_of(partition, params.isolation)
             offset, log = wanted.fetch_offset, partition.log

@@ -15,7 +15,7 @@ from kraft.coordinators.transactions.transaction_guards import TransactionGuards
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling, long_step
 from kraft.limits import MARKERS_ANSWERED_PER_STEP, MARKERS_PER_STEP, REQUEST_STEPS_PER_TURN
-from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.key import PartitionKey
@@ -62,7 +62,7 @@ class Coordinated(Protocol):
 
     def append_marker(
         self, partition: HostedPartition, marker: TransactionMarker, now_ms: int
-    ) -> Appended | Refused | None:
+    ) -> Appended | RefusedAppend | None:
         """Append a marker, and replay it; None if no coordinator follows the log."""
 
 
@@ -139,7 +139,7 @@ class MarkersHandler:
         done = self._groups.append_marker(partition, ending, now_ms)
         if done is None:
             done = self._manager.leaders.append_marker(partition, ending, now_ms)
-        if isinstance(done, Refused):
+        if isinstance(done, RefusedAppend):
             entry.error = done.error
         else:
             is_bumped = marker.transaction_version >= EPOCH_BUMPS_SINCE

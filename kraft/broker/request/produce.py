@@ -31,7 +31,7 @@ from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.log.validation import Checked, checking_all
 from kraft.partitions.lookup import current_leader, hosted, is_known
 from kraft.partitions.replicas.hosted_partition import HostedPartition
@@ -39,11 +39,10 @@ from kraft.partitions.replicas.key import ANY_CHANGE, INTERNAL_TOPICS, NOT_THE_E
 from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.image import MetadataImage
-from metadata_log.types import NEVER_MS, Uuid
+from metadata_log.types import NEVER_MS, NO_OFFSET, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import produce as messages
 
-NO_OFFSET: Final = -1
 ACKS_ALL: Final = -1
 _ACKS: Final = (ACKS_ALL, 0, 1)
 TOPIC_IDS_SINCE: Final = 13
@@ -70,7 +69,7 @@ class Entry(Struct):
     topic_id: Uuid
     index: int
     records: bytes | None
-    first: FirstBatch | Refused | None = None
+    first: FirstBatch | RefusedAppend | None = None
     """The first batch of the records, or why they are refused; None until they are judged."""
     key: PartitionKey | None = None
     error: Error = Error.NONE
@@ -380,7 +379,7 @@ class ProduceHandler:
             entry.refuse(partition)
             return None
         leaders = self._manager.leaders
-        checked: Checked | Refused | None = leaders.too_few_in_sync(partition) if acks == ACKS_ALL else None
+        checked: Checked | RefusedAppend | None = leaders.too_few_in_sync(partition) if acks == ACKS_ALL else None
         if checked is None:
             work = checking_all(records, options=partition.log.options, now_ms=now_ms, is_client=True)
             try:
@@ -394,7 +393,7 @@ class ProduceHandler:
 
     def _append_later(
         self,
-        work: Handling[Checked | Refused],
+        work: Handling[Checked | RefusedAppend],
         entry: Entry,
         batch: FirstBatch,
         acks: int,
@@ -419,7 +418,7 @@ class ProduceHandler:
         partition: HostedPartition,
         entry: Entry,
         batch: FirstBatch,
-        checked: Checked | Refused | None,
+        checked: Checked | RefusedAppend | None,
         acks: int,
         guard: Guard | None,
         now_ms: int,
@@ -430,8 +429,10 @@ class ProduceHandler:
             if overtaken is not None:
                 entry.refuse(overtaken.error, overtaken.text)
                 return
-        done = checked if isinstance(checked, Refused) else self._manager.leaders.append(partition, checked, now_ms)
-        if isinstance(done, Refused):
+        done = (
+            checked if isinstance(checked, RefusedAppend) else self._manager.leaders.append(partition, checked, now_ms)
+        )
+        if isinstance(done, RefusedAppend):
             entry.refuse(done.error, done.text)
             entry.refused = tuple(messages.BatchIndexAndErrorMessage(each.index, each.text) for each in done.records)
             if done.error not in _WITHOUT_LOG_START and not partition.is_offline:
@@ -444,20 +445,20 @@ class ProduceHandler:
         if acks == ACKS_ALL:
             entry.awaited = awaited(partition, done.last_offset)
 
-    def _overtaken(self, partition: HostedPartition, batch: FirstBatch, guard: Guard) -> Refused | None:
+    def _overtaken(self, partition: HostedPartition, batch: FirstBatch, guard: Guard) -> RefusedAppend | None:
         """Why a verified batch may not begin its transaction; None if it may, or if another batch has begun it."""
         name = f"producer {batch.producer_id}"
         known = partition.log.producers.states.producers.get(batch.producer_id)
         if not self._guards.holds(partition.key, batch.producer_id, guard):
             if known is not None and known.open_offset is not None and known.epoch == batch.producer_epoch:
                 return None
-            return Refused(Error.INVALID_TXN_STATE, f"the transaction of {name} has ended since its verification")
+            return RefusedAppend(Error.INVALID_TXN_STATE, f"the transaction of {name} has ended since its verification")
         if guard.adds and batch.base_sequence != 0 and known is None:
             text = f"{name} is new here; its first batch begins with sequence {batch.base_sequence}, not 0"
-            return Refused(Error.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+            return RefusedAppend(Error.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
         if batch.base_sequence > guard.lowest_sequence:
             text = f"{name} has sent sequence {guard.lowest_sequence} before {batch.base_sequence}"
-            return Refused(Error.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+            return RefusedAppend(Error.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
         return None
 
     def is_complete(self, waiting: WaitingProduce | UnverifiedProduce, image: MetadataImage) -> bool:

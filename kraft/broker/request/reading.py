@@ -8,14 +8,13 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.broker.request.sessions import Wanted
-from kraft.partitions.log.outcomes import Place, Refused
+from kraft.partitions.log.outcomes import Place, RefusedAppend
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.replicas.epoch_ends import end_of_epoch
 from kraft.partitions.replicas.hosted_partition import HostedPartition
-from kraft.partitions.replicas.key import NO_EPOCH
 from kraft.partitions.replicas.manager import ReplicaManager
 from metadata_log.records.batch import HEADER_BYTES
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NO_EPOCH, OffsetAndEpoch
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 
@@ -155,7 +154,7 @@ def read(
         end_offset=found.bound,
         at_least_one=at_least_one,
     )
-    if isinstance(records, Refused):
+    if isinstance(records, RefusedAppend):
         return failed(partition.number, records.error)
     aborted: list[AbortedTransaction] | None = None
     if isolation is Isolation.TXN_COMMITTED:
@@ -211,11 +210,11 @@ def readable_bytes(
     if offset < log.start_offset:
         return None
     end = manager.hosting.place_of(partition, bound)
-    if isinstance(end, Refused):
+    if isinstance(end, RefusedAppend):
         return None
     if reader is None or reader.log is not log or reader.cuts != log.cuts:
         begin = manager.hosting.place_of(partition, offset)
-        if isinstance(begin, Refused):
+        if isinstance(begin, RefusedAppend):
             return None
         reader = Reader(log, log.cuts, begin)
     if reader.place.segment < end.segment:

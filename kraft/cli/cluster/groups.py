@@ -21,7 +21,6 @@ from kraft.client.groups import (
     EARLIEST,
     IDLE,
     LATEST,
-    NO_OFFSET,
     STATES,
     TYPES,
     CommittedOffset,
@@ -39,6 +38,7 @@ from kraft.client.state.errors import ClientError
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.reading.timeline import At
+from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 
 EXAMPLE: Final = "--bootstrap-server 127.0.0.1:9092"

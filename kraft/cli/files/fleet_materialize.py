@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from metadata_log.spark.lakes.rows import Lake
     from metadata_log.spark.materialize import Fleet, Run
     from metadata_log.spark.passes import Saved
-    from metadata_log.tables.cluster import Job, Outcome
+    from metadata_log.tables.cluster import ClusterOutcome, Job
 
 
 _TIMES: Final = frozenset({"since", "until", "asoftimestamp"})
@@ -316,7 +316,7 @@ def _work(jobs: int | None, master: str | None, conf: dict[str, str]) -> Iterato
     yield work
 
 
-def _as_json(run: Run, outcome: Outcome, names: ClusterNames | None) -> dict[str, Any]:
+def _as_json(run: Run, outcome: ClusterOutcome, names: ClusterNames | None) -> dict[str, Any]:
     from metadata_log.spark.materialize import outcome_facts
 
     facts = {"run": run.id, **outcome_facts(outcome)}
@@ -345,7 +345,7 @@ def _show(run: Run, names: ClusterNames) -> None:
     echo(f"run {run.id}: {count(len(run.outcomes), 'cluster')} ({told}), {count(records, 'record')}")
 
 
-def _line(outcome: Outcome, names: ClusterNames) -> list[str]:
+def _line(outcome: ClusterOutcome, names: ClusterNames) -> list[str]:
     span = "-" if outcome.from_offset is None else f"{outcome.from_offset} to {outcome.to_offset}"
     back = f", {count(outcome.taken_back, 'step')} taken back" if outcome.taken_back else ""
     numbers = [outcome.records, outcome.closed_rows, "-" if outcome.open_rows is None else outcome.open_rows]

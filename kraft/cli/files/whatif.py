@@ -13,7 +13,7 @@ from kraft.cli.reassignment_file import read_targets
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config.data_settings import TopicDefaults
 from kraft.controller.topics.leader_selection import Election
-from kraft.whatif import Outcome, PartitionOutcome, elect, fail, fail_rack, leaderships, reassign, shut_down
+from kraft.whatif import ImageOutcome, PartitionOutcome, elect, fail, fail_rack, leaderships, reassign, shut_down
 from metadata_log.image import MetadataImage
 from metadata_log.image.topics import NO_LEADER
 from metadata_log.reading.damage import OnDamage
@@ -21,7 +21,7 @@ from metadata_log.reading.timeline import At
 
 MOST_LINES: Final = 20
 """The limit on printed partitions, without --all."""
-Question = Callable[[MetadataImage, TopicDefaults], Outcome]
+Question = Callable[[MetadataImage, TopicDefaults], ImageOutcome]
 
 
 @click.command(
@@ -100,7 +100,7 @@ def _question(
     return questions[0]
 
 
-def outcome_json(outcome: Outcome) -> dict[str, Any]:
+def outcome_json(outcome: ImageOutcome) -> dict[str, Any]:
     """All changes as JSON fields; pairs are before and after."""
     before, after = leaderships(outcome.before), leaderships(outcome.after)
     brokers = sorted(before.keys() | after.keys())
@@ -141,7 +141,7 @@ def _words(each: PartitionOutcome) -> list[str]:
     return [word for word, holds in kinds.items() if holds]
 
 
-def _lines(found: ImageAt, outcome: Outcome, most: int | None) -> Iterator[str]:
+def _lines(found: ImageAt, outcome: ImageOutcome, most: int | None) -> Iterator[str]:
     partitions = outcome.partitions
     yield f"{found.where}:"
     changing = count(len(partitions), "partition")

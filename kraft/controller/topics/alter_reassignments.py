@@ -10,7 +10,7 @@ from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
-from kraft.controller.topics.partition_change import Target
+from kraft.controller.topics.partition_change import PartitionTarget
 from kraft.controller.topics.partition_updates import change_of
 from kraft.controller.topics.reassignment_steps import begin
 from kraft.controller.topics.topics import check_assignment
@@ -121,7 +121,7 @@ def _alter(
     if not may_change_factor:
         _check_factor(partition, asked.replicas)
     assignment = begin(partition, asked.replicas)
-    target = Target(replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding)
+    target = PartitionTarget(replicas=assignment.replicas, removing=assignment.removing, adding=assignment.adding)
     return change_of(context.image, topic, number, target, context.defaults, Election.ONLINE)
 
 
@@ -147,7 +147,7 @@ def _cancel(context: RequestContext, topic: TopicImage, number: int) -> list[Ver
             text += "unclean leader election."
             raise ApiError(Error.INVALID_REPLICA_ASSIGNMENT, text)
         isr = replicas[:1]
-    target = Target(isr=isr, replicas=replicas, removing=(), adding=())
+    target = PartitionTarget(isr=isr, replicas=replicas, removing=(), adding=())
     return change_of(
         context.image, topic, number, target, context.defaults, Election.UNCLEAN if unclean else Election.ONLINE
     )

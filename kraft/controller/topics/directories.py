@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Records, Steps
-from kraft.controller.topics.partition_change import Target
+from kraft.controller.topics.partition_change import PartitionTarget
 from kraft.controller.topics.partition_updates import (
     BrokerUpdate,
     Member,
@@ -75,7 +75,7 @@ def assign_replicas_to_dirs(context: RequestContext, request: AssignReplicasToDi
                 error = _assignment_error(image, broker.id, topic.topic_id, number)
                 if error is Error.NONE:
                     topic_image = image.topics.by_id[topic.topic_id]
-                    target = Target(directories={broker.id: directory.id})
+                    target = PartitionTarget(directories={broker.id: directory.id})
                     yield from change_of(image, topic_image, number, target, context.defaults)
                     if directory.id not in broker.directories:
                         offline.append((topic_image.id, number, topic_image.partitions[number]))

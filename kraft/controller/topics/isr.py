@@ -11,7 +11,7 @@ from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
-from kraft.controller.topics.partition_change import RECOVERED, RECOVERING, Rules, Target, partition_change
+from kraft.controller.topics.partition_change import RECOVERED, RECOVERING, PartitionTarget, Rules, partition_change
 from kraft.controller.topics.partition_updates import is_active, rules_by_topic, versioned
 from metadata_log.image import MetadataImage, Partition, TopicImage, merge
 from metadata_log.records.frame import VersionedRecord
@@ -71,7 +71,7 @@ def _alter(
     error = _error(image, caller, partition, change, members)
     if error is not Error.NONE:
         return _refused(change, error), []
-    target = Target(
+    target = PartitionTarget(
         isr=tuple(member.broker_id for member in members), leader_recovery_state=change.leader_recovery_state
     )
     record = partition_change(topic.id, number, partition, target, rules, election)

@@ -46,7 +46,7 @@ class Rules(Struct, frozen=True):
     elr_enabled: bool
 
 
-class Target(Struct, frozen=True):
+class PartitionTarget(Struct, frozen=True):
     """The target state of the partition. None leaves a field unchanged.
 
     `directories` maps brokers to new directories. `unclean_shutdown` are brokers that may have lost records.
@@ -61,7 +61,7 @@ class Target(Struct, frozen=True):
     unclean_shutdown: tuple[int, ...] = ()
 
 
-UNCHANGED: Final = Target()
+UNCHANGED: Final = PartitionTarget()
 """The unchanged partition: only its leader is elected again."""
 
 
@@ -69,7 +69,7 @@ def partition_change(
     topic_id: Uuid,
     number: int,
     partition: Partition,
-    target: Target,
+    target: PartitionTarget,
     rules: Rules,
     election: Election = Election.ONLINE,
 ) -> PartitionChangeRecord | None:

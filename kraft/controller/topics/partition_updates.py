@@ -12,7 +12,7 @@ from kraft.config.data_settings import TopicDefaults
 from kraft.controller.decision.result import Records
 from kraft.controller.decision.topic_configs import min_isr, unclean_election
 from kraft.controller.topics.leader_selection import Election
-from kraft.controller.topics.partition_change import UNCHANGED, Rules, Target, partition_change, record_version
+from kraft.controller.topics.partition_change import UNCHANGED, PartitionTarget, Rules, partition_change, record_version
 from kraft.limits import CHEAP_PER_STEP, PARTITION_SHAPES
 from metadata_log.image import MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
@@ -112,7 +112,7 @@ def change_of(
     image: MetadataImage,
     topic: TopicImage,
     number: int,
-    target: Target,
+    target: PartitionTarget,
     defaults: TopicDefaults,
     election: Election = Election.ONLINE,
 ) -> list[VersionedRecord]:
@@ -171,7 +171,7 @@ def partition_updates(
 
     def change_like(topic_id: Uuid, number: int, partition: Partition) -> MakeChange | None:
         isr = tuple([replica for replica in partition.isr if replica not in leaving])
-        target = Target(isr=isr, unclean_shutdown=unclean_shutdown)
+        target = PartitionTarget(isr=isr, unclean_shutdown=unclean_shutdown)
         change = partition_change(topic_id, number, partition, target, rules(topic_id), election(topic_id))
         return None if change is None else alike(change, version)
 

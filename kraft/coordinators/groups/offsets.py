@@ -30,7 +30,6 @@ from transport.protocol.errors import Error
 
 MISSING_GROUPS_SINCE: Final = 9
 """The version of OffsetCommit with an error of its own for a group that does not exist."""
-NO_OFFSET: Final = -1
 NO_GENERATION: Final = -1
 NO_RETENTION: Final = -1
 NO_GROUPS: Final[Map[str, Offsets]] = Map()

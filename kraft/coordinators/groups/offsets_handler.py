@@ -14,15 +14,7 @@ from kraft.access.errors import ApiError
 from kraft.config.group_settings import GroupConfig
 from kraft.coordinators.groups.consumer.commits import check_fetch
 from kraft.coordinators.groups.handler import GroupsHandler
-from kraft.coordinators.groups.offsets import (
-    NO_OFFSET,
-    NO_RETENTION,
-    Commit,
-    Committer,
-    commit,
-    delete_offsets,
-    fetched,
-)
+from kraft.coordinators.groups.offsets import NO_RETENTION, Commit, Committer, commit, delete_offsets, fetched
 from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState, Offset, Place, consumer_group
 from kraft.coordinators.runtime.parts import InParts
 from kraft.coordinators.runtime.runtime import refused
@@ -35,7 +27,7 @@ from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import keys_in_order_by_runs
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
-from metadata_log.types import Uuid
+from metadata_log.types import NO_OFFSET, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import offset_commit as commits
 from transport.protocol.messages import offset_delete as deletions

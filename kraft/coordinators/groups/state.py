@@ -30,10 +30,9 @@ from metadata_log.records.consumer_offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from metadata_log.types import Uuid
+from metadata_log.types import NO_PRODUCER, Uuid
 
 NEVER_EXPIRES: Final = -1
-NO_PRODUCER: Final = -1
 SIMPLE: Final = GroupMetadataValue(protocol=None, leader=None)
 """A group without members, of which only offsets are known: somebody commits without joining."""
 Place = tuple[str, int]

@@ -9,7 +9,7 @@ from msgspec import Struct, field, structs
 
 from kraft.coordinators.runtime.shard import Record, Shard
 from kraft.limits import COORDINATOR_RECORDS_PER_STEP, LOADED_BYTES_PER_STEP
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.log.producers import marker_of
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.hosting import Hosting
@@ -17,9 +17,9 @@ from metadata_log.errors import DecodeError
 from metadata_log.records.batch import COMPRESSION_MASK, HEADER_BYTES, RecordBatch, scan
 from metadata_log.records.coordinator import decode_pair
 from metadata_log.records.record import records, unpacking
+from metadata_log.types import NO_PRODUCER
 
 S = TypeVar("S")
-NO_PRODUCER: Final = -1
 _BYTES_PER_RECORD: Final = 200
 """So much of a value takes as long as a small record: there may be thousands of members or partitions in it."""
 _MOST_TOLD: Final = 3
@@ -74,7 +74,7 @@ def loading(
     pace = _Pace()
     while not part.is_offline and offset < part.log.end_offset:
         data = hosting.read(part, offset, LOADED_BYTES_PER_STEP)
-        if isinstance(data, Refused):
+        if isinstance(data, RefusedAppend):
             raise DecodeError(data.text, where=str(part))
         if not data:
             break

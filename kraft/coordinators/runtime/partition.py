@@ -18,12 +18,12 @@ from msgspec import Struct, structs
 
 from kraft.access.errors import ApiError
 from kraft.coordinators.runtime.budget import Budget
-from kraft.coordinators.runtime.loading import NO_PRODUCER, Lacking, loading
+from kraft.coordinators.runtime.loading import Lacking, loading
 from kraft.coordinators.runtime.settings import CoordinatorSettings, Status
 from kraft.coordinators.runtime.shard import HELD, Context, CoordinatorResult, Operation, Shard
 from kraft.coordinators.runtime.timers import Timers
 from kraft.limits import GLANCES_PER_UNIT, GROUPS_FREED_PER_UNIT, TIMERS_CLEARED_PER_STEP, UNITS_PER_ENDED_GROUP
-from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.log.transaction_markers import TransactionMarker
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.manager import ReplicaManager
@@ -37,7 +37,7 @@ from metadata_log.records.batch_builder import batch_of
 from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.records.record import encode_record
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, NO_PRODUCER
 from transport.protocol.errors import Error
 
 S = TypeVar("S")
@@ -421,9 +421,9 @@ class CoordinatorPartition(Generic[S]):
         # Other batches than most are checked as those of producers, and changed as the settings of the topic want it.
         data = made if part.log.takes_as_is(made) else made.data
         done = leaders.append(part, data, now_ms, is_client=False)
-        return done.error if isinstance(done, Refused) else Error.NONE
+        return done.error if isinstance(done, RefusedAppend) else Error.NONE
 
-    def append_marker(self, marker: TransactionMarker, now_ms: int) -> Appended | Refused:
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> Appended | RefusedAppend:
         """Append the end of a transaction, and replay it; the caller waits for the high watermark."""
         self._write(now_ms)
         done = self._manager.leaders.append_marker(self.part, marker, now_ms)

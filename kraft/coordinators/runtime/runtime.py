@@ -23,7 +23,7 @@ from kraft.limits import (
     REMEMBERED_NAMES,
     TOPICS_COMPARED_PER_STEP,
 )
-from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.log.transaction_markers import TransactionMarker
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.key import PartitionKey
@@ -214,7 +214,9 @@ class CoordinatorRuntime(Generic[S]):
         self._note(known)
         return answer
 
-    def append_marker(self, part: HostedPartition, marker: TransactionMarker, now_ms: int) -> Appended | Refused | None:
+    def append_marker(
+        self, part: HostedPartition, marker: TransactionMarker, now_ms: int
+    ) -> Appended | RefusedAppend | None:
         """Append the end of a transaction to a partition, and replay it; None if nobody has the partition in memory."""
         known = self.partitions.get(part.number) if part.topic == self.topic else None
         if known is None or known.part is not part or known.status is not Status.ACTIVE:

@@ -22,14 +22,7 @@ from kraft.coordinators.transactions.operations import (
 )
 from kraft.coordinators.transactions.producer_ids import ProducerIds
 from kraft.coordinators.transactions.shard import Transactions, TransactionShard
-from kraft.coordinators.transactions.transaction import (
-    BUMPING,
-    NO_EPOCH,
-    NO_PRODUCER,
-    Expected,
-    TopicPartition,
-    verify,
-)
+from kraft.coordinators.transactions.transaction import BUMPING, Expected, TopicPartition, verify
 from kraft.handling.coordinators import GROUP, TOPICS, partition_of
 from kraft.handling.reply_keys import MarkersSent
 from kraft.handling.rights import Rights
@@ -46,7 +39,7 @@ from kraft.partitions.replicas.key import INTERNAL_TOPICS
 from kraft.wire import Answer, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
+from metadata_log.types import NO_EPOCH, NO_PRODUCER, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import add_partitions_to_txn as adding
 from transport.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

@@ -30,7 +30,7 @@ from transport.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-RETRY_MS: Final = 50
+MARKERS_RETRY_MS: Final = 50
 """How long a partition is left alone that could not take its marker: its leader may be changing."""
 SURPRISED_MS: Final = 5000
 """How long, after an error that no leader should answer. Kafka's broker stops then."""
@@ -214,7 +214,7 @@ class MarkerSender:
                 ending.is_given_up = True
             else:
                 self._order += 1
-                at_ms = now_ms + (RETRY_MS if error in _AGAIN else SURPRISED_MS)
+                at_ms = now_ms + (MARKERS_RETRY_MS if error in _AGAIN else SURPRISED_MS)
                 heappush(self._later, (at_ms, self._order, ending, one))
 
     def deadline_ms(self) -> int:

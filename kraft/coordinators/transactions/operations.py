@@ -17,8 +17,6 @@ from kraft.coordinators.runtime.shard import Context, CoordinatorResult
 from kraft.coordinators.transactions.shard import NEXT_IDS_SINCE, TransactionShard, version_of
 from kraft.coordinators.transactions.transaction import (
     BUMPING,
-    NO_EPOCH,
-    NO_PRODUCER,
     Decision,
     Expected,
     TakeId,
@@ -30,6 +28,7 @@ from kraft.coordinators.transactions.transaction import (
 from kraft.limits import SMALL_TRANSACTION
 from kraft.wire import WireRequest
 from metadata_log.serde import Message
+from metadata_log.types import NO_EPOCH, NO_PRODUCER
 from transport.protocol.errors import Error
 from transport.protocol.messages import add_partitions_to_txn as adding
 from transport.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -25,7 +25,7 @@ from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, Uuid
+from metadata_log.types import NEVER_MS, NO_EPOCH, NO_PRODUCER, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import describe_producers as producers
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -33,9 +33,7 @@ from transport.protocol.messages.init_producer_id import InitProducerIdRequest, 
 
 PREFETCH_FROM: Final = 0.9
 """The used part of a block from which on the next block is requested."""
-RETRY_MS: Final = 50
-NO_PRODUCER: Final = -1
-NO_EPOCH: Final = -1
+BLOCK_RETRY_MS: Final = 50
 
 
 class Block(Struct):
@@ -110,7 +108,7 @@ class ProducerIds:
             case AllocateProducerIdsResponse(error_code=Error.NONE, producer_id_start=start, producer_id_len=size):
                 self._next = Block(start, size)
             case _:
-                self._ask_at_ms = now_ms + RETRY_MS
+                self._ask_at_ms = now_ms + BLOCK_RETRY_MS
 
     def take_changes(self) -> tuple[Channel, ...]:
         """Whether there may be new ids."""

@@ -18,8 +18,6 @@ from kraft.config.transaction_settings import TransactionConfig
 from kraft.coordinators.runtime.shard import NOTHING, Context, CoordinatorResult, Record
 from kraft.coordinators.transactions.marker_sender import MarkerSender
 from kraft.coordinators.transactions.transaction import (
-    NO_EPOCH,
-    NO_PRODUCER,
     Decision,
     Status,
     TakeId,
@@ -41,7 +39,7 @@ from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import Map, with_entry, without_key
 from metadata_log.records.coordinator import TRANSACTION_STATE, TRANSACTION_VERSION_0, RecordKind
 from metadata_log.records.transaction_state import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from metadata_log.types import Uuid
+from metadata_log.types import NO_EPOCH, NO_PRODUCER, Uuid
 from transport.protocol.errors import Error
 
 FEATURE: Final = "transaction.version"
@@ -51,7 +49,7 @@ NO_TRANSACTIONS: Final[Map[str, Transaction]] = Map()
 NO_ENDINGS: Final[Map[str, None]] = Map()
 EXPIRY: Final = "expiry"
 """The timer that ends when the ids that nobody uses are looked for."""
-RETRY_MS: Final = 500
+ABORT_RETRY_MS: Final = 500
 _FIXED_BYTES: Final = 1500
 _PARTITION_BYTES: Final = 300
 """How much memory an id and a partition of its transaction take, also while the markers of its end are on their way."""
@@ -251,7 +249,7 @@ class TransactionShard:
         if error is Error.NONE:
             self._follow(name, written, context)
         elif written.status in (Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT):
-            context.timers.set(Completion(name), context.now_ms + RETRY_MS)
+            context.timers.set(Completion(name), context.now_ms + ABORT_RETRY_MS)
         return None
 
     def _follow(self, name: str, written: Transaction, context: Context) -> None:

@@ -16,10 +16,9 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from metadata_log.types import NO_EPOCH, NO_PRODUCER
 from transport.protocol.errors import Error
 
-NO_PRODUCER: Final = -1
-NO_EPOCH: Final = -1
 NEVER: Final = -1
 """The start of a transaction that has not begun."""
 LAST_EPOCH: Final = 32766

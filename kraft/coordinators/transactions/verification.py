@@ -26,7 +26,7 @@ from transport.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-RETRY_MS: Final = 20
+VERIFICATION_RETRY_MS: Final = 20
 """Kafka's `add.partitions.to.txn.retry.backoff.ms`."""
 RETRY_MAX_MS: Final = 100
 """Kafka's `add.partitions.to.txn.retry.backoff.max.ms`: the coordinator may still end the last transaction."""
@@ -77,7 +77,7 @@ class Verifier:
     """
 
     def __init__(
-        self, listener: str, timeout_ms: int, retry_ms: int = RETRY_MS, give_up_ms: int = RETRY_MAX_MS
+        self, listener: str, timeout_ms: int, retry_ms: int = VERIFICATION_RETRY_MS, give_up_ms: int = RETRY_MAX_MS
     ) -> None:
         self._retry_ms = retry_ms
         self._give_up_ms = give_up_ms

@@ -28,7 +28,7 @@ OPERATION: Final = "unclean-election"
 _ID: Final = f"before-{OPERATION}"
 
 
-class Outcome(Enum):
+class ElectionOutcome(Enum):
     """The result of an unclean election for a partition without a leader."""
 
     LOSES = "loses"
@@ -42,25 +42,25 @@ class Outcome(Enum):
 
 
 _SEVERITIES: Final = {
-    Outcome.LOSES: Severity.FATAL,
-    Outcome.NONE: Severity.ERROR,
-    Outcome.EQUAL: Severity.WARN,
-    Outcome.CLEAN: Severity.INFO,
+    ElectionOutcome.LOSES: Severity.FATAL,
+    ElectionOutcome.NONE: Severity.ERROR,
+    ElectionOutcome.EQUAL: Severity.WARN,
+    ElectionOutcome.CLEAN: Severity.INFO,
 }
 _WHAT: Final = {
-    Outcome.LOSES: "would lose committed records",
-    Outcome.NONE: "would have no leader, as no replica is alive",
-    Outcome.EQUAL: "would lose no record of the given logs",
-    Outcome.CLEAN: "would lose no record, as a replica with all committed records is alive",
+    ElectionOutcome.LOSES: "would lose committed records",
+    ElectionOutcome.NONE: "would have no leader, as no replica is alive",
+    ElectionOutcome.EQUAL: "would lose no record of the given logs",
+    ElectionOutcome.CLEAN: "would lose no record, as a replica with all committed records is alive",
 }
 
 
 _MEANS: Final = {
-    Outcome.LOSES: "",
-    Outcome.NONE: "The partitions stay without a leader until a replica is alive. A replica that is not complete would "
-    "then lose records.",
-    Outcome.EQUAL: "The partitions are available again.",
-    Outcome.CLEAN: "The partitions are available again.",
+    ElectionOutcome.LOSES: "",
+    ElectionOutcome.NONE: "The partitions stay without a leader until a replica is alive. A replica that is not"
+    " complete would then lose records.",
+    ElectionOutcome.EQUAL: "The partitions are available again.",
+    ElectionOutcome.CLEAN: "The partitions are available again.",
 }
 
 
@@ -77,7 +77,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     """
 
     placed: Placed
-    outcome: Outcome
+    outcome: ElectionOutcome
     leader: int
     complete: tuple[int, ...]
     lost: tuple[int, int] | None = None
@@ -103,16 +103,16 @@ def _forecast(facts: Facts, placed: Placed, elected: Elected) -> Forecast:
     partition, leader = placed[2], elected.leader
     complete = partition.isr or partition.elr or partition.last_known_elr
     if leader == NO_LEADER:
-        return Forecast(placed=placed, outcome=Outcome.NONE, leader=leader, complete=complete)
+        return Forecast(placed=placed, outcome=ElectionOutcome.NONE, leader=leader, complete=complete)
     if not elected.is_unclean:
-        return Forecast(placed=placed, outcome=Outcome.CLEAN, leader=leader, complete=complete)
+        return Forecast(placed=placed, outcome=ElectionOutcome.CLEAN, leader=leader, complete=complete)
     ends = {one.broker: one for one in facts.replica_ends.get(named(placed), ())}
     others = [ends[broker] for broker in complete if broker in ends and broker != leader]
     if leader not in ends or not others:
-        return Forecast(placed=placed, outcome=Outcome.LOSES, leader=leader, complete=complete)
+        return Forecast(placed=placed, outcome=ElectionOutcome.LOSES, leader=leader, complete=complete)
     best = max(others, key=lambda one: (one.epochs.last_epoch or 0, one.log_end))
     lost = (common_end(ends[leader], best), best.log_end)
-    outcome = Outcome.LOSES if lost[0] < lost[1] else Outcome.EQUAL
+    outcome = ElectionOutcome.LOSES if lost[0] < lost[1] else ElectionOutcome.EQUAL
     return Forecast(placed=placed, outcome=outcome, leader=leader, complete=complete, lost=lost, against=best.broker)
 
 
@@ -145,11 +145,11 @@ def unclean_election_reasons(facts: Facts) -> list[Finding]:
 
 
 def _finding(
-    facts: Facts, image: ImageFacts, outcome: Outcome, severity: Severity, found: Sequence[Forecast]
+    facts: Facts, image: ImageFacts, outcome: ElectionOutcome, severity: Severity, found: Sequence[Forecast]
 ) -> Finding:
     number = f"{len(found):,} {'partition' if len(found) == 1 else 'partitions'}"
     evidence = f"{number} {_WHAT[outcome]}: {listed(_told(facts, image, one) for one in found)}"
-    if outcome is Outcome.LOSES and (unread := _unread(found)):
+    if outcome is ElectionOutcome.LOSES and (unread := _unread(found)):
         evidence += f". The lost offsets are not known without the log directories of brokers {listed(unread)}"
     return Finding(
         id=_ID,
@@ -198,12 +198,12 @@ def _is_allowed(facts: Facts, image: ImageFacts, topic: str) -> bool:
     return unclean_election(image.image, topic, defaults)
 
 
-def _remedy(outcome: Outcome, found: Sequence[Forecast]) -> str:
+def _remedy(outcome: ElectionOutcome, found: Sequence[Forecast]) -> str:
     topic, number = found[0].placed[0].name, found[0].placed[1]
     command = f"kraft elect unclean --topic-partition {topic}:{number}"
     brokers = sorted({broker for one in found for broker in one.complete})
-    if outcome in {Outcome.LOSES, Outcome.NONE}:
+    if outcome in {ElectionOutcome.LOSES, ElectionOutcome.NONE}:
         start = f"Start broker {listed(brokers)}" if brokers else "Start the brokers of the replicas"
-        last = f". The last resort, one partition at a time: {command}" if outcome is Outcome.LOSES else ""
+        last = f". The last resort, one partition at a time: {command}" if outcome is ElectionOutcome.LOSES else ""
         return f"{start}: every committed record is there, and a leader is elected at once{last}"
     return command

@@ -17,7 +17,7 @@ class RecordRefusal(Struct, frozen=True):
     text: str
 
 
-class Refused(Struct, frozen=True):
+class RefusedAppend(Struct, frozen=True):
     """Why nothing was appended: the answer of a Produce request for this partition."""
 
     error: Error

@@ -15,7 +15,7 @@ from kraft.partitions.log.data_segment import DataSegment, fsync_file
 from kraft.partitions.log.fetched import batches_that_follow, parts_that_fit
 from kraft.partitions.log.loading import LoadedLog, loading, rebuild_producers
 from kraft.partitions.log.options import LogOptions
-from kraft.partitions.log.outcomes import NOTHING, Appended, Place, Refused
+from kraft.partitions.log.outcomes import NOTHING, Appended, Place, RefusedAppend
 from kraft.partitions.log.swap import swap_in
 from kraft.partitions.log.transaction_index import aborted_within
 from kraft.partitions.log.validation import Checked, check_producers, prepare_all
@@ -178,7 +178,7 @@ class PartitionLog:
 
     def append_as_leader(
         self, data: bytes | Checked | RecordBatch, *, epoch: int, now_ms: int, is_client: bool = True
-    ) -> Appended | Refused:
+    ) -> Appended | RefusedAppend:
         """Check the batches of a producer, give them offsets and the epoch, and write them (`appendAsLeader`).
 
         Args:
@@ -195,7 +195,7 @@ class PartitionLog:
         Raises:
             OSError: The disk failed.
         """
-        placed: list[RecordBatch] | Refused
+        placed: list[RecordBatch] | RefusedAppend
         if isinstance(data, Checked):
             placed = data.placed(self.end_offset, epoch)
         elif isinstance(data, RecordBatch):
@@ -204,7 +204,7 @@ class PartitionLog:
             placed = prepare_all(
                 data, offset=self.end_offset, epoch=epoch, options=self.options, now_ms=now_ms, is_client=is_client
             )
-        if isinstance(placed, Refused):
+        if isinstance(placed, RefusedAppend):
             return placed
         if not placed:
             return NOTHING
@@ -212,10 +212,10 @@ class PartitionLog:
         self._assign_epochs(placed)
         if size > self.options.segment_bytes:
             text = f"the batches have {size} bytes; segment.bytes allows {self.options.segment_bytes}"
-            return Refused(Error.RECORD_LIST_TOO_LARGE, text)
+            return RefusedAppend(Error.RECORD_LIST_TOO_LARGE, text)
         self._roll_for(placed, size, now_ms)
         known = check_producers(self.producers.states, placed) if is_client else None
-        if isinstance(known, Refused):
+        if isinstance(known, RefusedAppend):
             return known
         if known is not None:
             return Appended(known.first_offset, known.last_offset, known.timestamp, is_duplicate=True)
@@ -355,7 +355,7 @@ class PartitionLog:
 
     def read(
         self, offset: int, max_bytes: int, *, end_offset: int | None = None, at_least_one: bool = True
-    ) -> bytes | Refused:
+    ) -> bytes | RefusedAppend:
         """Whole batches from the one that holds `offset`, of one segment (`UnifiedLog.read`).
 
         Args:
@@ -373,7 +373,7 @@ class PartitionLog:
             OSError: The disk failed.
         """
         if not self.start_offset <= offset <= self.end_offset:
-            return Refused(
+            return RefusedAppend(
                 Error.OFFSET_OUT_OF_RANGE,
                 f"the log of {self.directory} holds the offsets {self.start_offset} to {self.end_offset - 1}, "
                 f"not {offset}",

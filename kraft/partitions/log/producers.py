@@ -18,12 +18,11 @@ from metadata_log.errors import CorruptBatch
 from metadata_log.log.producer_snapshot import StoredProducer, encode_entries
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
+from metadata_log.types import NO_EPOCH, NO_PRODUCER
 from transport.protocol.errors import Error
 
 CACHED_BATCHES: Final = 5
 """How many batches of a producer are known, so that a copy of one is answered and not appended."""
-NO_PRODUCER: Final = -1
-NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 _MAX_SEQUENCE: Final = 2**31 - 1
 _MARKER_KEY: Final = Layout(">hh")

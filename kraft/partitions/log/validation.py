@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from kraft.limits import STEPS_PER_PIECE
 from kraft.partitions.log.options import LogOptions
-from kraft.partitions.log.outcomes import RecordRefusal, Refused
+from kraft.partitions.log.outcomes import RecordRefusal, RefusedAppend
 from kraft.partitions.log.producers import AppendedBatch, ProducerStates
 from metadata_log.compression import Compression, deflating
 from metadata_log.errors import CorruptBatch, IncompleteBatch, OversizedBatch, UnsupportedVersion
@@ -82,10 +82,10 @@ class Checked(Struct, frozen=True):
         return record_batches
 
 
-Checking = Generator[None, None, CheckedBatch | Refused]
+Checking = Generator[None, None, CheckedBatch | RefusedAppend]
 
 
-def batches_of_client(data: bytes, options: LogOptions) -> list[RecordBatch] | Refused:
+def batches_of_client(data: bytes, options: LogOptions) -> list[RecordBatch] | RefusedAppend:
     """The batches of a client, checked by their headers and checksums; an incomplete one at the end is left out.
 
     Args:
@@ -99,9 +99,9 @@ def batches_of_client(data: bytes, options: LogOptions) -> list[RecordBatch] | R
             batch = read_batch(data, position, verify=False)
             position += batch.size_bytes
             if batch.base_offset != 0:
-                return Refused(Error.INVALID_RECORD, f"the base offset of a batch is {batch.base_offset}, not 0")
+                return RefusedAppend(Error.INVALID_RECORD, f"the base offset of a batch is {batch.base_offset}, not 0")
             if batch.size_bytes > options.max_message_bytes:
-                return Refused(
+                return RefusedAppend(
                     Error.MESSAGE_TOO_LARGE,
                     f"a batch has {batch.size_bytes} bytes; max.message.bytes allows {options.max_message_bytes}",
                 )
@@ -110,13 +110,13 @@ def batches_of_client(data: bytes, options: LogOptions) -> list[RecordBatch] | R
     except IncompleteBatch:
         return record_batches
     except (CorruptBatch, UnsupportedVersion) as bad:
-        return Refused(Error.CORRUPT_MESSAGE, str(bad))
+        return RefusedAppend(Error.CORRUPT_MESSAGE, str(bad))
     return record_batches
 
 
 def checking_all(
     data: bytes, *, options: LogOptions, now_ms: int, is_client: bool
-) -> Generator[None, None, Checked | Refused]:
+) -> Generator[None, None, Checked | RefusedAppend]:
     """Check the batches of a request, in steps of less than a millisecond.
 
     Args:
@@ -129,12 +129,12 @@ def checking_all(
         The batches, or why one is refused.
     """
     sent = batches_of_client(data, options)
-    if isinstance(sent, Refused):
+    if isinstance(sent, RefusedAppend):
         return sent
     checked_batches: list[CheckedBatch] = []
     for batch in sent:
         checked = yield from checking(batch, options=options, now_ms=now_ms, is_client=is_client)
-        if isinstance(checked, Refused):
+        if isinstance(checked, RefusedAppend):
             return checked
         checked_batches.append(checked)
     return Checked(tuple(checked_batches))
@@ -149,33 +149,33 @@ def checking(batch: RecordBatch, *, options: LogOptions, now_ms: int, is_client:
     if batch.is_control:
         return CheckedBatch(batch, append_time)
     if options.is_log_append_time and batch.is_log_append_time:
-        return Refused(Error.INVALID_TIMESTAMP, "a producer may not set the log append time")
+        return RefusedAppend(Error.INVALID_TIMESTAMP, "a producer may not set the log append time")
     try:
         data = (yield from unpacking(batch)) if batch.is_compressed else batch.data[HEADER_BYTES:]
     except OversizedBatch as bad:
         # As for a batch with too many bytes, Kafka's producer splits the batch.
-        return Refused(Error.MESSAGE_TOO_LARGE, str(bad))
+        return RefusedAppend(Error.MESSAGE_TOO_LARGE, str(bad))
     except (CorruptBatch, UnsupportedVersion) as bad:
-        return Refused(Error.UNKNOWN_SERVER_ERROR, str(bad))
+        return RefusedAppend(Error.UNKNOWN_SERVER_ERROR, str(bad))
     if (most := options.max_decompressed_bytes) < len(data) and batch.is_compressed:
         largest = yield from largest_record(batch.record_count, data)
         if largest > most:
-            return Refused(Error.INVALID_RECORD, oversized_text(largest, most))
+            return RefusedAppend(Error.INVALID_RECORD, oversized_text(largest, most))
     codec = batch.attributes & COMPRESSION_MASK
     target = codec if options.compression is None else options.compression
     wanted = _wanted(options, now_ms, needs_order=0 < codec == target)
     try:
         walked = yield from walking(batch, data, wanted)
     except CorruptBatch as bad:
-        return Refused(Error.INVALID_RECORD, str(bad))
+        return RefusedAppend(Error.INVALID_RECORD, str(bad))
     if walked.refused:
         return _record_refusal(walked, now_ms)
     if codec == target and walked.is_in_order:
         return CheckedBatch(batch, append_time, walked.newest)
     if wanted.needs_order:
-        return Refused(Error.UNKNOWN_SERVER_ERROR, "the offsets in a compressed batch are not consecutive")
+        return RefusedAppend(Error.UNKNOWN_SERVER_ERROR, "the offsets in a compressed batch are not consecutive")
     made = yield from _encoding_again(batch, data, Compression(target), options.max_message_bytes)
-    return made if isinstance(made, Refused) else CheckedBatch(made, append_time, walked.newest)
+    return made if isinstance(made, RefusedAppend) else CheckedBatch(made, append_time, walked.newest)
 
 
 def _wanted(options: LogOptions, now_ms: int, *, needs_order: bool) -> Wanted:
@@ -192,13 +192,13 @@ def _wanted(options: LogOptions, now_ms: int, *, needs_order: bool) -> Wanted:
 
 def prepare_all(
     data: bytes, *, offset: int, epoch: int, options: LogOptions, now_ms: int, is_client: bool
-) -> list[RecordBatch] | Refused:
+) -> list[RecordBatch] | RefusedAppend:
     """The batches of a request as the log stores them from an offset on, or why one is refused, at once."""
     checked = finished(checking_all(data, options=options, now_ms=now_ms, is_client=is_client))
-    return checked if isinstance(checked, Refused) else checked.placed(offset, epoch)
+    return checked if isinstance(checked, RefusedAppend) else checked.placed(offset, epoch)
 
 
-def check_producers(states: ProducerStates, batches: Sequence[RecordBatch]) -> AppendedBatch | Refused | None:
+def check_producers(states: ProducerStates, batches: Sequence[RecordBatch]) -> AppendedBatch | RefusedAppend | None:
     """The batch that the log holds already, or why a batch may not follow; None if the batches may be written."""
     if len(batches) > 1:
         states = states.copy()
@@ -210,7 +210,7 @@ def check_producers(states: ProducerStates, batches: Sequence[RecordBatch]) -> A
             return known
         refusal = states.check(batch)
         if refusal is not None:
-            return Refused(refusal.error, refusal.text)
+            return RefusedAppend(refusal.error, refusal.text)
         if len(batches) > 1:
             states.note(batch, None)
     return None
@@ -259,22 +259,22 @@ def place(
     )
 
 
-def _header_refusal(batch: RecordBatch, *, is_client: bool) -> Refused | None:
+def _header_refusal(batch: RecordBatch, *, is_client: bool) -> RefusedAppend | None:
     count = batch.record_count
     if count <= 0 or batch.last_offset_delta + 1 != count:
-        return Refused(
+        return RefusedAppend(
             Error.INVALID_RECORD, f"a batch of {count} records has the last offset delta {batch.last_offset_delta}"
         )
     if batch.is_compressed and count > MOST_RECORDS:
-        return Refused(Error.MESSAGE_TOO_LARGE, f"a batch has {count} records, where {MOST_RECORDS} are the most")
+        return RefusedAppend(Error.MESSAGE_TOO_LARGE, f"a batch has {count} records, where {MOST_RECORDS} are the most")
     if batch.is_control and is_client:
-        return Refused(Error.INVALID_RECORD, "a client may not write control records")
+        return RefusedAppend(Error.INVALID_RECORD, "a client may not write control records")
     if batch.producer_id >= 0 and batch.base_sequence < 0 and not batch.is_control:
-        return Refused(Error.INVALID_RECORD, f"a batch of producer {batch.producer_id} has no sequence number")
+        return RefusedAppend(Error.INVALID_RECORD, f"a batch of producer {batch.producer_id} has no sequence number")
     return None
 
 
-def _record_refusal(walked: Walked, now_ms: int) -> Refused:
+def _record_refusal(walked: Walked, now_ms: int) -> RefusedAppend:
     """The refusal of a batch for some of its records."""
     bad = tuple(
         RecordRefusal(
@@ -287,12 +287,12 @@ def _record_refusal(walked: Walked, now_ms: int) -> Refused:
     )
     has_bad_time = any(time is not None for _, time in walked.refused)
     error = Error.INVALID_TIMESTAMP if has_bad_time else Error.INVALID_RECORD
-    return Refused(error, f"{len(bad)} records or more are refused", bad)
+    return RefusedAppend(error, f"{len(bad)} records or more are refused", bad)
 
 
 def _encoding_again(
     batch: RecordBatch, data: bytes | bytearray, target: Compression, most_bytes: int
-) -> Generator[None, None, RecordBatch | Refused]:
+) -> Generator[None, None, RecordBatch | RefusedAppend]:
     """The records of a batch with consecutive offsets and another codec."""
     # The times of the records count, not the log append time that the batch may claim.
     own_times = structs.replace(batch, attributes=batch.attributes & ~LOG_APPEND_TIME)
@@ -303,7 +303,7 @@ def _encoding_again(
     for piece in deflating(target, body):
         packed += piece
         if len(packed) + HEADER_BYTES > most_bytes:
-            return Refused(
+            return RefusedAppend(
                 Error.MESSAGE_TOO_LARGE,
                 f"the batch has {len(packed) + HEADER_BYTES} bytes or more in the codec of the topic; "
                 f"max.message.bytes allows {most_bytes}",

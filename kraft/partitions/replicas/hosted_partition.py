@@ -5,12 +5,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.partitions.log.partition_log import PartitionLog
-from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.leading import Leading
 from kraft.partitions.replicas.watermarks import effective_min_isr
 from metadata_log.image import Partition
 from metadata_log.log.partition_names import PartitionName
-from metadata_log.types import Uuid
+from metadata_log.types import NO_EPOCH, Uuid
 
 NO_LEADER = -1
 

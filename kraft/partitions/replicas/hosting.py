@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 
 from kraft.limits import FINDINGS
-from kraft.partitions.log.outcomes import Place, Refused
+from kraft.partitions.log.outcomes import Place, RefusedAppend
 from kraft.partitions.replicas.hosted_partition import HostedPartition
-from kraft.partitions.replicas.key import ANY_CHANGE, INTERNAL_TOPICS, NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.key import ANY_CHANGE, INTERNAL_TOPICS, PartitionKey
 from kraft.partitions.replicas.log_store import LogStore
 from kraft.partitions.replicas.settings import DataSettings
 from metadata_log.disk import DirectoryDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.log.partition_names import PartitionName
-from metadata_log.types import Uuid
+from metadata_log.types import NO_EPOCH, Uuid
 from transport.protocol.errors import Error
 
 
@@ -66,7 +66,7 @@ class Hosting:
         if not part.is_offline and part.log.producers.unwritten is not None:
             self.unwritten[key] = None
 
-    def served(self, key: PartitionKey, leader_epoch: int, *, needs_leader: bool) -> HostedPartition | Refused:
+    def served(self, key: PartitionKey, leader_epoch: int, *, needs_leader: bool) -> HostedPartition | RefusedAppend:
         """The replica that serves a request, or why there is none (`Partition.checkCurrentLeaderEpoch`,
         `localLogWithEpochOrThrow`).
 
@@ -77,17 +77,17 @@ class Hosting:
         """
         part = self.partitions.get(key)
         if part is None:
-            return Refused(Error.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of partition {key[1]}")
+            return RefusedAppend(Error.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of partition {key[1]}")
         if part.is_offline:
-            return Refused(Error.KAFKA_STORAGE_ERROR, f"the log of {part} is offline")
+            return RefusedAppend(Error.KAFKA_STORAGE_ERROR, f"the log of {part} is offline")
         if leader_epoch >= 0 and leader_epoch != part.leader_epoch:
             is_old = leader_epoch < part.leader_epoch
-            return Refused(
+            return RefusedAppend(
                 Error.FENCED_LEADER_EPOCH if is_old else Error.UNKNOWN_LEADER_EPOCH,
                 f"{part}: the leader epoch is {part.leader_epoch}, not {leader_epoch}",
             )
         if needs_leader and part.leading is None:
-            return Refused(Error.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {part}")
+            return RefusedAppend(Error.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {part}")
         return part
 
     def read(
@@ -98,7 +98,7 @@ class Hosting:
         *,
         end_offset: int | None = None,
         at_least_one: bool = True,
-    ) -> bytes | Refused:
+    ) -> bytes | RefusedAppend:
         """Read batches as `PartitionLog.read` does; a failure of the disk takes the log directory offline.
 
         The partition may be offline, or not here any more: a request may find it some steps before it reads.
@@ -110,7 +110,7 @@ class Hosting:
         except (OSError, MetadataLogError) as bad:
             return self._unreadable(part, bad)
 
-    def place_of(self, part: HostedPartition, offset: int) -> Place | Refused:
+    def place_of(self, part: HostedPartition, offset: int) -> Place | RefusedAppend:
         """Where a reader begins (`PartitionLog.place_of`); a failure of the disk takes the log directory offline."""
         if part.is_offline or self.partitions.get(part.key) is not part:
             return self._gone(part)
@@ -119,17 +119,19 @@ class Hosting:
         except (OSError, MetadataLogError) as bad:
             return self._unreadable(part, bad)
 
-    def _gone(self, part: HostedPartition) -> Refused:
+    def _gone(self, part: HostedPartition) -> RefusedAppend:
         served = self.served(part.key, NO_EPOCH, needs_leader=False)
         return (
-            served if isinstance(served, Refused) else Refused(Error.NOT_LEADER_OR_FOLLOWER, f"{part} was made again")
+            served
+            if isinstance(served, RefusedAppend)
+            else RefusedAppend(Error.NOT_LEADER_OR_FOLLOWER, f"{part} was made again")
         )
 
-    def _unreadable(self, part: HostedPartition, bad: OSError | MetadataLogError) -> Refused:
+    def _unreadable(self, part: HostedPartition, bad: OSError | MetadataLogError) -> RefusedAppend:
         if isinstance(bad, OSError):
             self.fail(part, bad)
-            return Refused(Error.KAFKA_STORAGE_ERROR, str(bad))
-        return Refused(Error.CORRUPT_MESSAGE, str(bad))
+            return RefusedAppend(Error.KAFKA_STORAGE_ERROR, str(bad))
+        return RefusedAppend(Error.CORRUPT_MESSAGE, str(bad))
 
     def take_changes(self) -> dict[PartitionKey, int]:
         """The partitions whose end, watermark, stable offset, start, ISR or leadership may have moved since the last

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.leading import Leading
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, Uuid
+from metadata_log.types import NEVER_MS, NO_EPOCH, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -24,7 +24,7 @@ from transport.protocol.messages.alter_partition import (
     BrokerState,
 )
 
-RETRY_MS: Final = 50
+ISR_RETRY_MS: Final = 50
 _RECOVERED: Final = 0
 _BACK_TO_COMMITTED: Final = (Error.OPERATION_NOT_ATTEMPTED, Error.INELIGIBLE_REPLICA)
 _THE_CONTROLLER_KNOWS_BETTER: Final = (
@@ -149,7 +149,7 @@ class IsrChanges:
             return
         is_temporary = error not in _BACK_TO_COMMITTED and error not in _THE_CONTROLLER_KNOWS_BETTER
         if is_temporary:
-            self._not_before_ms = now_ms + RETRY_MS
+            self._not_before_ms = now_ms + ISR_RETRY_MS
         leading = self._asking(key, partition_epoch)
         if leading is None:
             return

@@ -10,8 +10,6 @@ PartitionKey = tuple[Uuid, int]
 """The topic's id and the number of the partition."""
 INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 """The topics of coordinators (Kafka: `Topic.INTERNAL_TOPICS`)."""
-NO_EPOCH: Final = -1
-"""The epoch of a broker or of a leader that is not known."""
 END: Final = 1
 """A change of a partition: records were appended."""
 WATERMARK: Final = 2

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.log.transaction_markers import TransactionMarker, marker_refusal
 from kraft.partitions.log.validation import Checked
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.hosting import Hosting
 from kraft.partitions.replicas.isr_changes import IsrChanges
-from kraft.partitions.replicas.key import END, NO_EPOCH, WATERMARK, PartitionKey
+from kraft.partitions.replicas.key import END, WATERMARK, PartitionKey
 from kraft.partitions.replicas.leading import Leading, new_leadership
 from metadata_log.image import Partition
 from metadata_log.records.batch import RecordBatch
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, NO_EPOCH
 from transport.protocol.errors import Error
 
 EPOCHS_SINCE: Final = 10
@@ -142,18 +142,18 @@ class Leaders:
 
     # ---------------------------------------------------------------------------------------------- records of clients
 
-    def too_few_in_sync(self, part: HostedPartition) -> Refused | None:
+    def too_few_in_sync(self, part: HostedPartition) -> RefusedAppend | None:
         """Why a write with acks=all is refused: fewer replicas are in sync than `min.insync.replicas` allows."""
         leading = part.leading
         count = 0 if leading is None else len(leading.isr)
         if count >= part.min_isr:
             return None
         text = f"{part} has {count} replicas in sync; min.insync.replicas is {part.min_isr}"
-        return Refused(Error.NOT_ENOUGH_REPLICAS, text)
+        return RefusedAppend(Error.NOT_ENOUGH_REPLICAS, text)
 
     def append(
         self, part: HostedPartition, records: bytes | Checked | RecordBatch, now_ms: int, *, is_client: bool = True
-    ) -> Appended | Refused:
+    ) -> Appended | RefusedAppend:
         """Append the batches of a producer to a partition that this broker leads (`appendRecordsToLeader`).
 
         Args:
@@ -170,7 +170,7 @@ class Leaders:
             appended = part.log.append_as_leader(records, epoch=part.leader_epoch, now_ms=now_ms, is_client=is_client)
         except OSError as failed:
             self._hosting.fail(part, failed)
-            return Refused(Error.KAFKA_STORAGE_ERROR, str(failed))
+            return RefusedAppend(Error.KAFKA_STORAGE_ERROR, str(failed))
         if isinstance(appended, Appended):
             if appended.first_offset >= 0 and not appended.is_duplicate:
                 self._hosting.touch(part, END)
@@ -178,7 +178,7 @@ class Leaders:
             self.advance(part, now_ms)
         return appended
 
-    def append_marker(self, part: HostedPartition, marker: TransactionMarker, now_ms: int) -> Appended | Refused:
+    def append_marker(self, part: HostedPartition, marker: TransactionMarker, now_ms: int) -> Appended | RefusedAppend:
         """Append the marker of a transaction coordinator to a partition that this broker leads, as with acks=all.
 
         Args:
@@ -194,10 +194,10 @@ class Leaders:
             return few
         refusal = marker_refusal(part.log.producers.states, marker)
         if refusal is not None:
-            return Refused(refusal.error, refusal.text)
+            return RefusedAppend(refusal.error, refusal.text)
         return self.append(part, marker.batch(now_ms), now_ms, is_client=False)
 
-    def delete_records(self, part: HostedPartition, offset: int) -> int | Refused:
+    def delete_records(self, part: HostedPartition, offset: int) -> int | RefusedAppend:
         """Raise the log start of a partition that this broker leads (`Partition.deleteRecordsOnLeader`).
 
         Args:
@@ -209,17 +209,17 @@ class Leaders:
         """
         log = part.log
         if not log.options.is_deleted and log.options.is_compacted:
-            return Refused(Error.POLICY_VIOLATION, f"{part} is compacted: its records are not deleted by offset")
+            return RefusedAppend(Error.POLICY_VIOLATION, f"{part} is compacted: its records are not deleted by offset")
         wanted = log.high_watermark if offset == UP_TO_THE_WATERMARK else offset
         if not 0 <= wanted <= log.high_watermark:
-            return Refused(
+            return RefusedAppend(
                 Error.OFFSET_OUT_OF_RANGE, f"{part}: offset {offset} is not within 0 and {log.high_watermark}"
             )
         try:
             log.raise_start(wanted)
         except OSError as failed:
             self._hosting.fail(part, failed)
-            return Refused(Error.KAFKA_STORAGE_ERROR, str(failed))
+            return RefusedAppend(Error.KAFKA_STORAGE_ERROR, str(failed))
         self._hosting.touch(part)
         return max(wanted, log.start_offset)
 
@@ -237,7 +237,7 @@ class Leaders:
 
     def on_follower_fetch(
         self, part: HostedPartition, replica_id: int, replica_epoch: int, fetch_offset: int, log_start: int, now_ms: int
-    ) -> Refused | None:
+    ) -> RefusedAppend | None:
         """Note the progress of a follower: its end, the ISR, the high watermark (`updateFollowerFetchState`).
 
         The caller has read the records before, calls this for the first read of a request only, and not for a follower
@@ -258,11 +258,11 @@ class Leaders:
         assert leading is not None, part.key
         remote = leading.remotes.get(replica_id)
         if remote is None:
-            return Refused(Error.UNKNOWN_LEADER_EPOCH, f"{part} has no replica on broker {replica_id}")
+            return RefusedAppend(Error.UNKNOWN_LEADER_EPOCH, f"{part} has no replica on broker {replica_id}")
         broker = self._hosting.image.brokers.by_id.get(replica_id)
         if broker is None or replica_epoch != broker.epoch:
             if broker is not None and NO_EPOCH < replica_epoch < broker.epoch:
-                return Refused(
+                return RefusedAppend(
                     Error.NOT_LEADER_OR_FOLLOWER,
                     f"broker {replica_id} fetches with epoch {replica_epoch}; its registration has {broker.epoch}",
                 )

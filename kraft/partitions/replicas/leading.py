@@ -8,7 +8,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.partitions.replicas.key import NO_EPOCH
 from kraft.partitions.replicas.watermarks import (
     UNKNOWN_OFFSET,
     is_caught_up,
@@ -17,7 +16,7 @@ from kraft.partitions.replicas.watermarks import (
     next_high_watermark,
 )
 from metadata_log.image import MetadataImage, Partition
-from metadata_log.types import NEVER_MS, Uuid
+from metadata_log.types import NEVER_MS, NO_EPOCH, Uuid
 
 _NEVER_MS: Final = 0
 """The time of an event that has not happened under this leadership."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.limits import MOVE_STEP_BYTES
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.replicas.epoch_ends import end_of_epoch, truncation
 from kraft.partitions.replicas.hosted_partition import Copy, HostedPartition
 from kraft.partitions.replicas.hosting import Hosting
@@ -167,7 +167,7 @@ class Moves:
             return None
         except MetadataLogError as bad:
             return str(bad)
-        return records.text if isinstance(records, Refused) else records
+        return records.text if isinstance(records, RefusedAppend) else records
 
     def _common_end(self, part: HostedPartition, copy: Copy) -> int:
         """The offset up to which the copy has the history of the log."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kraft.sim.faults.hostile import Target, absurd_answer, absurd_request, forged_answer, forged_request
+from kraft.sim.faults.hostile import AttackTarget, absurd_answer, absurd_request, forged_answer, forged_request
 from kraft.sim.world.actions import Forge, Intrude
 from kraft.sim.world.driver import Exchange
 from kraft.sim.world.world import World
@@ -72,12 +72,12 @@ class Attacker:
             self._awaited[node_id] = left - 1
         return Forge(now_ms, node_id, exchange.target, exchange.number, exchange.kind, body, hostile.what)
 
-    def _target(self, node_id: int) -> Target | None:
+    def _target(self, node_id: int) -> AttackTarget | None:
         host = self._world.hosts[node_id]
         if not host.is_running:
             return None
         member = host.member
-        return Target(member.key, member.view(), member.voters(), self._world.node_ids)
+        return AttackTarget(member.key, member.view(), member.voters(), self._world.node_ids)
 
 
 def _encoded(message: Message, version: int) -> bytes | None:

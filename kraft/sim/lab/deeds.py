@@ -1,4 +1,4 @@
-"""What a visitor does to a simulated quorum, at a virtual time: the faults, the requests, and the records.
+"""The deeds of a visitor on a simulated quorum, at a virtual time: the faults, the requests, and the records.
 
 A deed happens after all events up to its time, so that a run with the same deeds is the same run.
 """

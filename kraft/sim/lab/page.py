@@ -50,7 +50,7 @@ class KnownBug(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """What the page offers."""
+    """The choices that the page offers."""
 
     bugs: tuple[KnownBug, ...]
     profiles: tuple[tuple[str, str], ...]
@@ -105,7 +105,7 @@ class Page:
         return self._state(session, session.do(Deed(0, name, tuple(nodes), ms, text)))
 
     def saved(self) -> str:
-        """What has happened so far, as a file for `kraft sim replay`."""
+        """The schedule so far, as a file for `kraft sim replay`."""
         return encode_schedule(self._current().schedule).decode()
 
     def diagram(self) -> str:

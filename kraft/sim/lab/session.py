@@ -58,7 +58,7 @@ class Session(ABC):
     @property
     @abstractmethod
     def schedule(self) -> Schedule:
-        """What has happened so far, as `kraft sim replay` takes it."""
+        """The schedule so far, as `kraft sim replay` takes it."""
 
     @abstractmethod
     def advance(self, until_ms: int, most: int) -> list[LabMoment]:
@@ -124,7 +124,7 @@ class LiveSession(Session):
 
     @property
     def schedule(self) -> Schedule:
-        """What has happened so far, as `kraft sim replay` takes it."""
+        """The schedule so far, as `kraft sim replay` takes it."""
         return Schedule(
             scenario=self.scenario,
             mutant=self.run.mutant,

@@ -38,7 +38,7 @@ def asked_in(world: World, action: Action) -> Asked | None:
 
 
 def why(asked: Asked, before: NodeState, after: NodeState) -> str:
-    """What the node does with the request, and the rule, in one sentence.
+    """The answer of the node to the request, and the rule, in one sentence.
 
     A vote is granted if the quorum-state on disk names the candidate now. Of a pre-vote only the rule is told.
     """

@@ -61,11 +61,11 @@ from kraft.sim.world.member_interface import (
     Crashed,
     Done,
     Flush,
-    Outcome,
     Output,
     ReadAnswered,
     SimulatedRequest,
     SteppedMember,
+    WriteOutcome,
 )
 from kraft.wire import WireRequest
 from metadata_log.errors import DecodeError
@@ -281,7 +281,7 @@ class CoreMember(SteppedMember):
         core = self.core
         base_offset = core.append((value,), now_ms) if core.is_leader else None
         if base_offset is None:
-            return [Done(submit_id, Outcome.REFUSED)]
+            return [Done(submit_id, WriteOutcome.REFUSED)]
         self._submitted[submit_id] = base_offset
         return []
 
@@ -317,7 +317,7 @@ class CoreMember(SteppedMember):
                     assert report is not None, effect
                     outputs.append(report)
                     if isinstance(effect, StateChanged) and effect.source == "Leader":
-                        outputs.extend(Done(submit_id, Outcome.UNKNOWN) for submit_id in self._submitted)
+                        outputs.extend(Done(submit_id, WriteOutcome.UNKNOWN) for submit_id in self._submitted)
                         self._submitted.clear()
                 case LeaderChanged() | VotersChanged():
                     pass
@@ -365,7 +365,7 @@ class CoreMember(SteppedMember):
         done = [(submit_id, offset) for submit_id, offset in self._submitted.items() if offset < high_watermark]
         for submit_id, _ in done:
             del self._submitted[submit_id]
-        return [Done(submit_id, Outcome.COMMITTED, offset) for submit_id, offset in done]
+        return [Done(submit_id, WriteOutcome.COMMITTED, offset) for submit_id, offset in done]
 
     # Questions
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kraft.quorum.effects import PeerFault, StateChanged
 from kraft.replica.interface.events import SubmitDone
-from kraft.sim.world.member_interface import Answer, Changed, Outcome, PeerFaultReported
+from kraft.sim.world.member_interface import Answer, Changed, PeerFaultReported, WriteOutcome
 from transport.protocol.errors import Error
 
 
@@ -46,8 +46,8 @@ def granting_answer(request_id: int, message: object, epoch: int, candidate_id: 
     return Answer(request_id, message, granted=(epoch, candidate_id))
 
 
-def outcome_of(done: SubmitDone) -> Outcome:
+def outcome_of(done: SubmitDone) -> WriteOutcome:
     """The outcome of a submission to a replica."""
     if done.error == Error.NONE:
-        return Outcome.COMMITTED
-    return Outcome.UNKNOWN if done.is_uncertain else Outcome.REFUSED
+        return WriteOutcome.COMMITTED
+    return WriteOutcome.UNKNOWN if done.is_uncertain else WriteOutcome.REFUSED

@@ -61,11 +61,11 @@ from kraft.sim.world.member_interface import (
     Crashed,
     Done,
     Flush,
-    Outcome,
     Output,
     ReadAnswered,
     SimulatedRequest,
     SteppedMember,
+    WriteOutcome,
 )
 from kraft.state_machine.server import ReadCall
 from metadata_log.errors import EncodeError, MetadataLogError
@@ -438,7 +438,7 @@ class ReplicaMember(SteppedMember):
             return Administered(-ADMINISTERED - request_id, message)
         assert isinstance(message, IncrementalAlterConfigsResponse), message
         is_committed = message.responses[0].error_code == Error.NONE
-        return Done(-request_id, Outcome.COMMITTED if is_committed else Outcome.UNKNOWN)
+        return Done(-request_id, WriteOutcome.COMMITTED if is_committed else WriteOutcome.UNKNOWN)
 
     def _ask(self, output: wire.WireSend) -> SimulatedRequest:
         message = output.message

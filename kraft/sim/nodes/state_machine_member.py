@@ -20,7 +20,7 @@ from kraft.replica.interface import events as replica_events
 from kraft.sim.nodes.client_sessions import FOREVER_MS, ClientSessions
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.workload_spec import READ, READS, REFUSED, WorkloadSpec
-from kraft.sim.world.member_interface import Done, Outcome, Output
+from kraft.sim.world.member_interface import Done, Output, WriteOutcome
 from kraft.state_machine import Codec, Position, StateMachine
 from kraft.state_machine.calls import MaybeApplied, OpenCall, SubmitCall
 from kraft.state_machine.log import Command, Expired, Opened, Refusal, Result, Superseded, decode_entry
@@ -190,9 +190,9 @@ class StateMachineMember(ReplicaMember):
         match returned.outcome:
             case ReadReady():
                 seen = self._workload_spec.look(self.host.machine, line.ask)
-                return [Done(submit_id, Outcome.UNKNOWN, answer=(seen,))]
+                return [Done(submit_id, WriteOutcome.UNKNOWN, answer=(seen,))]
             case Opened(session=session) if not self._clients.opened(line.client or "", session):
-                return [Done(submit_id, Outcome.UNKNOWN)]
+                return [Done(submit_id, WriteOutcome.UNKNOWN)]
             case Opened(session=session):
                 command = SubmitCall(self._command(line), session, line.number)
                 return self._call(submit_id, line, command, now_ms)
@@ -202,11 +202,11 @@ class StateMachineMember(ReplicaMember):
                 return [self._done(submit_id, line, own, (REFUSED, why))]
             case Expired() if line.client is not None:
                 self._clients.expired(line.client)
-                return [Done(submit_id, Outcome.UNKNOWN)]
+                return [Done(submit_id, WriteOutcome.UNKNOWN)]
             case MaybeApplied():
-                return [Done(submit_id, Outcome.UNKNOWN)]
+                return [Done(submit_id, WriteOutcome.UNKNOWN)]
             case Superseded() if line.client is not None:
-                return [Done(submit_id, Outcome.UNKNOWN)]
+                return [Done(submit_id, WriteOutcome.UNKNOWN)]
         raise AssertionError(f"{line} comes to {returned.outcome}")
 
     def _done(self, submit_id: int, line: Line, own: tuple[int, int] | None, answer: Any) -> Done:
@@ -215,7 +215,7 @@ class StateMachineMember(ReplicaMember):
             session, number = self._clients.id_of(line.client), line.number
         assert session is not None, f"{line} has a result and no session"
         record = _identity(session, number, self._command(line))
-        return Done(submit_id, Outcome.COMMITTED, answer=(answer,), record=record)
+        return Done(submit_id, WriteOutcome.COMMITTED, answer=(answer,), record=record)
 
 
 def _identity(session: int, number: int, command: bytes) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kraft.invariants.cluster_model import PartitionKey
-from kraft.invariants.stored_batches import NO_PRODUCER, stored_batches
+from kraft.invariants.stored_batches import stored_batches
 from kraft.partitions.replicas import HostedPartition
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.nodes.frames import Frame
@@ -17,7 +17,7 @@ from kraft.sim.workloads.record_watch import ALL, READ_COMMITTED, RecordWatch
 from kraft.sim.world.actions import WORLD, Administer
 from kraft.sim.world.world import World
 from metadata_log.serde import Message, decode
-from metadata_log.types import Uuid
+from metadata_log.types import NO_PRODUCER, Uuid
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.messages.create_topics import CreateTopicsRequest
 from transport.protocol.messages.delete_records import DeleteRecordsRequest

@@ -71,7 +71,7 @@ from transport.protocol.messages.txn_offset_commit import (
 PATIENCE_MS: Final = 2500
 """A client that waits longer for an answer goes on without."""
 REBALANCE_MS: Final = 2000
-RETRY_MS: Final = 100
+CLIENT_RETRY_MS: Final = 100
 GROUP: Final = 0
 TRANSACTION: Final = 1
 _PROTOCOL: Final = "by-turns"
@@ -181,7 +181,7 @@ class _Client:
                 case FindCoordinatorResponse(coordinators=[one]) if one.error_code == Error.NONE:
                     self._node = one.node_id
                 case _:
-                    yield Pause(RETRY_MS)
+                    yield Pause(CLIENT_RETRY_MS)
                     return None
         answer = yield Ask(self._node, request, patience_ms, version)
         if answer is None or _error_of(answer) in _LOST:
@@ -318,7 +318,7 @@ class ClassicMember(_Member):
             if (yield from self._join()):
                 yield from self._work()
             else:
-                yield self._pause(RETRY_MS)
+                yield self._pause(CLIENT_RETRY_MS)
             if not self._member_id:
                 return
 
@@ -372,7 +372,7 @@ class ClassicMember(_Member):
         for _ in range(20):
             if (yield from self._fetch(numbers)):
                 return True
-            yield self._pause(RETRY_MS)
+            yield self._pause(CLIENT_RETRY_MS)
         return False
 
     def _work(self) -> Steps:
@@ -451,7 +451,7 @@ class ConsumerMember(_Member):
         self._retire()
         self._member_id, self._epoch, self._positions = str(Uuid(self._rng.randbytes(16))), 0, {}
         yield from self._work()
-        yield self._pause(RETRY_MS)
+        yield self._pause(CLIENT_RETRY_MS)
 
     def _work(self) -> Steps:
         while True:
@@ -514,7 +514,7 @@ class ConsumerMember(_Member):
         for _ in range(20):
             if (yield from self._fetch(now - self._positions.keys())):
                 return True
-            yield self._pause(RETRY_MS)
+            yield self._pause(CLIENT_RETRY_MS)
         return False
 
 
@@ -604,9 +604,9 @@ class Worker(_Client):
                     yield from self._speak_late()
                 yield from self._speak_late()
             elif not self._world.is_over:
-                yield self._pause(RETRY_MS)
+                yield self._pause(CLIENT_RETRY_MS)
                 continue
-            yield self._pause(RETRY_MS if self._world.is_over else self._rng.choice((100, 3000, 6000)))
+            yield self._pause(CLIENT_RETRY_MS if self._world.is_over else self._rng.choice((100, 3000, 6000)))
 
     def _initialize(self) -> Generator[Ask | Pause, Message | None, bool]:
         request = InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=self._timeout_ms)
@@ -674,7 +674,7 @@ class Worker(_Client):
                         if part.error_code == Error.NONE:
                             self._position = max(0, part.committed_offset)
                             return True
-            yield self._pause(RETRY_MS)
+            yield self._pause(CLIENT_RETRY_MS)
         return False
 
     def _transact(self) -> Generator[Ask | Pause, Message | None, bool]:
@@ -733,7 +733,7 @@ class Worker(_Client):
                     break
                 if error is not None and error not in _AGAIN:
                     return False
-                yield self._pause(RETRY_MS)
+                yield self._pause(CLIENT_RETRY_MS)
             else:
                 return False
         return True
@@ -749,7 +749,7 @@ class Worker(_Client):
                 return True
             if error is not None and error not in _AGAIN:
                 return False
-            yield self._pause(RETRY_MS)
+            yield self._pause(CLIENT_RETRY_MS)
         return False
 
     def _producing(self, key: PartitionKey, attempt: Attempt, producer: Identity) -> ProduceRequest:
@@ -786,7 +786,7 @@ class Worker(_Client):
                 return True
             if error is not None and error not in _AGAIN:
                 return False
-            yield self._pause(RETRY_MS)
+            yield self._pause(CLIENT_RETRY_MS)
         return False
 
     def _end(self, *, commits: bool) -> Generator[Ask | Pause, Message | None, bool]:
@@ -806,5 +806,5 @@ class Worker(_Client):
                     return True
                 if error not in _AGAIN:
                     return False
-            yield self._pause(RETRY_MS)
+            yield self._pause(CLIENT_RETRY_MS)
         return False

@@ -21,6 +21,7 @@ from metadata_log.image.topics import NO_LEADER
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
+from metadata_log.types import NO_PRODUCER
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -48,7 +49,6 @@ from transport.protocol.messages.write_txn_markers import (
 )
 
 ALL: Final = -1
-NO_PRODUCER: Final = -1
 COMPACTED: Final = "compacted"
 """The name of the topic that keeps the last value of each key."""
 _KEYS: Final = 5

@@ -53,7 +53,7 @@ class Flush(Struct, frozen=True):
     ticket: int
 
 
-class Outcome(Enum):
+class WriteOutcome(Enum):
     """The outcome of a submission, which is unknown if the leader lost its leadership before the commit."""
 
     COMMITTED = "committed"
@@ -65,7 +65,7 @@ class Done(Struct, frozen=True):
     """A submission has ended; `base_offset` is the offset of its commit, if known."""
 
     submit_id: int
-    outcome: Outcome
+    outcome: WriteOutcome
     base_offset: int | None = None
     answer: tuple[Any] | None = None
     """The answer of a state machine, if there is one."""

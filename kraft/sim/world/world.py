@@ -60,11 +60,11 @@ from kraft.sim.world.member_interface import (
     Crashed,
     Done,
     Flush,
-    Outcome,
     Output,
     PeerFaultReported,
     ReadAnswered,
     SimulatedRequest,
+    WriteOutcome,
 )
 from kraft.sim.world.read_watch import UncheckedReads
 from kraft.sim.world.signs_of_life import UncheckedSigns
@@ -380,12 +380,12 @@ class World(SimulatedQuorum):
     def _done(self, node_id: int, done: Done) -> None:
         value = self.submissions.pop(done.submit_id)
         del self.hosts[node_id].submitted[done.submit_id]
-        if done.outcome is Outcome.COMMITTED:
+        if done.outcome is WriteOutcome.COMMITTED:
             self.acknowledged += 1
             submission = value if done.record is None else done.record
             member = self.hosts[node_id].member
             self.invariants.acknowledged(node_id, submission, done.base_offset, member.is_record_of)
-        elif done.outcome is Outcome.REFUSED:
+        elif done.outcome is WriteOutcome.REFUSED:
             self.refused.append(value)
 
     # The end of a run

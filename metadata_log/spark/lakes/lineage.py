@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from metadata_log.errors import install_extra
 from metadata_log.spark.materialize import Fleet, Run
-from metadata_log.tables.cluster import Job, Outcome
+from metadata_log.tables.cluster import ClusterOutcome, Job
 
 if TYPE_CHECKING:
     from metadata_log.spark.lakes.lineage_events import Events
@@ -112,7 +112,9 @@ class Night:
             with self._warned("the last events"):
                 self._events.close()
 
-    def _send(self, state: str, message: str | None = None, outcomes: Mapping[str, Outcome] | None = None) -> None:
+    def _send(
+        self, state: str, message: str | None = None, outcomes: Mapping[str, ClusterOutcome] | None = None
+    ) -> None:
         if self._events is not None:
             with self._warned(f"the event {state}"):
                 self._events.send(state, self._fleet, outcomes or {}, message)

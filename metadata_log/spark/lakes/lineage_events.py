@@ -36,8 +36,8 @@ from metadata_log.spark.lakes.publish import FURTHER, FURTHER_OF_RUNS
 from metadata_log.spark.lakes.rows import Delta, Iceberg, Lake, Parquet
 from metadata_log.spark.materialize import RUN_SCHEMA, Fleet
 from metadata_log.spark.storage import is_remote, local_path
+from metadata_log.tables.cluster import ClusterOutcome
 from metadata_log.tables.cluster import Job as TablesJob
-from metadata_log.tables.cluster import Outcome
 from metadata_log.tables.files import RUNS, table_schema
 
 _PATIENCE_S: Final = 10.0
@@ -64,7 +64,7 @@ class Events:
         self._id = str(generate_new_uuid())
         self._producer = f"pkg:pypi/trio-kraft@{job.version}"
 
-    def send(self, state: str, fleet: Fleet, outcomes: Mapping[str, Outcome], message: str | None) -> None:
+    def send(self, state: str, fleet: Fleet, outcomes: Mapping[str, ClusterOutcome], message: str | None) -> None:
         """Send one event.
 
         Args:
@@ -120,7 +120,7 @@ class Events:
             )
         return facets
 
-    def _input(self, path: str, cluster: str, outcome: Outcome | None) -> InputDataset:
+    def _input(self, path: str, cluster: str, outcome: ClusterOutcome | None) -> InputDataset:
         producer = self._producer
         id_of_cluster = tags_dataset.TagsDatasetFacetFields("cluster", cluster, _TAGS_OF)
         facets: dict[str, DatasetFacet] = {"tags": tags_dataset.TagsDatasetFacet([id_of_cluster], producer=producer)}

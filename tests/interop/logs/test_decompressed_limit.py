@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from kraft.partitions.log.cleaning.choice import CleanerSettings, cleanable
 from kraft.partitions.log.cleaning.cleaner import cleaning
 from kraft.partitions.log.options import LogOptions
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.log.validation import prepare_all
 from metadata_log.compression import Compression
@@ -61,7 +61,7 @@ def test_each_batch_has_kafkas_verdict(newer_kafka: KafkaInstallation) -> None:
     for (most, packed), answer in zip(asked, theirs, strict=True):
         options = LogOptions(max_decompressed_bytes=most)
         ours = prepare_all(packed, offset=0, epoch=1, options=options, now_ms=NOW_MS, is_client=True)
-        refused = ours.error if isinstance(ours, Refused) else None
+        refused = ours.error if isinstance(ours, RefusedAppend) else None
         assert refused is (None if answer == "read" else Error.INVALID_RECORD), (most, packed)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.controller.topics.leader_selection import Election
-from kraft.controller.topics.partition_change import UNCHANGED, Rules, Target, in_hash_order, partition_change
+from kraft.controller.topics.partition_change import UNCHANGED, PartitionTarget, Rules, in_hash_order, partition_change
 from kraft.controller.topics.reassignment_steps import Assignment, begin, complete
 from metadata_log.image import Partition, merge
 from metadata_log.records.metadata import PartitionChangeRecord
@@ -54,60 +54,60 @@ def change(**fields: Any) -> PartitionChangeRecord:
 
 LEADERLESS = {"isr": (), "leader": -1}
 
-CASES: dict[str, tuple[Partition, Target, Rules, Election, PartitionChangeRecord | None]] = {
+CASES: dict[str, tuple[Partition, PartitionTarget, Rules, Election, PartitionChangeRecord | None]] = {
     "nothing to do": (partition(), UNCHANGED, rules((1, 2, 3)), Election.ONLINE, None),
     "the leader leaves": (
         partition(),
-        Target(isr=(2, 3)),
+        PartitionTarget(isr=(2, 3)),
         rules((2, 3)),
         Election.ONLINE,
         change(isr=(2, 3), leader=2),
     ),
     "a follower leaves, and the leader epoch stays": (
         partition(),
-        Target(isr=(1, 2)),
+        PartitionTarget(isr=(1, 2)),
         rules((1, 2)),
         Election.ONLINE,
         change(isr=(1, 2)),
     ),
     "before 3.6 the leader epoch grows with it": (
         partition(),
-        Target(isr=(1, 2)),
+        PartitionTarget(isr=(1, 2)),
         rules((1, 2), metadata_version=11),
         Election.ONLINE,
         change(isr=(1, 2), leader=1),
     ),
     "the last one leaves: it stays in the ISR": (
         partition(isr=(1,)),
-        Target(isr=()),
+        PartitionTarget(isr=()),
         rules(()),
         Election.ONLINE,
         change(leader=-1),
     ),
     "the last one leaves: it becomes eligible": (
         partition(isr=(1,)),
-        Target(isr=()),
+        PartitionTarget(isr=()),
         rules((), min_isr=2, elr=True),
         Election.ONLINE,
         change(isr=(), leader=-1, eligible_leader_replicas=(1,), last_known_elr=(1,)),
     ),
     "below min ISR replicas that leave stay eligible": (
         partition(),
-        Target(isr=(1,)),
+        PartitionTarget(isr=(1,)),
         rules((1,), min_isr=2, elr=True),
         Election.ONLINE,
         change(isr=(1,), eligible_leader_replicas=(2, 3)),
     ),
     "but not after an unclean shutdown": (
         partition(),
-        Target(isr=(1,), unclean_shutdown=(3,)),
+        PartitionTarget(isr=(1,), unclean_shutdown=(3,)),
         rules((1,), min_isr=2, elr=True),
         Election.ONLINE,
         change(isr=(1,), eligible_leader_replicas=(2,)),
     ),
     "with enough in sync no other replica is eligible": (
         partition(isr=(1,), elr=(2, 3)),
-        Target(isr=(1, 2)),
+        PartitionTarget(isr=(1, 2)),
         rules((1, 2), min_isr=2, elr=True),
         Election.ONLINE,
         change(isr=(1, 2), eligible_leader_replicas=()),
@@ -128,14 +128,14 @@ CASES: dict[str, tuple[Partition, Target, Rules, Election, PartitionChangeRecord
     ),
     "an unclean election takes the first that lives": (
         partition(isr=(1,)),
-        Target(isr=()),
+        PartitionTarget(isr=()),
         rules((2, 3)),
         Election.UNCLEAN,
         change(isr=(2,), leader=2, leader_recovery_state=1),
     ),
     "a clean one is preferred to it": (
         partition(isr=(1, 3)),
-        Target(isr=(3,)),
+        PartitionTarget(isr=(3,)),
         rules((2, 3)),
         Election.UNCLEAN,
         change(isr=(3,), leader=3),
@@ -156,7 +156,7 @@ CASES: dict[str, tuple[Partition, Target, Rules, Election, PartitionChangeRecord
     ),
     "a reassignment ends when all new replicas are in sync": (
         partition(replicas=(1, 3, 2), isr=(1, 2), leader=2, removing_replicas=(2,), adding_replicas=(3,)),
-        Target(isr=(1, 2, 3)),
+        PartitionTarget(isr=(1, 2, 3)),
         rules((1, 2, 3)),
         Election.ONLINE,
         change(
@@ -165,7 +165,7 @@ CASES: dict[str, tuple[Partition, Target, Rules, Election, PartitionChangeRecord
     ),
     "the leader stays, and its epoch grows as one was dropped": (
         partition(replicas=(1, 3, 2), isr=(1, 2), removing_replicas=(2,), adding_replicas=(3,)),
-        Target(isr=(1, 2, 3)),
+        PartitionTarget(isr=(1, 2, 3)),
         rules((1, 2, 3)),
         Election.ONLINE,
         change(
@@ -174,7 +174,7 @@ CASES: dict[str, tuple[Partition, Target, Rules, Election, PartitionChangeRecord
     ),
     "the leader has recovered": (
         partition(isr=(1,), leader_recovery_state=1),
-        Target(isr=(1, 2), leader_recovery_state=0),
+        PartitionTarget(isr=(1, 2), leader_recovery_state=0),
         rules((1, 2)),
         Election.ONLINE,
         change(isr=(1, 2), leader_recovery_state=0),
@@ -219,7 +219,7 @@ def test_every_partition_change_keeps_the_partition_invariants(
     """
     active = tuple(broker for broker in active if broker not in gone)
     around = rules(active, min_isr=min_isr, elr=elr)
-    target = Target(isr=tuple(replica for replica in before.isr if replica not in gone))
+    target = PartitionTarget(isr=tuple(replica for replica in before.isr if replica not in gone))
     record = partition_change(TOPIC, 0, before, target, around, election)
     after = before if record is None else merge(before, record)
     if after.leader >= 0:
@@ -234,7 +234,7 @@ def test_every_partition_change_keeps_the_partition_invariants(
     clean = after.leader_recovery_state == 0
     if clean and after.leader >= 0 and record is not None and record.leader >= 0:
         assert after.leader in (*before.isr, *before.elr), "a leader that is elected without recovery had everything"
-    again = Target(isr=after.isr) if after.isr and not elr else UNCHANGED
+    again = PartitionTarget(isr=after.isr) if after.isr and not elr else UNCHANGED
     then = partition_change(TOPIC, 0, after, again, around, election)
     enough = elr and len(target.isr or ()) < min_isr <= len(after.isr)
     cleared = change(eligible_leader_replicas=()) if enough and after.elr else None
@@ -283,7 +283,7 @@ def test_a_removed_replica_stays_eligible_as_in_kafka() -> None:
     unclean shutdown. `data-cluster` seed 1000125 had such an ELR.
     """
     both = partition(replicas=(1, 2), isr=(1, 2))
-    shrunk = partition_change(TOPIC, 0, both, Target(removing=(2,)), rules((1, 2), min_isr=2, elr=True))
+    shrunk = partition_change(TOPIC, 0, both, PartitionTarget(removing=(2,)), rules((1, 2), min_isr=2, elr=True))
     assert shrunk == change(
         replicas=(1,), directories=(HOME,), isr=(1,), leader=1, eligible_leader_replicas=(2,), last_known_elr=None
     )
@@ -298,9 +298,9 @@ def test_an_eligible_broker_without_a_replica_is_not_elected() -> None:
     """
     alone = partition(replicas=(1,), isr=(1,), elr=(2,))
     around = rules((2,), min_isr=2, elr=True)
-    gone = partition_change(TOPIC, 0, alone, Target(isr=()), around)
+    gone = partition_change(TOPIC, 0, alone, PartitionTarget(isr=()), around)
     assert gone == change(isr=(), leader=-1, eligible_leader_replicas=(1, 2), last_known_elr=(1,))
-    unclean = Target(isr=(), unclean_shutdown=(1,))
+    unclean = PartitionTarget(isr=(), unclean_shutdown=(1,))
     lost = partition_change(TOPIC, 0, merge(alone, gone), unclean, rules((1, 2), min_isr=2, elr=True))
     assert lost == change(eligible_leader_replicas=(2,))
     back = partition_change(TOPIC, 0, merge(merge(alone, gone), lost), UNCHANGED, rules((1, 2), min_isr=2, elr=True))

@@ -10,7 +10,7 @@ from kraft.config.data_settings import TopicDefaults
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics import partition_updates as module
 from kraft.controller.topics.leader_selection import Election
-from kraft.controller.topics.partition_change import Target, partition_change, record_version
+from kraft.controller.topics.partition_change import PartitionTarget, partition_change, record_version
 from kraft.controller.topics.partition_updates import (
     NO_BROKER,
     BrokerUpdate,
@@ -51,7 +51,7 @@ def one_by_one(
     found = []
     for topic_id, number, partition in all_partitions(image):
         isr = tuple(replica for replica in partition.isr if replica not in leaving)
-        target = Target(isr=isr, unclean_shutdown=() if update.unclean == NO_BROKER else (update.unclean,))
+        target = PartitionTarget(isr=isr, unclean_shutdown=() if update.unclean == NO_BROKER else (update.unclean,))
         unclean = unclean_election(image, image.topics.by_id[topic_id].name, defaults)
         election = Election.UNCLEAN if unclean else Election.ONLINE
         change = partition_change(topic_id, number, partition, target, rules(topic_id), election)

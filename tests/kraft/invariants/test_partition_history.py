@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from kraft.config.data_settings import TopicDefaults
 from kraft.controller.brokers.broker_states import begin_controlled_shutdown, fence, restart, unfence, unregister
-from kraft.controller.topics.partition_change import Target, partition_change
+from kraft.controller.topics.partition_change import PartitionTarget, partition_change
 from kraft.controller.topics.partition_updates import rules_by_topic
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataDelta, MetadataImage
@@ -182,7 +182,7 @@ def test_an_isr_change_gives_kafkas_partition_change(archive: str, node: str, tm
         partition = topic.partitions[record.partition_id]
         if record.leader_recovery_state != -1 or not set(record.isr) >= set(partition.isr):
             continue
-        target = Target(isr=record.isr)
+        target = PartitionTarget(isr=record.isr)
         rules = rules_by_topic(image, DEFAULTS)(topic.id)
         ours = partition_change(topic.id, record.partition_id, partition, target, rules)
         assert ours == record, f"offset {moment.offset}"

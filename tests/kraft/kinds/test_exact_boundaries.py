@@ -15,7 +15,7 @@ from msgspec import structs
 
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.partitions.log.options import LogOptions
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.log.producers import Producer, ProducerStates
 from kraft.partitions.log.retention import expired_segments
@@ -123,7 +123,7 @@ def test_a_read_at_each_offset_up_to_each_bound_of_each_size(seed: int, has_hole
                 found = log.read(offset, size, end_offset=bound, at_least_one=at_least_one)
                 expected = expected_read(log, history, offset, size, bound, at_least_one=at_least_one)
                 where = offset, bound, size, at_least_one, bases(log)
-                assert (None if isinstance(found, Refused) else found) == expected, where
+                assert (None if isinstance(found, RefusedAppend) else found) == expected, where
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -423,7 +423,7 @@ def test_records_are_deleted_up_to_each_offset() -> None:
             if 0 <= wanted <= watermark:
                 assert (done, log.start_offset) == (wanted, wanted), (watermark, offset)
             else:
-                assert isinstance(done, Refused)
+                assert isinstance(done, RefusedAppend)
                 assert (done.error, log.start_offset) == (Error.OFFSET_OUT_OF_RANGE, 0), (watermark, offset)
 
 

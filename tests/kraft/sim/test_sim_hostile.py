@@ -10,7 +10,7 @@ import pytest
 from kraft.invariants.observation import View
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig, ReplicaKey
 from kraft.sim import Scenario, Simulator
-from kraft.sim.faults.hostile import Target, absurd_answer, absurd_request, forged_answer, forged_request
+from kraft.sim.faults.hostile import AttackTarget, absurd_answer, absurd_request, forged_answer, forged_request
 from kraft.sim.faults.hostile.target import plausible_records, refusable_records
 from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES, ONLY_BY_NAME
 from kraft.sim.pictures.execution import execution_lines, execution_of
@@ -32,7 +32,7 @@ from transport.protocol.errors import Error
 from transport.protocol.messages import VoteRequest, fetch
 
 VOTERS = tuple(ReplicaKey(node_id) for node_id in (1, 2, 3))
-FOLLOWER = Target(VOTERS[1], View(7, "Follower", LeaderAndEpoch(1, 7), 40, 44, 44), VOTERS, (1, 2, 3))
+FOLLOWER = AttackTarget(VOTERS[1], View(7, "Follower", LeaderAndEpoch(1, 7), 40, 44, 44), VOTERS, (1, 2, 3))
 DRAWS = 400
 
 

@@ -21,7 +21,7 @@ from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import NoOpRecord, TopicRecord
 from metadata_log.serde import Message
-from metadata_log.tables.cluster import Gate, Identity, Job, Outcome, Status, materialize_cluster
+from metadata_log.tables.cluster import ClusterOutcome, Gate, Identity, Job, Status, materialize_cluster
 from metadata_log.tables.commit import ClusterTables, TablesError
 from metadata_log.types import OffsetAndEpoch, Uuid
 from support.metadata_log.nightly_logs import DIRECTORY, Night, nights, pieces, snapshots
@@ -36,7 +36,7 @@ def job(run: str = "run-1", views: tuple[str, ...] = tuple(VIEWS), **settings: A
     return Job(root=ROOT, run=run, version="1", views=views, **settings)
 
 
-def materialize(night: Night, disk: MemoryDisk, **settings: Any) -> Outcome:
+def materialize(night: Night, disk: MemoryDisk, **settings: Any) -> ClusterOutcome:
     return materialize_cluster(night.disk(), DIRECTORY, CLUSTER, disk, job(**settings))
 
 
@@ -102,7 +102,7 @@ def test_a_night_writes_the_open_rows_that_changed_and_no_others(seed: int) -> N
     _, whole = nights(Random(seed), SMALL, 2, with_snapshots=False)
     log, disk, views = whole.disk(), MemoryDisk(), (*HISTORY_VIEWS, *DERIVED_VIEWS)
 
-    def night(run: str) -> tuple[Outcome, set[str]]:
+    def night(run: str) -> tuple[ClusterOutcome, set[str]]:
         """The outcome of a night, and the views of which files came or went."""
         before = set(files(disk))
         outcome = materialize_cluster(log, DIRECTORY, CLUSTER, disk, job(run=run, views=views))

@@ -12,7 +12,7 @@ from typing import Any
 
 from metadata_log.disk import OsDisk
 from metadata_log.history.views import DERIVED_VIEWS, HISTORY_VIEWS
-from metadata_log.tables.cluster import Job, Outcome, materialize_cluster
+from metadata_log.tables.cluster import ClusterOutcome, Job, materialize_cluster
 from metadata_log.types import PARTITION_DIRECTORY
 from support.real_data import unpack
 
@@ -23,7 +23,7 @@ MOST_BUILT_IN = 15.0
 """Calls of functions in C; it was 28."""
 
 
-def made(log: str, out: Path, *views: str) -> Outcome:
+def made(log: str, out: Path, *views: str) -> ClusterOutcome:
     job = Job(root=str(out), run="run", version="1", views=views)
     return materialize_cluster(OsDisk(), log, "c", OsDisk(), job)
 

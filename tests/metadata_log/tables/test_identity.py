@@ -12,7 +12,7 @@ from metadata_log.disk import make_directory
 from metadata_log.log.segment import file_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
-from metadata_log.tables.cluster import Gate, Identity, Job, Outcome, Status, close_cluster, materialize_cluster
+from metadata_log.tables.cluster import ClusterOutcome, Gate, Identity, Job, Status, close_cluster, materialize_cluster
 from support.metadata_log.nightly_logs import DIRECTORY, Night, Piece, lost_tail, pieces
 from support.metadata_log.table_rows import ROOT, everything, rows_of_log, table_rows
 
@@ -26,7 +26,7 @@ def job(**settings: Any) -> Job:
     return Job(root=ROOT, run="run", version="1", views=FEW, **settings)
 
 
-def run(night: Night, disk: MemoryDisk, **settings: Any) -> Outcome:
+def run(night: Night, disk: MemoryDisk, **settings: Any) -> ClusterOutcome:
     return materialize_cluster(night.disk(), DIRECTORY, CLUSTER, disk, job(**settings))
 
 
@@ -156,7 +156,7 @@ class Story:
     def rows(self, log: tuple[Piece, ...]) -> Counter[str]:
         return rows_of_log(night(log).disk(), DIRECTORY, self.cluster, FEW)
 
-    def run(self, gate: Gate, follows: dict[str, str]) -> Outcome:
+    def run(self, gate: Gate, follows: dict[str, str]) -> ClusterOutcome:
         return materialize_cluster(
             night(self.log).disk(), DIRECTORY, self.cluster, self.disk, job(gate=gate, follows=follows)
         )

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kraft.cli.main import main
 from metadata_log.disk import OsDisk
 from metadata_log.spark.materialize import make_job, write_run
-from metadata_log.tables.cluster import Change, Gate, Identity, Job, Outcome, Status
+from metadata_log.tables.cluster import Change, ClusterOutcome, Gate, Identity, Job, Status
 from metadata_log.tables.status import PROBLEMS, fleet_status
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
@@ -24,7 +24,7 @@ NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
 def night(job: Job, days_ago: float, **outcomes: dict[str, Any]) -> None:
     at = NOW - timedelta(days=days_ago)
     told = [
-        Outcome(cluster=cluster, directory="/d", **{"status": Status.NEW, "open_rows": 1, **facts})
+        ClusterOutcome(cluster=cluster, directory="/d", **{"status": Status.NEW, "open_rows": 1, **facts})
         for cluster, facts in outcomes.items()
     ]
     write_run(OsDisk(), job, told, at, at)
@@ -95,7 +95,7 @@ def test_the_command_ends_with_1_for_a_problem_and_writes_the_file(
     job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at = datetime.now(UTC)
-    write_run(OsDisk(), job, [Outcome(cluster="c", directory="/d", status=Status.NEW, open_rows=3)], at, at)
+    write_run(OsDisk(), job, [ClusterOutcome(cluster="c", directory="/d", status=Status.NEW, open_rows=3)], at, at)
     codes = []
     for words in ((), ("--max-age", "0m"), ("--max-age", "1h", "--json", "--prometheus", str(tmp_path / "k.prom"))):
         capsys.readouterr()

@@ -12,7 +12,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import frame
 from metadata_log.records.frame import RECORD_TYPES
 from metadata_log.records.metadata import RegisterControllerRecord
-from metadata_log.tables.cluster import Gate, Job, Outcome, Status, materialize_cluster
+from metadata_log.tables.cluster import ClusterOutcome, Gate, Job, Status, materialize_cluster
 from support.metadata_log.nightly_logs import DIRECTORY, Night, pieces
 from support.metadata_log.table_rows import ROOT, content, files, table_rows
 
@@ -22,7 +22,7 @@ TYPE = 27
 """RegisterControllerRecord, which an old version would not know."""
 
 
-def run(night: Night, disk: MemoryDisk, *, run_id: str, version: str = "1", gate: Gate = Gate.FAIL) -> Outcome:
+def run(night: Night, disk: MemoryDisk, *, run_id: str, version: str = "1", gate: Gate = Gate.FAIL) -> ClusterOutcome:
     job = Job(root=ROOT, run=run_id, version=version, views=VIEWS, gate=gate)
     return materialize_cluster(night.disk(), DIRECTORY, CLUSTER, disk, job)
 

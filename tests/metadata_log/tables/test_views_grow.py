@@ -13,7 +13,7 @@ import pytest
 from metadata_log.disk import replace_file
 from metadata_log.history import VIEWS
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.tables.cluster import Job, Outcome, Status, materialize_cluster
+from metadata_log.tables.cluster import ClusterOutcome, Job, Status, materialize_cluster
 from metadata_log.tables.commit import FOLDER, HEAD
 from metadata_log.tables.files import table_schema
 from support.metadata_log.nightly_logs import DIRECTORY, LOGS, Night, nights
@@ -22,7 +22,7 @@ from support.metadata_log.table_rows import ROOT, content, files, rows_of_log, t
 CLUSTER = "c"
 
 
-def run(night: Night, disk: MemoryDisk, views: list[str], **settings: Any) -> Outcome:
+def run(night: Night, disk: MemoryDisk, views: list[str], **settings: Any) -> ClusterOutcome:
     job = Job(root=ROOT, run="run", version="1", views=tuple(views), **settings)
     return materialize_cluster(night.disk(), DIRECTORY, CLUSTER, disk, job)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import structs
 
-from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.replicas import DataDirectory, DataSettings, HostedPartition, ReplicaManager
-from kraft.partitions.replicas.key import NO_EPOCH, PartitionKey
+from kraft.partitions.replicas.key import PartitionKey
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
@@ -17,7 +17,7 @@ from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.record import records as records_of
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import NO_EPOCH, OffsetAndEpoch, Uuid
 
 NOW_MS = 1_795_390_000_000
 TOPIC = Uuid(bytes([0, 7] * 8))
@@ -132,19 +132,21 @@ def batch(*values: bytes, timestamp_ms: int = NOW_MS) -> bytes:
 
 def append_to(
     manager: ReplicaManager, key: PartitionKey, records: bytes, *, acks: int, now_ms: int
-) -> Appended | Refused:
+) -> Appended | RefusedAppend:
     """Append the batches of a producer, or say why not."""
     part = manager.hosting.served(key, NO_EPOCH, needs_leader=True)
-    if isinstance(part, Refused):
+    if isinstance(part, RefusedAppend):
         return part
     few = manager.leaders.too_few_in_sync(part) if acks == ALL else None
     return manager.leaders.append(part, records, now_ms) if few is None else few
 
 
-def read(manager: ReplicaManager, key: PartitionKey, offset: int, max_bytes: int, **bounds: Any) -> bytes | Refused:
+def read(
+    manager: ReplicaManager, key: PartitionKey, offset: int, max_bytes: int, **bounds: Any
+) -> bytes | RefusedAppend:
     """Read the batches of a replica, or say why not."""
     part = manager.hosting.served(key, NO_EPOCH, needs_leader=False)
-    return part if isinstance(part, Refused) else manager.hosting.read(part, offset, max_bytes, **bounds)
+    return part if isinstance(part, RefusedAppend) else manager.hosting.read(part, offset, max_bytes, **bounds)
 
 
 def append(manager: ReplicaManager, *values: bytes, acks: int = -1, now_ms: int = NOW_MS) -> Appended:

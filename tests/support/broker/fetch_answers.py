@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kraft.broker.request.reading import Isolation, Readable, look, read
 from kraft.broker.request.sessions import Wanted
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.replicas import ReplicaManager
 from kraft.partitions.replicas.key import PartitionKey
 from transport.protocol.errors import Error
@@ -59,7 +59,7 @@ def _answer_one(
     now_ms: int,
 ) -> PartitionData:
     part = manager.hosting.served(key, asked.current_leader_epoch, needs_leader=True)
-    if isinstance(part, Refused):
+    if isinstance(part, RefusedAppend):
         return _refused(manager, key, part)
     wanted = Wanted(
         asked.current_leader_epoch,
@@ -80,7 +80,7 @@ def _answer_one(
     return data
 
 
-def _refused(manager: ReplicaManager, key: PartitionKey, refused: Refused) -> PartitionData:
+def _refused(manager: ReplicaManager, key: PartitionKey, refused: RefusedAppend) -> PartitionData:
     leader, part = LeaderIdAndEpoch(), manager.partitions.get(key)
     if part is not None and refused.error in {Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEADER_EPOCH}:
         leader = LeaderIdAndEpoch(leader_id=part.leader_id, leader_epoch=part.leader_epoch)

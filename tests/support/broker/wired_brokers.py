@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.replicas import ReplicaManager
 from metadata_log.image import Partition
 from metadata_log.memory_disk import MemoryDisk
@@ -175,7 +175,7 @@ class Wired:
     def refused(self, leader: int, data: bytes, acks: int = -1) -> Error | None:
         """The error of an append."""
         found = append_to(self.managers[leader], KEY, data, acks=acks, now_ms=self.now_ms)
-        return found.error if isinstance(found, Refused) else None
+        return found.error if isinstance(found, RefusedAppend) else None
 
     def watermarks(self) -> dict[int, int]:
         """The high watermark of each broker."""
@@ -218,8 +218,8 @@ def _offsets(manager: ReplicaManager, request: ListOffsetsRequest) -> ListOffset
         answers.append(
             ListOffsetsPartitionResponse(
                 partition_index=wanted.partition_index,
-                error_code=served.error if isinstance(served, Refused) else Error.NONE,
-                offset=-1 if isinstance(served, Refused) else offset,
+                error_code=served.error if isinstance(served, RefusedAppend) else Error.NONE,
+                offset=-1 if isinstance(served, RefusedAppend) else offset,
             )
         )
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=answers)])

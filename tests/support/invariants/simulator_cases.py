@@ -19,7 +19,7 @@ from kraft.sim.workloads.load_watch import LoadWatch
 from kraft.sim.world.actions import Start
 from kraft.sim.world.check_quorum import CheckQuorum
 from kraft.sim.world.driver import Exchange
-from kraft.sim.world.member_interface import Done, Member, Outcome, PeerFaultReported
+from kraft.sim.world.member_interface import Done, Member, PeerFaultReported, WriteOutcome
 from kraft.sim.world.signs_of_life import LEADER_GONE, SignsOfLife
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import World
@@ -151,7 +151,7 @@ def a_deposed_leader_answers_a_read() -> None:
     submit_id, asked = asked_in(simulator, history, "read k1")
     asked.epoch = 1000
     leader = next(one for one in members if one.view().state == "Leader")
-    history.stepped(leader, [Done(submit_id, Outcome.UNKNOWN, answer=(0,))], simulator.world)
+    history.stepped(leader, [Done(submit_id, WriteOutcome.UNKNOWN, answer=(0,))], simulator.world)
 
 
 @CASES("answers 'read k1' as of offset .*, though everything below 1000000 was committed before it was asked")
@@ -159,7 +159,7 @@ def a_read_is_answered_too_early() -> None:
     simulator, history, members = simulated_machines()
     submit_id, asked = asked_in(simulator, history, "read k1")
     asked.committed_end = 1_000_000
-    history.stepped(members[0], [Done(submit_id, Outcome.UNKNOWN, answer=(0,))], simulator.world)
+    history.stepped(members[0], [Done(submit_id, WriteOutcome.UNKNOWN, answer=(0,))], simulator.world)
 
 
 @CASES("at offset .* the machine of node .* is .*'another'.*, and that of another node was")
@@ -177,7 +177,7 @@ def clients_hear_what_no_order_explains() -> None:
     simulator, history, members = simulated_machines()
     submit_id, _ = asked_in(simulator, history, "read k1")
     follower = next(one for one in members if one.view().state != "Leader")
-    history.stepped(follower, [Done(submit_id, Outcome.UNKNOWN, answer=(-1,))], simulator.world)
+    history.stepped(follower, [Done(submit_id, WriteOutcome.UNKNOWN, answer=(-1,))], simulator.world)
     history.concluded(simulator.world)
 
 

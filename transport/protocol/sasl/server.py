@@ -16,7 +16,7 @@ from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, decode_request_header, encode_response
 from transport.protocol.inbound import Principal
-from transport.protocol.login import LoginRefused, Refusal, Refused
+from transport.protocol.login import LoginRefused, PeerRefused, Refusal
 from transport.protocol.messages.api_versions import ApiVersionsRequest
 from transport.protocol.messages.header import RequestHeader
 from transport.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -125,7 +125,7 @@ class SaslServer:
         """The frame that answers this one; None if the frame is a request for the user of the connection.
 
         Raises:
-            Refused: The connection ends.
+            PeerRefused: The connection ends.
         """
         if self._state is _State.DONE:
             return self._in_session(frame)
@@ -137,7 +137,7 @@ class SaslServer:
                 return self._token(header, frame)
             return self._opening(header, frame)
         except DecodeError as bad:
-            raise Refused(f"{bad}, before the login") from bad
+            raise PeerRefused(f"{bad}, before the login") from bad
 
     def _opening(self, header: RequestHeader, frame: bytes) -> bytes | None:
         """A frame before the mechanism is known."""
@@ -148,7 +148,7 @@ class SaslServer:
                 self._state = _State.HANDSHAKE
             return None
         if key != ApiKey.SASL_HANDSHAKE:
-            raise Refused(f"{_named(key)} came where {self._state.value} was due: does the peer log in?")
+            raise PeerRefused(f"{_named(key)} came where {self._state.value} was due: does the peer log in?")
         return self._handshake(header, frame)
 
     def _is_sound(self, header: RequestHeader, frame: bytes) -> bool:
@@ -165,7 +165,7 @@ class SaslServer:
         if mechanism not in self.options.mechanisms:
             answer = SaslHandshakeResponse(error_code=Error.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms)
             why = "the peer asks for a mechanism that sasl.enabled.mechanisms does not name"
-            raise Refused(why, _encoded(header, answer), is_delayed=True, kind=Refusal.MECHANISM)
+            raise PeerRefused(why, _encoded(header, answer), is_delayed=True, kind=Refusal.MECHANISM)
         self._mechanism = mechanism
         self._exchange = self._exchange_of(mechanism, self.options.users[mechanism])
         self._state = _State.TOKEN if header.request_api_version else _State.BARE_TOKEN
@@ -187,11 +187,11 @@ class SaslServer:
             why = f"{_named(header.request_api_key)} came where {self._state.value} was due"
             name = ApiKey(header.request_api_key).name
             told = f"Unexpected Kafka request of type {name} during SASL authentication."
-            raise Refused(why, _illegal(header, told))
+            raise PeerRefused(why, _illegal(header, told))
         _, message = decode_request(frame)
         assert isinstance(message, SaslAuthenticateRequest), message
         if self.principal is not None and self._mechanism != self._first_mechanism:
-            raise Refused("the peer logs in again by another mechanism")
+            raise PeerRefused("the peer logs in again by another mechanism")
         try:
             answer, lifetime_ms = self._respond(message.auth_bytes)
         except LoginRefused as refused:
@@ -199,7 +199,7 @@ class SaslServer:
             response = SaslAuthenticateResponse(error_code=Error.SASL_AUTHENTICATION_FAILED, error_message=told)
             why = f"the login by {self._mechanism} failed: {refused.why}"
             answer_bytes = _encoded(header, response)
-            raise Refused(why, answer_bytes, is_delayed=True, kind=Refusal.CREDENTIALS) from refused
+            raise PeerRefused(why, answer_bytes, is_delayed=True, kind=Refusal.CREDENTIALS) from refused
         return _encoded(header, SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms))
 
     def _no_detail(self) -> str:
@@ -209,12 +209,12 @@ class SaslServer:
     def _bare_token(self, frame: bytes) -> bytes:
         """One message of the mechanism, without a header: the peer sent SaslHandshake in version 0."""
         if self.principal is not None and self._mechanism != self._first_mechanism:
-            raise Refused("the peer logs in again by another mechanism")
+            raise PeerRefused("the peer logs in again by another mechanism")
         try:
             return self._respond(frame)[0]
         except LoginRefused as refused:
             why = f"the login by {self._mechanism} failed: {refused.why}"
-            raise Refused(why, is_delayed=True, kind=Refusal.CREDENTIALS) from refused
+            raise PeerRefused(why, is_delayed=True, kind=Refusal.CREDENTIALS) from refused
 
     def _respond(self, message: bytes) -> tuple[bytes, int]:
         """The answer of the mechanism, and how many milliseconds the session lasts; 0 for no end."""
@@ -252,7 +252,7 @@ class SaslServer:
         key = int.from_bytes(frame[:2], "big", signed=True)
         if key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
             if self._expires_ms is not None and self._now_ms() >= self._expires_ms:
-                raise Refused("the session has ended, and the peer has not logged in again")
+                raise PeerRefused("the session has ended, and the peer has not logged in again")
             return None
         try:
             header, _ = decode_request_header(frame)
@@ -262,7 +262,7 @@ class SaslServer:
                 return self._handshake(header, frame)
             illegal = _illegal(header, ILLEGAL_AUTHENTICATE)
         except DecodeError as bad:
-            raise Refused(str(bad)) from bad
+            raise PeerRefused(str(bad)) from bad
         assert illegal is not None, header
         return illegal
 

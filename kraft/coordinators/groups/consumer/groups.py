@@ -18,7 +18,7 @@ from kraft.coordinators.groups.consumer.group import ConsumerGroup, ResolvedRege
 from kraft.coordinators.groups.consumer.hashing import TopicHashes
 from kraft.coordinators.groups.consumer.member import AWAY, LEAVING, Assigned, Member, MemberState, is_subset
 from kraft.coordinators.groups.consumer.member import NOTHING as NO_PARTITIONS
-from kraft.coordinators.groups.consumer.reconciling import Target, reconciled
+from kraft.coordinators.groups.consumer.reconciling import MemberTarget, reconciled
 from kraft.coordinators.groups.consumer.resolving import Resolving, resolving
 from kraft.coordinators.groups.consumer.targets import assigning, ids_of, preferred_assignor
 from kraft.coordinators.runtime.budget import Budget
@@ -395,7 +395,7 @@ class ConsumerGroups:
         group = draft.group
         if not wish_changed and member.is_reconciled_to(group.assignment_epoch):
             return member
-        target = Target(group.assignment_epoch, group.targets.get(member.member_id, {}))
+        target = MemberTarget(group.assignment_epoch, group.targets.get(member.member_id, {}))
         topics = ids_of(context.image, group.topics_of(member))
         yield None
         updated = reconciled(group, member, target, topics, owned, wish_changed=wish_changed)

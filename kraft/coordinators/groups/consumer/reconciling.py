@@ -15,7 +15,7 @@ from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 
 
-class Target(Struct, frozen=True):
+class MemberTarget(Struct, frozen=True):
     """The partitions that a member should have, as of an epoch."""
 
     epoch: int
@@ -25,7 +25,7 @@ class Target(Struct, frozen=True):
 def reconciled(
     group: ConsumerGroup,
     member: Member,
-    target: Target,
+    target: MemberTarget,
     topics: frozenset[Uuid],
     owned: PartitionsByTopic | None,
     *,
@@ -71,7 +71,7 @@ def _trimmed(member: Member, topics: frozenset[Uuid], owned: PartitionsByTopic |
 def _next(
     group: ConsumerGroup,
     member: Member,
-    target: Target,
+    target: MemberTarget,
     topics: frozenset[Uuid],
     owned: PartitionsByTopic | None,
     epoch: int,

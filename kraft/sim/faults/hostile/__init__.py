@@ -2,6 +2,6 @@
 
 from kraft.sim.faults.hostile.answers import absurd_answer, forged_answer
 from kraft.sim.faults.hostile.requests import absurd_request, forged_request
-from kraft.sim.faults.hostile.target import Hostile, Target
+from kraft.sim.faults.hostile.target import AttackTarget, Hostile
 
-__all__ = ["Hostile", "Target", "absurd_answer", "absurd_request", "forged_answer", "forged_request"]
+__all__ = ["AttackTarget", "Hostile", "absurd_answer", "absurd_request", "forged_answer", "forged_request"]

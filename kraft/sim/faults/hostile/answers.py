@@ -17,8 +17,8 @@ from kraft.sim.faults.hostile.target import (
     NEGATIVE_IDS,
     NEGATIVE_OFFSETS,
     STRANGER_ID,
+    AttackTarget,
     Hostile,
-    Target,
     any_id,
     any_topics,
     plausible_records,
@@ -40,19 +40,19 @@ from transport.protocol.messages import remove_raft_voter as remove_wire
 from transport.protocol.messages import update_raft_voter as update_wire
 from transport.protocol.messages import vote as vote_wire
 
-Draw = Callable[[Random, Target, Message], Hostile]
+Draw = Callable[[Random, AttackTarget, Message], Hostile]
 STRANGE_ERRORS: Final = (-(2**15), -2, -1, 3, 9999, INT16_MAX)
 """Error codes that a correct peer never sends, and codes that no error has."""
 LEADER_ERRORS: Final = (Error.NONE, Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEADER_EPOCH, Error.UNKNOWN_LEADER_EPOCH)
 
 
-def absurd_answer(rng: Random, target: Target, key: int, request: Message) -> Hostile | None:
+def absurd_answer(rng: Random, target: AttackTarget, key: int, request: Message) -> Hostile | None:
     """A response to a request of the target that must do no harm there; None for other APIs."""
     draw = _ABSURD.get(key)
     return None if draw is None else draw(rng, target, request)
 
 
-def forged_answer(rng: Random, target: Target, key: int, request: Message) -> Hostile | None:
+def forged_answer(rng: Random, target: AttackTarget, key: int, request: Message) -> Hostile | None:
     """A forged response with values in range, which a receiver cannot distinguish from a correct one; None for other
     APIs.
     """
@@ -77,7 +77,7 @@ class _Leader:
         return f"epoch {self.epoch}, leader {self.leader_id} at {self.host!r}, error {self.error}"
 
 
-def _absurd_leader(rng: Random, target: Target) -> _Leader:
+def _absurd_leader(rng: Random, target: AttackTarget) -> _Leader:
     """A claim that no node may believe, or one that a node may believe without harm."""
     epoch, known, own = target.view.epoch, target.leader_id, target.key.id
     error, soon = rng.choice(LEADER_ERRORS), rng.choice((epoch, epoch + 1))
@@ -101,11 +101,11 @@ def _absurd_leader(rng: Random, target: Target) -> _Leader:
             return _Leader(epoch, known, rng.choice(STRANGE_ERRORS))
 
 
-def _true_leader(target: Target) -> _Leader:
+def _true_leader(target: AttackTarget) -> _Leader:
     return _Leader(target.view.epoch, target.leader_id, Error.NONE)
 
 
-def _forged_leader(rng: Random, target: Target) -> _Leader:
+def _forged_leader(rng: Random, target: AttackTarget) -> _Leader:
     epoch = target.view.epoch + rng.choice((0, 0, 0, 1))
     if rng.random() < 0.5:
         return _true_leader(target)
@@ -124,7 +124,7 @@ def _vote(leader: _Leader, *, granted: bool) -> vote_wire.VoteResponse:
     return vote_wire.VoteResponse(topics=[topic], node_endpoints=leader.nodes(vote_wire.NodeEndpoint))
 
 
-def _absurd_vote(rng: Random, target: Target, request: Message) -> Hostile:
+def _absurd_vote(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     """A response without a granted vote, with a pre-vote, or with a granted vote beside an error."""
     assert isinstance(request, vote_wire.VoteRequest), request
     if rng.random() < 0.3:
@@ -136,7 +136,7 @@ def _absurd_vote(rng: Random, target: Target, request: Message) -> Hostile:
     return Hostile(_perhaps_spoiled(rng, message), f"Vote answered: {granted}, {leader}")
 
 
-def _forged_vote(rng: Random, target: Target, request: Message) -> Hostile:
+def _forged_vote(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     leader = rng.choice((_Leader(target.view.epoch, NO_NODE, Error.NONE), _forged_leader(rng, target)))
     return Hostile(_vote(leader, granted=True), f"Vote granted, {leader}")
 
@@ -158,22 +158,22 @@ def _ended(leader: _Leader) -> end_wire.EndQuorumEpochResponse:
     return end_wire.EndQuorumEpochResponse(topics=[topic], node_endpoints=leader.nodes(end_wire.NodeEndpoint))
 
 
-def _absurd_begin(rng: Random, target: Target, request: Message) -> Hostile:
+def _absurd_begin(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     leader = _absurd_leader(rng, target)
     return Hostile(_perhaps_spoiled(rng, _begun(leader)), f"BeginQuorumEpoch answered: {leader}")
 
 
-def _absurd_end(rng: Random, target: Target, request: Message) -> Hostile:
+def _absurd_end(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     leader = _absurd_leader(rng, target)
     return Hostile(_perhaps_spoiled(rng, _ended(leader)), f"EndQuorumEpoch answered: {leader}")
 
 
-def _forged_begin(rng: Random, target: Target, request: Message) -> Hostile:
+def _forged_begin(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     leader = _forged_leader(rng, target)
     return Hostile(_begun(leader), f"BeginQuorumEpoch answered: {leader}")
 
 
-def _forged_end(rng: Random, target: Target, request: Message) -> Hostile:
+def _forged_end(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     leader = _forged_leader(rng, target)
     return Hostile(_ended(leader), f"EndQuorumEpoch answered: {leader}")
 
@@ -195,7 +195,7 @@ def _fetched(leader: _Leader, **part: Any) -> fetch_wire.FetchResponse:
     return fetch_wire.FetchResponse(responses=[topic], node_endpoints=leader.nodes(fetch_wire.NodeEndpoint))
 
 
-def _absurd_fetch(rng: Random, target: Target, request: Message) -> Hostile:
+def _absurd_fetch(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     """A response in the name of the leader with an error that a follower can detect."""
     view, leader = target.view, _true_leader(target)
     match rng.randrange(7):
@@ -228,7 +228,7 @@ def _absurd_fetch(rng: Random, target: Target, request: Message) -> Hostile:
             return Hostile(_spoiled(rng, _fetched(leader)), "Fetch answered for another partition")
 
 
-def _forged_fetch(rng: Random, target: Target, request: Message) -> Hostile:
+def _forged_fetch(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     view, leader = target.view, _forged_leader(rng, target)
     end_offset = view.log_end_offset
     watermark = rng.choice((-1, end_offset, end_offset + 3, INT64_MAX))
@@ -250,7 +250,7 @@ def _forged_fetch(rng: Random, target: Target, request: Message) -> Hostile:
 # FetchSnapshot
 
 
-def _absurd_piece(rng: Random, target: Target, request: Message) -> Hostile:
+def _absurd_piece(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     """A piece of a snapshot at a wrong position, or one that makes the snapshot unreadable."""
     assert isinstance(request, snapshot_wire.FetchSnapshotRequest), request
     asked, leader = request.topics[0].partitions[0], _true_leader(target)
@@ -277,21 +277,21 @@ def _absurd_piece(rng: Random, target: Target, request: Message) -> Hostile:
 # Changes of the voters, and supported versions
 
 
-def _absurd_update(rng: Random, target: Target, request: Message) -> Hostile:
+def _absurd_update(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     leader = _absurd_leader(rng, target)
     current = update_wire.CurrentLeader(leader.leader_id, leader.epoch, leader.host or "", rng.choice((0, -1, 9000)))
     message = update_wire.UpdateRaftVoterResponse(error_code=leader.error, current_leader=current)
     return Hostile(message, f"UpdateRaftVoter answered: {leader}")
 
 
-def _strange_error(rng: Random, target: Target, request: Message) -> Hostile:
+def _strange_error(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     error = rng.choice(STRANGE_ERRORS)
     if isinstance(request, add_wire.AddRaftVoterRequest):
         return Hostile(add_wire.AddRaftVoterResponse(error_code=error), f"AddRaftVoter answered: error {error}")
     return Hostile(remove_wire.RemoveRaftVoterResponse(error_code=error), f"RemoveRaftVoter answered: error {error}")
 
 
-def _absurd_versions(rng: Random, target: Target, request: Message) -> Hostile:
+def _absurd_versions(rng: Random, target: AttackTarget, request: Message) -> Hostile:
     """Version ranges that no node supports: empty ones, or ones without the level of the quorum."""
     low, high = rng.choice(((1, 0), (-5, -2), (INT16_MAX, INT16_MAX), (INT16_MAX, 0), (-(2**15), -1)))
     feature = versions_wire.SupportedFeatureKey(name=KRAFT_VERSION, min_version=low, max_version=high)

@@ -25,8 +25,8 @@ from kraft.sim.faults.hostile.target import (
     NEGATIVE_IDS,
     NEGATIVE_OFFSETS,
     STRANGER_ID,
+    AttackTarget,
     Hostile,
-    Target,
     any_directory,
     any_id,
     any_offset,
@@ -46,17 +46,17 @@ from transport.protocol.messages import remove_raft_voter as remove_wire
 from transport.protocol.messages import update_raft_voter as update_wire
 from transport.protocol.messages import vote as vote_wire
 
-Draw = Callable[[Random, Target], Hostile]
+Draw = Callable[[Random, AttackTarget], Hostile]
 MANY: Final = 500
 """The number of elements in a list for which a correct peer sends a few."""
 
 
-def absurd_request(rng: Random, target: Target) -> Hostile:
+def absurd_request(rng: Random, target: AttackTarget) -> Hostile:
     """A request that must do no harm at its receiver."""
     return rng.choice(_ABSURD)(rng, target)
 
 
-def forged_request(rng: Random, target: Target) -> Hostile:
+def forged_request(rng: Random, target: AttackTarget) -> Hostile:
     """A forged request in the name of a voter or a leader, with values in range."""
     return rng.choice(_FORGED)(rng, target)
 
@@ -73,7 +73,7 @@ def _vote(part: vote_wire.VoteRequestPartitionData, **top: Any) -> vote_wire.Vot
     return vote_wire.VoteRequest(**{"cluster_id": CLUSTER_ID, "topics": [topic], **top})
 
 
-def _any_vote(rng: Random, target: Target, *, pre_vote: bool) -> vote_wire.VoteRequestPartitionData:
+def _any_vote(rng: Random, target: AttackTarget, *, pre_vote: bool) -> vote_wire.VoteRequestPartitionData:
     view = target.view
     epoch = rng.choice((view.epoch - 1, view.epoch, view.epoch, target.next_epoch, target.next_epoch))
     return vote_wire.VoteRequestPartitionData(
@@ -87,7 +87,7 @@ def _any_vote(rng: Random, target: Target, *, pre_vote: bool) -> vote_wire.VoteR
     )
 
 
-def _absurd_vote(rng: Random, target: Target) -> Hostile:
+def _absurd_vote(rng: Random, target: AttackTarget) -> Hostile:
     """A vote that a voter has to refuse, or a pre-vote, which binds no voter."""
     pre_vote = rng.random() < 0.5
     part = _any_vote(rng, target, pre_vote=pre_vote)
@@ -113,7 +113,7 @@ def _absurd_vote(rng: Random, target: Target) -> Hostile:
     return Hostile(_vote(part), f"Vote {part}")
 
 
-def _forged_vote(rng: Random, target: Target) -> Hostile:
+def _forged_vote(rng: Random, target: AttackTarget) -> Hostile:
     part = _any_vote(rng, target, pre_vote=rng.random() < 0.2)
     return Hostile(_vote(part), f"Vote {part}")
 
@@ -131,7 +131,7 @@ def _end(part: end_wire.EndQuorumEpochRequestPartitionData, endpoints: list[Any]
     return end_wire.EndQuorumEpochRequest(cluster_id=CLUSTER_ID, topics=[topic], leader_endpoints=endpoints)
 
 
-def _absurd_leader(rng: Random, target: Target) -> tuple[int, int, bool]:
+def _absurd_leader(rng: Random, target: AttackTarget) -> tuple[int, int, bool]:
     """The epoch and the id of a leader that no node may follow, and whether addresses may accompany them."""
     epoch, known = target.view.epoch, target.leader_id
     others = [one for one in (*target.node_ids, STRANGER_ID) if target.is_led_by_another(one)]
@@ -151,7 +151,7 @@ def _absurd_leader(rng: Random, target: Target) -> tuple[int, int, bool]:
             return soon, STRANGER_ID, False
 
 
-def _absurd_begin(rng: Random, target: Target) -> Hostile:
+def _absurd_begin(rng: Random, target: AttackTarget) -> Hostile:
     epoch, leader_id, is_addressed = _absurd_leader(rng, target)
     part = begin_wire.BeginQuorumEpochRequestPartitionData(leader_id=leader_id, leader_epoch=epoch)
     endpoints = []
@@ -164,7 +164,7 @@ def _absurd_begin(rng: Random, target: Target) -> Hostile:
     return Hostile(_begin(part, endpoints), f"BeginQuorumEpoch {part} {endpoints}")
 
 
-def _absurd_end(rng: Random, target: Target) -> Hostile:
+def _absurd_end(rng: Random, target: AttackTarget) -> Hostile:
     epoch, leader_id, is_addressed = _absurd_leader(rng, target)
     part = end_wire.EndQuorumEpochRequestPartitionData(leader_id=leader_id, leader_epoch=epoch)
     endpoints = []
@@ -182,14 +182,14 @@ def _absurd_end(rng: Random, target: Target) -> Hostile:
     return Hostile(_end(part, endpoints), f"EndQuorumEpoch {part} {endpoints}")
 
 
-def _forged_begin(rng: Random, target: Target) -> Hostile:
+def _forged_begin(rng: Random, target: AttackTarget) -> Hostile:
     leader_id, epoch = some_id(rng, target), target.view.epoch + rng.choice((0, 0, 1, 2))
     part = begin_wire.BeginQuorumEpochRequestPartitionData(leader_id=leader_id, leader_epoch=epoch)
     endpoints = [begin_wire.LeaderEndpoint(DEFAULT_LISTENER, *_addresses(rng, leader_id))]
     return Hostile(_begin(part, rng.choice((endpoints, []))), f"BeginQuorumEpoch {part}")
 
 
-def _forged_end(rng: Random, target: Target) -> Hostile:
+def _forged_end(rng: Random, target: AttackTarget) -> Hostile:
     leader_id, epoch = some_id(rng, target), target.view.epoch + rng.choice((0, 0, 1, 2))
     part = end_wire.EndQuorumEpochRequestPartitionData(leader_id=leader_id, leader_epoch=epoch)
     endpoints = [end_wire.LeaderEndpoint(DEFAULT_LISTENER, *_addresses(rng, leader_id))]
@@ -205,7 +205,7 @@ def _fetch(replica_id: int, part: fetch_wire.FetchPartition, **top: Any) -> fetc
     return fetch_wire.FetchRequest(**{**fields, "topics": [topic], **top})
 
 
-def _any_fetch(rng: Random, target: Target) -> fetch_wire.FetchPartition:
+def _any_fetch(rng: Random, target: AttackTarget) -> fetch_wire.FetchPartition:
     view = target.view
     return fetch_wire.FetchPartition(
         current_leader_epoch=rng.choice((view.epoch, view.epoch, view.epoch - 1, view.epoch + 1)),
@@ -216,7 +216,7 @@ def _any_fetch(rng: Random, target: Target) -> fetch_wire.FetchPartition:
     )
 
 
-def _absurd_fetch(rng: Random, target: Target) -> Hostile:
+def _absurd_fetch(rng: Random, target: AttackTarget) -> Hostile:
     """A Fetch of a node that does not vote, with any values, or one of a voter that acknowledges nothing."""
     epoch, end_offset = target.view.epoch, target.view.log_end_offset
     max_bytes, max_wait_ms = rng.choice((-(2**31), 0, 1, 1000, INT32_MAX)), rng.choice((0, 0, 500, INT32_MAX))
@@ -242,7 +242,7 @@ def _absurd_fetch(rng: Random, target: Target) -> Hostile:
     return Hostile(message, f"Fetch of {replica_id} {part}, {max_wait_ms} ms, {max_bytes} bytes", replica_id)
 
 
-def _forged_fetch(rng: Random, target: Target) -> Hostile:
+def _forged_fetch(rng: Random, target: AttackTarget) -> Hostile:
     view, replica_id = target.view, some_id(rng, target)
     part = replace(
         _any_fetch(rng, target),
@@ -253,7 +253,7 @@ def _forged_fetch(rng: Random, target: Target) -> Hostile:
     return Hostile(_fetch(replica_id, part, max_wait_ms=rng.choice((0, 500))), f"Fetch of {replica_id} {part}")
 
 
-def _absurd_fetch_snapshot(rng: Random, target: Target) -> Hostile:
+def _absurd_fetch_snapshot(rng: Random, target: AttackTarget) -> Hostile:
     """A FetchSnapshot acknowledges nothing, with any sender and any content."""
     view, replica_id = target.view, any_id(rng, target)
     known = [snapshot_wire.FetchSnapshotRequestSnapshotId(one.offset, one.epoch) for one in view.snapshots]
@@ -279,7 +279,7 @@ def _absurd_fetch_snapshot(rng: Random, target: Target) -> Hostile:
 # Requests of operators
 
 
-def _absurd_describe(rng: Random, target: Target) -> Hostile:
+def _absurd_describe(rng: Random, target: AttackTarget) -> Hostile:
     part = describe_wire.DescribeQuorumRequestPartitionData(rng.choice((0, 0, -1, 1, INT32_MAX)))
     topic = describe_wire.DescribeQuorumRequestTopicData(rng.choice((METADATA_TOPIC, "", "x")), [part])
     topics = rng.choice(([topic], [], [topic, topic], [replace(topic, partitions=[part, part])]))
@@ -302,7 +302,7 @@ def _listeners(rng: Random, kind: Any, *, is_absurd: bool) -> list[Any]:
     )
 
 
-def _absurd_add(rng: Random, target: Target) -> Hostile:
+def _absurd_add(rng: Random, target: AttackTarget) -> Hostile:
     """An AddRaftVoter that no leader may grant: a negative id, no directory, or another cluster."""
     message = add_wire.AddRaftVoterRequest(
         cluster_id=rng.choice((CLUSTER_ID, None)),
@@ -324,7 +324,7 @@ def _absurd_add(rng: Random, target: Target) -> Hostile:
     return Hostile(message, f"AddRaftVoter {_short(message)}")
 
 
-def _absurd_remove(rng: Random, target: Target) -> Hostile:
+def _absurd_remove(rng: Random, target: AttackTarget) -> Hostile:
     """A RemoveRaftVoter of a node that does not vote, or of another cluster."""
     message = remove_wire.RemoveRaftVoterRequest(
         cluster_id=rng.choice((CLUSTER_ID, None)), voter_id=STRANGER_ID, voter_directory_id=Uuid(rng.randbytes(16))
@@ -339,7 +339,7 @@ def _absurd_remove(rng: Random, target: Target) -> Hostile:
     return Hostile(message, f"RemoveRaftVoter {_short(message)}")
 
 
-def _any_update(rng: Random, target: Target) -> update_wire.UpdateRaftVoterRequest:
+def _any_update(rng: Random, target: AttackTarget) -> update_wire.UpdateRaftVoterRequest:
     return update_wire.UpdateRaftVoterRequest(
         cluster_id=rng.choice((CLUSTER_ID, None)),
         current_leader_epoch=target.view.epoch,
@@ -350,7 +350,7 @@ def _any_update(rng: Random, target: Target) -> update_wire.UpdateRaftVoterReque
     )
 
 
-def _absurd_update(rng: Random, target: Target) -> Hostile:
+def _absurd_update(rng: Random, target: AttackTarget) -> Hostile:
     """An UpdateRaftVoter that no leader may grant."""
     message, epoch = _any_update(rng, target), target.view.epoch
     match rng.randrange(5):
@@ -369,7 +369,7 @@ def _absurd_update(rng: Random, target: Target) -> Hostile:
     return Hostile(message, f"UpdateRaftVoter {_short(message)}")
 
 
-def _forged_change(rng: Random, target: Target) -> Hostile:
+def _forged_change(rng: Random, target: AttackTarget) -> Hostile:
     key = rng.choice((target.key, *target.voters))
     match rng.randrange(3):
         case 0:

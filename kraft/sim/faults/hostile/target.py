@@ -34,7 +34,7 @@ HOSTS: Final = ("", "evil", "n", "n0", "n4711", "[::1", "a" * 300, "n1\n")
 """Host names that no simulated node has."""
 
 
-class Target(Struct, frozen=True):
+class AttackTarget(Struct, frozen=True):
     """The node that receives a frame, as it is at that moment."""
 
     key: ReplicaKey
@@ -73,23 +73,23 @@ class Hostile(Struct, frozen=True):
     claims: int | None = None
 
 
-def any_id(rng: Random, target: Target) -> int:
+def any_id(rng: Random, target: AttackTarget) -> int:
     """An id of a node, of no node, or a negative one."""
     return rng.choice((*target.node_ids, STRANGER_ID, *NEGATIVE_IDS))
 
 
-def some_id(rng: Random, target: Target) -> int:
+def some_id(rng: Random, target: AttackTarget) -> int:
     """An id of a node or of no node."""
     return rng.choice((*target.node_ids, STRANGER_ID))
 
 
-def any_directory(rng: Random, target: Target) -> Uuid:
+def any_directory(rng: Random, target: AttackTarget) -> Uuid:
     """The directory of a voter, no directory, or a directory that does not exist."""
     known = tuple(key.directory_id for key in target.voters)
     return rng.choice((*known, target.key.directory_id, Uuid.ZERO, Uuid(rng.randbytes(16))))
 
 
-def any_offset(rng: Random, target: Target) -> int:
+def any_offset(rng: Random, target: AttackTarget) -> int:
     """An offset: of the log, beyond its end, or no offset at all."""
     view = target.view
     known = view.high_watermark, view.log_start_offset, view.log_end_offset, view.log_end_offset + 1
@@ -116,7 +116,7 @@ _CONTROL: Final = 0x20
 TIMESTAMP_MS: Final = 1_700_000_000_000
 
 
-def refusable_records(rng: Random, target: Target) -> tuple[bytes, str]:
+def refusable_records(rng: Random, target: AttackTarget) -> tuple[bytes, str]:
     """Bytes from which a follower may append nothing."""
     view = target.view
     offset, epoch = view.log_end_offset, view.epoch
@@ -156,7 +156,7 @@ def refusable_records(rng: Random, target: Target) -> tuple[bytes, str]:
             return _two_voter_sets(rng, offset, epoch), "two sets of voters at one offset"
 
 
-def plausible_records(rng: Random, target: Target) -> tuple[bytes, str]:
+def plausible_records(rng: Random, target: AttackTarget) -> tuple[bytes, str]:
     """Valid records that no leader has written."""
     view = target.view
     offset, epoch = view.log_end_offset, view.epoch

@@ -17,7 +17,6 @@ from kraft.coordinators.transactions.shard import TransactionShard, record_of
 from kraft.coordinators.transactions.transaction import (
     FENCING_EPOCH,
     LAST_EPOCH,
-    NO_PRODUCER,
     Decision,
     Expected,
     Status,
@@ -30,6 +29,7 @@ from kraft.coordinators.transactions.transaction import (
     needs_id,
 )
 from metadata_log.records.coordinator import encode_value
+from metadata_log.types import NO_PRODUCER
 from support.broker.coordinated_brokers import Coordinated
 from support.broker.operations import Doing
 from support.broker.transactional_producers import FIRST, NAME, OlderProducer, Producer, committed, markers, state_of

@@ -10,7 +10,7 @@ from test_cleaning import clean, survivors
 from kraft.partitions.log import validation
 from kraft.partitions.log.dump_lines import batch_line, record_lines
 from kraft.partitions.log.options import LogOptions
-from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.log.producers import ProducerStates
 from kraft.partitions.log.validation import Checked, checking_all
@@ -42,13 +42,13 @@ COMPACTED = LogOptions(is_compacted=True, max_message_bytes=10 << 20)
 MANY = 20_000
 
 
-def checked(data: bytes, options: LogOptions = OPTIONS) -> tuple[int, Checked | Refused]:
+def checked(data: bytes, options: LogOptions = OPTIONS) -> tuple[int, Checked | RefusedAppend]:
     return steps_of(checking_all(data, options=options, now_ms=NOW_MS, is_client=True))
 
 
-def refusal(data: bytes, options: LogOptions = OPTIONS) -> tuple[int, Refused]:
+def refusal(data: bytes, options: LogOptions = OPTIONS) -> tuple[int, RefusedAppend]:
     pauses, found = checked(data, options)
-    assert isinstance(found, Refused)
+    assert isinstance(found, RefusedAppend)
     return pauses, found
 
 
@@ -77,7 +77,7 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lie_gets_the_code_of_kafka(what: str) -> None:
     log, _ = new_log()
     done = log.append_as_leader(lies(NOW_MS)[what], epoch=1, now_ms=NOW_MS)
-    assert (done.error if isinstance(done, Refused) else Error.NONE).name == CODES[what]
+    assert (done.error if isinstance(done, RefusedAppend) else Error.NONE).name == CODES[what]
 
 
 def test_a_count_beyond_the_limit_is_refused_before_anything_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

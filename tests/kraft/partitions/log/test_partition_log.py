@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from kraft.partitions.log.options import LogOptions
-from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.log.retention import delete_old_segments
 from kraft.partitions.log.validation import place
@@ -165,7 +165,7 @@ def test_every_offset_and_time_is_found_where_the_records_have_it(path: str) -> 
     assert log.read(log.end_offset, 1) == b""
     for offset in (log.start_offset - 1, log.end_offset + 1):
         refused = log.read(offset, 1)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, RefusedAppend)
         assert refused.error is Error.OFFSET_OUT_OF_RANGE
 
 
@@ -195,12 +195,12 @@ def sent(
     )
 
 
-def append(log: PartitionLog, data: bytes) -> Appended | Refused:
+def append(log: PartitionLog, data: bytes) -> Appended | RefusedAppend:
     return log.append_as_leader(data, epoch=1, now_ms=NOW_MS)
 
 
-def error_of(done: Appended | Refused) -> Error:
-    return done.error if isinstance(done, Refused) else Error.NONE
+def error_of(done: Appended | RefusedAppend) -> Error:
+    return done.error if isinstance(done, RefusedAppend) else Error.NONE
 
 
 def test_the_last_five_batches_of_a_producer_are_known_and_the_sixth_is_out_of_order() -> None:
@@ -300,7 +300,7 @@ def test_a_record_may_have_so_many_bytes_without_its_compression(
     body = len(encode_record(0, 1, contents[1].key, contents[1].value, ())) - 2
     for most, error in ((body, None), (body - 1, Error.INVALID_RECORD), (1, Error.INVALID_RECORD)):
         done = append(new_log(LogOptions(max_decompressed_bytes=most, compression=stored_as)), packed)
-        assert (error_of(done) if isinstance(done, Refused) else None) is error
+        assert (error_of(done) if isinstance(done, RefusedAppend) else None) is error
     plain = write_batch(contents, epoch=-1)
     assert isinstance(append(new_log(LogOptions(max_decompressed_bytes=1, compression=codec)), plain), Appended)
 
@@ -328,7 +328,7 @@ def test_a_search_by_time_ends_at_a_stored_record_that_is_larger_than_the_topic_
 def test_the_refused_records_are_named_by_their_index() -> None:
     contents = [*records_of(b"a", b"b"), Record(2, LATE, 0, b"k", b"c")]
     done = append(new_log(), write_batch(contents, epoch=-1))
-    assert isinstance(done, Refused)
+    assert isinstance(done, RefusedAppend)
     assert [each.index for each in done.records] == [2]
 
 

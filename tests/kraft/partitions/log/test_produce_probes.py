@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import structs
 
 from kraft.partitions.log.options import LogOptions
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.log.partition_log import PartitionLog
 from metadata_log.compression import Compression
 from metadata_log.memory_disk import MemoryDisk
@@ -62,15 +62,15 @@ def test_the_log_gives_the_codes_and_offsets_of_a_broker() -> None:
                     log = PartitionLog.open(MemoryDisk(), f"d/{name}-{index}", settings(name), now_ms=probe["t_ms"])
                     logs[name, index] = log
                 done = log.append_as_leader(bytes.fromhex(sent[index]), epoch=0, now_ms=probe["t_ms"])
-                refused = isinstance(done, Refused)
-                got = (int(done.error), -1) if isinstance(done, Refused) else (0, done.first_offset)
+                refused = isinstance(done, RefusedAppend)
+                got = (int(done.error), -1) if isinstance(done, RefusedAppend) else (0, done.first_offset)
                 if answer is UNANSWERED:
                     continue
                 codes.append(answer["errorCode"])
                 if got != (answer["errorCode"], answer["baseOffset"]):
                     wrong.append((probe["label"], probe["version"], got, answer["errorCode"], answer["baseOffset"]))
                 # Answers before version 8 have no list of records.
-                if probe["version"] >= 8 and refused and isinstance(done, Refused):
+                if probe["version"] >= 8 and refused and isinstance(done, RefusedAppend):
                     bad = [each["batchIndex"] for each in answer.get("recordErrors") or ()]
                     if [each.index for each in done.records] != bad:
                         wrong.append((probe["label"], probe["version"], done.records, bad, None))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraft.partitions.log.options import LogOptions
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.log.validation import batches_of_client, prepare_all
 from metadata_log.compression import Compression
 from metadata_log.errors import CorruptBatch
@@ -111,7 +111,7 @@ def test_a_client_batch_is_accepted_as_its_records_are(
     )
     now_ms = NOW_MS + late_ms
     data = batch_of(rows).data
-    assert not isinstance(batches_of_client(data, options), Refused)
+    assert not isinstance(batches_of_client(data, options), RefusedAppend)
     found = prepare_all(data, offset=100, epoch=3, options=options, now_ms=now_ms, is_client=True)
     wrong = [
         index
@@ -119,7 +119,7 @@ def test_a_client_batch_is_accepted_as_its_records_are(
         if (is_compacted and key is None) or (not is_log_append_time and abs(delta - late_ms) > 10_000)
     ]
     if wrong:
-        assert isinstance(found, Refused)
+        assert isinstance(found, RefusedAppend)
         assert [each.index for each in found.records] == wrong
         return
     assert isinstance(found, list)

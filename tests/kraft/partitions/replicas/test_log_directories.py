@@ -8,7 +8,7 @@ import pytest
 
 from kraft.partitions.log.checkpoints import CLEANED, HIGH_WATERMARKS, read_offsets
 from kraft.partitions.log.log_directory import LogDirectory
-from kraft.partitions.log.outcomes import Appended, Refused
+from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.replicas import DataDirectory, DataSettings, ReplicaManager
 from kraft.partitions.replicas.key import PartitionKey
 from metadata_log.image import MetadataImage
@@ -140,7 +140,7 @@ def test_a_damaged_partition_is_offline_alone() -> None:
     again = started(1, image, disk)
     assert [again.partitions[key].is_offline for key in keys] == [True, False]
     refused = append_to(again, keys[0], batch(b"y"), acks=1, now_ms=NOW_MS)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedAppend)
     assert refused.error is Error.KAFKA_STORAGE_ERROR
     assert isinstance(append_to(again, keys[1], batch(b"y"), acks=1, now_ms=NOW_MS), Appended)
     assert again.take_failed_directories() == []
@@ -188,7 +188,7 @@ def test_a_log_directory_that_fails_takes_only_its_partitions_offline() -> None:
     assert (disk.list("d"), disk.list("e")) == (["a-0"], ["b-0"])
     failing(disk, "e")
     refused = append_to(manager, IN_E, batch(b"x"), acks=1, now_ms=NOW_MS)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedAppend)
     assert refused.error is Error.KAFKA_STORAGE_ERROR
     assert manager.take_failed_directories() == [directory_id(1, 1)]
     assert manager.take_failed_directories() == []
@@ -349,7 +349,7 @@ def test_an_unreadable_partition_metadata_takes_its_partition_offline_and_its_re
     assert (part_end(again, a), part_end(again, b)) == (None, 2)
     assert again.take_failed_directories() == []
     refused = append_to(again, a, batch(b"y"), acks=1, now_ms=NOW_MS)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedAppend)
     assert refused.error is Error.KAFKA_STORAGE_ERROR
     assert any("d/a-0/partition.metadata" in each and "Write the file anew" in each for each in again.findings)
     again.close(broker_epoch=1001)

@@ -6,10 +6,10 @@ import pytest
 
 from kraft.broker.request.reading import divergence
 from kraft.broker.request.sessions import Wanted
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.replicas import HostedPartition, epoch_ends, followers
 from kraft.partitions.replicas.epoch_ends import Truncation
-from kraft.partitions.replicas.isr_changes import RETRY_MS
+from kraft.partitions.replicas.isr_changes import ISR_RETRY_MS
 from kraft.partitions.replicas.leading import Leading
 from kraft.partitions.replicas.watermarks import next_high_watermark
 from metadata_log.log.epochs import EpochHistory
@@ -251,7 +251,7 @@ def test_refused_proposals_are_handled_as_in_kafka() -> None:
     [proposed] = asked.topics[0].partitions
     assert {one.broker_id: one.broker_epoch for one in proposed.new_isr_with_epochs} == {1: 1001, 2: 1002}
     leader.isr.on_answer(None, wired.now_ms)
-    wired.now_ms += RETRY_MS
+    wired.now_ms += ISR_RETRY_MS
     assert leader.isr.request_due(wired.image, 1001, wired.now_ms) == asked
     leader.isr.on_answer(refusal(Error.INELIGIBLE_REPLICA), wired.now_ms)
     assert (maximal(part), part.isr) == ((1,), (1,))
@@ -299,7 +299,7 @@ def test_min_isr_is_at_most_the_number_of_replicas() -> None:
 def follower_fetch(wired: Wired, broker_id: int, *, epoch: int) -> Error | None:
     leader = wired.managers[1]
     refused = leader.leaders.on_follower_fetch(part_of(leader), broker_id, epoch, 0, 0, wired.now_ms)
-    assert refused is None or isinstance(refused, Refused)
+    assert refused is None or isinstance(refused, RefusedAppend)
     return None if refused is None else refused.error
 
 

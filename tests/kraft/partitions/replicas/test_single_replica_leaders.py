@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.partitions.log.outcomes import Refused
+from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.replicas import DataDirectory, DataSettings, ReplicaManager
 from kraft.partitions.replicas.epoch_ends import end_of_epoch
 from metadata_log.disk import OsDisk
@@ -62,10 +62,10 @@ def test_a_broker_that_does_not_lead_refuses_appends_and_reads_of_leaders() -> N
     image = replayed(cluster(1, 2), *new_topic((1, 2), leader=2))
     manager = started(1, image)
     refused = append_to(manager, KEY, batch(b"a"), acks=1, now_ms=NOW_MS)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedAppend)
     assert refused.error is Error.NOT_LEADER_OR_FOLLOWER
     unknown = append_to(manager, (Uuid(b"u" * 16), 3), batch(b"a"), acks=1, now_ms=NOW_MS)
-    assert isinstance(unknown, Refused)
+    assert isinstance(unknown, RefusedAppend)
     assert unknown.error is Error.NOT_LEADER_OR_FOLLOWER
     assert manager.hosting.served(KEY, -1, needs_leader=False) is part_of(manager)
 
@@ -78,7 +78,7 @@ def test_the_leader_epoch_of_a_request_is_checked(epoch: int, error: Error | Non
     for _ in range(3):
         image = replayed(image, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=1))
     served = started(1, image).hosting.served(KEY, epoch, needs_leader=True)
-    assert (served.error if isinstance(served, Refused) else None) == error
+    assert (served.error if isinstance(served, RefusedAppend) else None) == error
 
 
 def test_records_and_watermark_survive_a_clean_stop_and_the_next_start_is_clean() -> None:
@@ -120,14 +120,14 @@ def test_deleted_records_raise_the_log_start() -> None:
     assert manager.leaders.delete_records(manager.partitions[KEY], 2) == 3
     for offset in (4, -2):
         refused = manager.leaders.delete_records(manager.partitions[KEY], offset)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, RefusedAppend)
         assert refused.error is Error.OFFSET_OUT_OF_RANGE
 
 
 def test_records_of_a_compacted_topic_are_not_deleted_by_offset() -> None:
     manager = started(1, one_broker({"cleanup.policy": "compact"}))
     refused = manager.leaders.delete_records(part_of(manager), 0)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedAppend)
     assert refused.error is Error.POLICY_VIOLATION
 
 
@@ -135,7 +135,7 @@ def test_settings_of_the_topic_apply_to_its_log_at_once() -> None:
     image = one_broker({"max.message.bytes": "100"})
     manager = started(1, image)
     refused = append_to(manager, KEY, batch(b"x" * 200), acks=1, now_ms=NOW_MS)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedAppend)
     assert refused.error is Error.MESSAGE_TOO_LARGE
     change = records.ConfigRecord(resource_type=2, resource_name="t", name="max.message.bytes", value="1000")
     manager.on_image(replayed(image, change))
