@@ -3,6 +3,7 @@
 from planted_bugs import (
     answers,
     brokers,
+    cleaning,
     commits,
     coordinators,
     elections,
@@ -39,6 +40,7 @@ __all__ = [
     "Survival",
     "answers",
     "brokers",
+    "cleaning",
     "commits",
     "coordinators",
     "elections",

@@ -72,7 +72,8 @@ class DataSpec:
             self._move_bytes = small.choice((500, 3000))
         # The producers of other runs end their transactions themselves.
         self._requests = RequestSettings(broker_id=-1, request_timeout_ms=2000, verifies_transactions=False)
-        self._coordinates = coordinating > 0
+        # The ledgers of coordinators read whole logs, but for those that are cleaned all the time.
+        self._has_cleaner = not coordinating or has_small_logs
         if coordinating:
             # By default no append waits for the disk: a power failure takes what one replica has not flushed. What all
             # of them lose at once, no coordinator can promise.
@@ -92,6 +93,7 @@ class DataSpec:
             "log.retention.ms": "-1",
             "log.message.timestamp.after.max.ms": FOREVER,
             "producer.id.expiration.ms": FOREVER,
+            "log.cleaner.min.cleanable.ratio": "0.01",
         }
         if self._retention_bytes is not None:
             static["log.retention.bytes"] = str(self._retention_bytes)
@@ -113,8 +115,7 @@ class DataSpec:
                 watermark_checkpoint_ms=self._watermark_checkpoint_ms,
                 offset_checkpoint_ms=self._offset_checkpoint_ms,
                 retention_check_ms=self._retention_check_ms,
-                # The ledgers of coordinators read whole logs.
-                has_cleaner=not self._coordinates,
+                has_cleaner=self._has_cleaner,
                 cleaner_backoff_ms=self._cleaner_backoff_ms,
                 move_bytes_per_second=self._move_bytes,
                 file_delete_delay_ms=1000,

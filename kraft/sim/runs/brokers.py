@@ -274,7 +274,7 @@ def cluster_simulator(
     work: Work = Administration(seed, brokers, invents_isrs=not has_data, combined=combined, spared=spared)
     more: list[Work] = []
     if kind == COORDINATOR_CLUSTER:
-        more.append(CoordinatorWork(seed, brokers))
+        more.append(CoordinatorWork(seed, brokers, has_small_logs=profile.has_small_logs))
     elif has_data:
         more.append(
             RecordWork(

@@ -26,7 +26,15 @@ from kraft.sim.workloads.coordinator_clients import (
     Worker,
     World,
 )
-from kraft.sim.workloads.coordinator_watch import INPUT, OUTPUT, TRANSFORMERS, WORKERS, CoordinatorWatch
+from kraft.sim.workloads.coordinator_watch import (
+    INPUT,
+    OFFSETS,
+    OUTPUT,
+    STATES,
+    TRANSFORMERS,
+    WORKERS,
+    CoordinatorWatch,
+)
 from metadata_log.serde import Message
 from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from transport.protocol.messages.offset_commit import OffsetCommitRequest
@@ -59,7 +67,7 @@ class CoordinatorWork(Work):
     quiet_ms: int = 5000
     """Without the topics of the coordinators nothing happens."""
 
-    def __init__(self, seed: int, brokers: int) -> None:
+    def __init__(self, seed: int, brokers: int, *, has_small_logs: bool = False) -> None:
         self._rng = rng = Random(f"{seed}/coordinator-work")
         self._broker_ids = broker_ids(brokers)
         self._requests = ClientRequests(rng)
@@ -68,6 +76,8 @@ class CoordinatorWork(Work):
             self._groups = MIXED
         self._workers = WORKERS[: rng.choice((1, 3)) if self._groups else 3]
         self._forgets = forgets(seed)
+        self._segment_bytes = Random(f"{seed}/small-segments").choice((4000, 10_000)) if has_small_logs else None
+        """Of the topics of coordinators, where these are cleaned: no active segment is, and a group fits into one."""
         if self._forgets:
             # Workers have no group that keeps their offsets.
             self._groups, self._workers = self._groups or CONSUMER, ()
@@ -107,6 +117,8 @@ class CoordinatorWork(Work):
             simulator.queue.schedule(1 + self._rng.randrange(1000), partial(self._go_on, number, None))
         simulator.queue.schedule(TEND_MS, self._tend)
         simulator.queue.schedule(FIRST_TOPIC_MS, self._create)
+        if self._segment_bytes is not None:
+            simulator.queue.schedule(1, self._create_small)
 
     def end(self) -> None:
         """No message is lost any more, and each group and each worker is to finish something."""
@@ -145,6 +157,26 @@ class CoordinatorWork(Work):
             self._requests.send(self._rng.choice(leaders), CreateTopicsRequest(topics=topics))
         if missing:
             self._simulator.queue.schedule(FIRST_TOPIC_MS, self._create)
+
+    def _create_small(self) -> None:
+        """Create the topics of the coordinators before brokers do, unless these are first."""
+        leaders = self._simulator.world.leaders()
+        known = self._watch.ledger.image.topics.by_name
+        missing = [name for name in (OFFSETS, STATES) if name not in known]
+        if leaders and missing:
+            configs = {"cleanup.policy": "compact", "internal.segment.bytes": str(self._segment_bytes)}
+            topics = [
+                CreatableTopic(
+                    name=name,
+                    num_partitions=2,
+                    replication_factor=len(self._broker_ids),
+                    configs=[CreatableTopicConfig(*one) for one in configs.items()],
+                )
+                for name in missing
+            ]
+            self._requests.send(self._rng.choice(leaders), CreateTopicsRequest(topics=topics))
+        if missing:
+            self._simulator.queue.schedule(20, self._create_small)
 
     def _tend(self) -> None:
         restart_without_directory(self._simulator, self._broker_ids)

@@ -186,6 +186,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
             watch = kind(cluster.broker_ids, cluster.data.flush_messages)
             if isinstance(watch, CoordinatorWatch):
                 watch.groups.may_forget = forgets(self.seed)
+                if self.has_small_logs:
+                    watch.follow_cleaning()
         if not is_dynamic:
             members = {one: cluster.make_controller(one, voters, self.config) for one in voters.ids}
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from kraft.handling.coordinators import partition_of
@@ -70,6 +71,10 @@ class CoordinatorWatch(RecordWatch):
         self.is_void = False
         """Whether records are lost as Kafka allows: then the ledgers of coordinators judge no more."""
 
+    def follow_cleaning(self) -> None:
+        """The logs of coordinators are cleaned in this run."""
+        self._compacted_names = (OFFSETS, STATES)
+
     def administering(self, request: Message) -> None:
         """A client is about to send a request. The batches of transactions need no answer: they are fenced."""
         PartitionWatch.administering(self, request)
@@ -94,24 +99,33 @@ class CoordinatorWatch(RecordWatch):
         watched.sort(key=lambda one: one[1].topic != STATES)
         for key, part in watched:
             if not part.is_offline and not self.is_void:
-                self._show(member.node_id, key, part)
+                self._show(member, key, part)
 
-    def _show(self, broker_id: int, key: PartitionKey, part: HostedPartition) -> None:
-        log = part.log
+    def _held_by(self, member: DataBroker, part: HostedPartition) -> Sequence[StoredBatch]:
+        """The batches of a replica; of one that is cleaned those that are left."""
+        if part.key[0] in self._compacted:
+            return self.batches_of(member, part)
+        return self.records.held_by(member.node_id, part.key)
+
+    def _show(self, member: DataBroker, key: PartitionKey, part: HostedPartition) -> None:
+        log, broker_id = part.log, member.node_id
         now = log.end_offset, log.high_watermark
         before = self._ends.get((broker_id, key), (0, 0))
         begins = part.is_leader and part.leader_epoch > self._begun.get(key, -1)
         if now == before and not begins:
             return
         self._ends[broker_id, key] = now
-        held, name = self.records.held_by(broker_id, key), str(part)
+        held, name = self._held_by(member, part), str(part)
         shown = self._shown.setdefault(key, [])
+        end = shown[-1].next_offset if shown else 0
         if begins:
             self._begun[key] = part.leader_epoch
-            self.is_void = [one.content for one in held[: len(shown)]] != [one.content for one in shown]
+            if key[0] in self._compacted:  # the ledger of compaction knows whether anything else is lost
+                self.is_void = log.end_offset < end
+            else:
+                self.is_void = [one.content for one in held[: len(shown)]] != [one.content for one in shown]
             if self.is_void:
                 return
-        end = shown[-1].next_offset if shown else 0
         if log.high_watermark > end:
             added = batches_between(held, end, log.high_watermark)
             shown += added

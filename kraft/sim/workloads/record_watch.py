@@ -124,6 +124,7 @@ class RecordWatch(PartitionWatch):
         self.is_writing = False
         """Whether the clients have still to write their last records, after the end of all faults."""
         self._liveness = Liveness(LONGEST_MS)
+        self._compacted_names: tuple[str, ...] = (COMPACTED,)
         self._compacted: dict[Uuid, None] = {}
         """The compacted topics: the cleaner changes their batches, so that the ledger of batches does not see them."""
 
@@ -150,7 +151,7 @@ class RecordWatch(PartitionWatch):
             self.compaction.elected_uncleanly(key, epoch)
         image = self.ledger.image
         for topic_id, topic in image.topics.by_id.items():
-            if topic.name == COMPACTED:
+            if topic.name in self._compacted_names:
                 self._compacted[topic_id] = None
             for number in range(len(topic.partitions)):
                 key = (topic_id, number)
@@ -320,6 +321,10 @@ class RecordWatch(PartitionWatch):
                 kept += 1
             self.records.moved(replica, kept, batches[kept:])
         seen.log, seen.state, seen.sizes, seen.epochs = log, state, sizes, log.epochs
+
+    def batches_of(self, member: DataBroker, part: HostedPartition) -> list[StoredBatch]:
+        """The batches in the files of a replica."""
+        return _content(member, part)[1]
 
     def _look_at_values(
         self, member: DataBroker, part: HostedPartition, *, is_start: bool = False, may_lose: bool = False

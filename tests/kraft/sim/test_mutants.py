@@ -128,6 +128,7 @@ UNSHRUNK = {
     if mutant.plant.__module__.rpartition(".")[2]
     in {
         "answers",
+        "cleaning",
         "fetching",
         "flushes",
         "forgetting",

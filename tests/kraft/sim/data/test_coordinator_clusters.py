@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.sim.faults.profiles import SMALL_LOGS
 from kraft.sim.nodes.cluster import COORDINATOR_CLUSTER
 from kraft.sim.runs.brokers import CHAOS_MS, cluster_simulator
 from kraft.sim.runs.seeded_run import CALM_MS, whole_run
@@ -35,6 +36,28 @@ def test_groups_and_transactions_go_on_under_faults() -> None:
 
 def test_offsets_are_forgotten_in_some_runs() -> None:
     assert _run(25).groups.forgotten > 3, "nothing is forgotten"
+
+
+def _cleaned(seed: int) -> CoordinatorWatch:
+    print(f"seed {seed} of {COORDINATOR_CLUSTER}, profile {SMALL_LOGS.name}")
+    simulator = cluster_simulator(seed, kind=COORDINATOR_CLUSTER, profile=SMALL_LOGS)
+    whole_run(simulator, CHAOS_MS, CALM_MS, again=f"run_cluster({seed}, kind={COORDINATOR_CLUSTER!r}), SMALL_LOGS")
+    watch = simulator.world.watch
+    assert isinstance(watch, CoordinatorWatch), watch
+    return watch
+
+
+def test_coordinators_go_on_with_cleaned_logs() -> None:
+    """Cleaners take what was replaced, while the ledgers judge the coordinators that load the rest."""
+    watch = _cleaned(2)
+    assert watch.compaction.cleaned > 50, "nothing was cleaned"
+    assert watch.transactions.ended >= 3, "no transaction has ended"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_coordinators_go_on_with_cleaned_logs_in_two_hundred_runs(first: int) -> None:
+    assert sum(_cleaned(seed).compaction.cleaned for seed in range(first, first + 20)) > 0
 
 
 @pytest.mark.soak
