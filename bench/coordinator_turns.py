@@ -111,7 +111,8 @@ class Bench:
     def poll(self) -> None:
         """One poll."""
         brokers = self.brokers
-        for one in self.measured(lambda: list(self.requests.poll(brokers.now_ms, brokers.image, 1101))):
+        self.requests.use(brokers.image)
+        for one in self.measured(lambda: list(self.requests.poll(brokers.now_ms))):
             if isinstance(one, Answer):
                 self.answers[one.request_id] = one.message
 
@@ -119,7 +120,7 @@ class Bench:
         """Poll until nothing is due."""
         self.poll()
         while True:
-            due_ms = 0 if self.requests.has_moved else self.requests.deadline_ms()
+            due_ms = self.requests.agenda.deadline_ms
             if due_ms > self.brokers.now_ms + 2:
                 return
             self.brokers.now_ms = max(self.brokers.now_ms, due_ms)
@@ -128,7 +129,7 @@ class Bench:
     def wait(self, ms: int) -> None:
         """Let time pass."""
         end_ms = self.brokers.now_ms + ms
-        while (due_ms := 0 if self.requests.has_moved else self.requests.deadline_ms()) <= end_ms:
+        while (due_ms := self.requests.agenda.deadline_ms) <= end_ms:
             self.brokers.now_ms = max(self.brokers.now_ms, due_ms)
             self.poll()
         self.brokers.now_ms = end_ms

@@ -28,7 +28,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from hashlib import blake2b
 from pathlib import Path
@@ -124,17 +124,17 @@ def content_of(message: object) -> bytes:
         case Message():
             api_key = message.__schema__.api_key
             assert api_key is not None, message
-            return f"{api_key} ".encode() + encode(message, ALL_APIS[api_key].versions.highest)
+            return f"{api_key} ".encode() + encoded(message, api_key, ALL_APIS[api_key].versions.highest)
         case _:
             return repr(values_of(message)).encode()
 
 
 def encoded(message: Message, key: int, version: int) -> bytes:
-    """A message of a run without the codecs, where a version may carry what it cannot on a wire."""
-    try:
-        return encode(message, version)
-    except EncodeError:
-        return encode(message, ALL_APIS[key].versions.highest)
+    """A message of a run without the codecs, where a version may carry what none can on a wire."""
+    for one in (version, ALL_APIS[key].versions.highest):
+        with suppress(EncodeError):
+            return encode(message, one)
+    return repr(values_of(message)).encode()
 
 
 def values_of(value: object) -> object:

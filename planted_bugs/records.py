@@ -105,10 +105,9 @@ def failed_directories_leave_producers_waiting(code: Patches) -> None:
     go_offline = Hosting.go_offline
 
     def go_offline_in_silence(hosting: Hosting, part: HostedPartition, reason: str) -> None:
-        was_changed = part.key in hosting.changed
+        watched, hosting.watched = hosting.watched, ()
         go_offline(hosting, part, reason)
-        if not was_changed:
-            del hosting.changed[part.key]
+        hosting.watched = watched
 
     code.replace(Hosting, "go_offline", go_offline_in_silence)
 

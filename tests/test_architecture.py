@@ -38,6 +38,7 @@ IN_CORE = ("metadata_log.types", "metadata_log.records", "metadata_log.log.epoch
 IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transport.protocol")
 SHARED = (
     "kraft.access",
+    "kraft.agenda",
     "kraft.supported_features",
     "kraft.reads",
     "kraft.steps",
@@ -99,6 +100,7 @@ LAYERS = (
     Layer(("kraft.limits",), ("transport.limits", "transport.protocol.limits")),
     Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
     Layer(("kraft.committed",), ("kraft.limits", *BYTES, "metadata_log.image")),
+    Layer(("kraft.agenda",), ("metadata_log.types",)),
     Layer(("kraft.calls",)),
     Layer(("kraft.supported_features",), (*IN_CONTROLLER, "metadata_log.releases")),
     Layer(("kraft.steps",), ("kraft.limits", *BYTES)),
@@ -121,11 +123,13 @@ LAYERS = (
     Layer(("kraft.handling",), (*SHARED, *IN_CONTROLLER)),
     Layer(("kraft.handling.patterns",), ("kraft.limits",), ("re2",)),
     Layer(("kraft.partitions.log",), ("kraft.limits", "kraft.config", "metadata_log", "transport.protocol.errors")),
-    Layer(("kraft.partitions",), ("kraft.limits", "kraft.config", "metadata_log", "transport.protocol")),
+    Layer(
+        ("kraft.partitions",), ("kraft.agenda", "kraft.limits", "kraft.config", "metadata_log", "transport.protocol")
+    ),
     Layer(
         ("kraft.coordinators.runtime",),
         (
-            *("kraft.limits", "kraft.handling", "kraft.partitions"),
+            *("kraft.agenda", "kraft.limits", "kraft.handling", "kraft.partitions"),
             *("kraft.access", "kraft.wire", "metadata_log", "transport.protocol"),
         ),
     ),
@@ -292,6 +296,7 @@ PACKAGES = {
     "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",
     "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
     "kraft.wire": "the one vocabulary of requests, answers and what is sent to other nodes",
+    "kraft.agenda": "the times at which a broker has work to do",
     "kraft.committed": "committed records on their way from the log to the parts of a process",
     "kraft.calls": "what the host of a process asks of its parts, besides requests",
     "kraft.supported_features": "the feature levels that controllers and brokers support",

@@ -82,15 +82,12 @@ ROWS: Final[Mapping[ApiKey, Callable[[Rooms], Api[Any]]]] = MappingProxyType(
                 one.produce.begin,
                 one.produce.is_complete,
                 one.produce.end,
-                is_plain=True,
                 unpacks=True,
                 outlives_client=True,
             )
         ),
         ApiKey.FETCH: row(
-            lambda one: Api(
-                m.FetchRequest, one.fetch.begin, one.fetch.is_complete, one.fetch.end, refuse_fetch, is_plain=True
-            )
+            lambda one: Api(m.FetchRequest, one.fetch.begin, one.fetch.is_complete, one.fetch.end, refuse_fetch)
         ),
         ApiKey.LIST_OFFSETS: row(
             lambda one: Api(m.ListOffsetsRequest, one.offsets.answer, refuse=one.offsets.refuse, unpacks=True)

@@ -4,8 +4,8 @@ here (Kafka: `KafkaApis`, the purgatories of `ReplicaManager`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import cached_property, partial
 from itertools import islice
 from random import Random
 from types import GeneratorType
@@ -18,6 +18,7 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
+from kraft.agenda import Slot
 from kraft.broker import apis
 from kraft.broker.apis import Rooms
 from kraft.broker.metadata.answers import MetadataHandler
@@ -47,12 +48,11 @@ from kraft.handling.settings import RequestSettings
 from kraft.handling.steps import Handling, Result, Sender, Waiting
 from kraft.limits import ORPHANED_PRODUCES, UNPACKED_AT_ONCE, WAITING_PER_TURN
 from kraft.partitions.replicas.hosted_partition import HostedPartition
-from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, NO_EPOCH
+from metadata_log.types import NO_EPOCH
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.inbound import ANONYMOUS
@@ -67,14 +67,13 @@ if TYPE_CHECKING:
 
 _AT_ONCE_MS: Final = 0
 """A deadline in the past: there is more to do now."""
-_NO_CHANGES: Final[Mapping[PartitionKey, int]] = {}
 
 
 class Requests:
     """Answers the requests of clients and of other brokers, by the table of `kraft.broker.apis`.
 
-    The owner passes each request to `on_request`, calls `poll` after every turn in which a request, an answer or new
-    metadata came in, and again at `deadline_ms`. Nothing here waits, reads a clock or draws numbers of its own.
+    The owner passes each request to `on_request`, and does the works that the agenda says are due. Nothing here waits,
+    reads a clock or draws numbers of its own.
 
     Args:
         manager: The replicas of this broker.
@@ -95,27 +94,34 @@ class Requests:
         self.failures = RequestFailures() if failures is None else failures
         self.rights = rights = Rights() if rights is None else rights
         self._manager = manager
-        self._image = MetadataImage()
+        self.agenda = agenda = manager.hosting.agenda
+        """The times at which this broker has work to do."""
+        self.image = MetadataImage()
+        """The metadata by which the broker acts."""
         self._most_waiting = settings.most_waiting
         seed = rng.getrandbits(64)
         of_metadata, of_sessions = Random(seed), Random(rng.getrandbits(64))
         self._quotas = quotas = ClientQuotas(settings.quota_samples, settings.quota_window_ms)
         self._settings = settings
         self._guards = guards = TransactionGuards()
+        self._waiting = waiting = Purgatory(agenda)
         self._verifier = verifier = Verifier(
+            agenda,
+            waiting.tell,
             settings.inter_broker_listener,
             settings.request_timeout_ms,
             settings.transactions.add_retry_ms,
             settings.transactions.add_retry_max_ms,
         )
-        self._ids = ids = ProducerIds(settings.broker_id, settings.request_timeout_ms)
-        creation = AutoCreation(settings, manager.hosting.report)
-        forwarding = Forwarding(settings)
+        self._ids = ids = ProducerIds(agenda, waiting.tell, settings.broker_id, settings.request_timeout_ms)
+        creation = AutoCreation(agenda, settings, manager.hosting.report)
+        forwarding = Forwarding(agenda, settings)
         groups = settings.groups
         self.groups_counted = Counted()
         """The counts of their work."""
         self._budget = budget = Budget()
         self.groups: CoordinatorRuntime[GroupsState] = CoordinatorRuntime(
+            agenda,
             TOPICS[GROUP],
             manager,
             self._group_shard,
@@ -125,6 +131,7 @@ class Requests:
         )
         """The groups that this broker coordinates."""
         self.transactions: CoordinatorRuntime[Transactions] = CoordinatorRuntime(
+            agenda,
             TOPICS[TRANSACTION],
             manager,
             self._transaction_shard,
@@ -159,13 +166,23 @@ class Requests:
             Forwarded: forwarding,
         }
         """Whom the reply to a request belongs to, by the type of its key. The coordinators load theirs."""
-        self._waiting = Purgatory()
-        self._senders_ms: int | None = None
-        """When a sender has something; None if a request or a reply may have changed that since the last question."""
+        self.broker_epoch = NO_EPOCH
+        """The epoch of this broker's registration."""
+        self.works: list[Callable[[int], Iterable[Outcome | Send]]] = [
+            _nothing,
+            self._go_on,
+            self._look_at_leaders,
+            self._look_at_changes,
+            self._coordinate,
+            self._awake,
+            *(partial(self._send, one) for one in (verifier, ids, creation, forwarding)),
+            self._send_markers,
+            _nothing,
+        ]
+        """The functions that do the work of each slot of the agenda, at a time in ms."""
+        manager.hosting.watched = waiting.watchers, self.groups.watched, self.transactions.watched
         self._long: dict[int, tuple[Api[Any], WireRequest, Handling[Result]]] = {}
         """The requests with so much in them that their handling takes further turns, by request id."""
-        self._long_ms = NEVER_MS
-        """When they go on: other requests have their turns before."""
         self._turns = 0
 
     def load_coordinators(self) -> CoordinatorRooms:
@@ -184,7 +201,6 @@ class Requests:
                 verifier=self._verifier,
             )
             self._senders[MarkersSent] = rooms.transactions
-            self._senders_ms = None
         return self._coordinators
 
     @cached_property
@@ -192,7 +208,7 @@ class Requests:
         """The sender of markers, which tell leaders how transactions have ended."""
         from kraft.coordinators.transactions.marker_sender import MarkerSender
 
-        return MarkerSender(self._settings.inter_broker_listener, self._settings.request_timeout_ms)
+        return MarkerSender(self.agenda, self._settings.inter_broker_listener, self._settings.request_timeout_ms)
 
     @property
     def table(self) -> dict[int, Api[Any]]:
@@ -243,23 +259,6 @@ class Requests:
         """How many requests wait."""
         return len(self._waiting) + len(self._long)
 
-    @property
-    def has_moved(self) -> bool:
-        """Whether a request that waits may be complete, because a partition has changed since the last `poll`, or a
-        coordinator has to begin or to end.
-        """
-        hosting = self._manager.hosting
-        return bool(hosting.led or (hosting.changed and self._is_watching(hosting.changed)))
-
-    def _is_watching(self, changed: dict[PartitionKey, int]) -> bool:
-        """Whether a request or a coordinator waits for one of these changes."""
-        if self._waiting.is_watching(changed):
-            return True
-        for runtime in self._runtimes:  # noqa: SIM110 - each Produce and each Fetch asks, without a generator
-            if runtime.watched and not runtime.watched.keys().isdisjoint(changed):
-                return True
-        return False
-
     def on_request(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Handle a request.
 
@@ -270,14 +269,10 @@ class Requests:
 
         Returns:
             The answer, that there is none, or that the connection is to be closed. None if the request waits, and
-            `poll` returns its outcome later.
+            its outcome comes later.
         """
-        if image is not self._image:
-            self._use(image)
-        changed = self._manager.hosting.changed
-        if changed and not self._is_watching(changed):
-            # What has changed before wakes nobody who waits only from now on.
-            changed.clear()
+        if image is not self.image:
+            self.use(image)
         try:
             api = self._table[request.api_key]
         except KeyError:
@@ -302,9 +297,14 @@ class Requests:
             return ApiError(error, error.message)
         return None
 
-    def _use(self, image: MetadataImage) -> None:
-        self._image = image
-        self._senders_ms = None
+    def use(self, image: MetadataImage) -> None:
+        """The metadata by which the broker acts from now on."""
+        if image is self.image:
+            return
+        self.image = image
+        if self._coordinators is not None:
+            # Partitions without a leader may have one now.
+            self.agenda.now(Slot.MARKERS)
         self.rights.use(image)
         self._quotas.use(image)
         self._produce.use(image)
@@ -314,9 +314,7 @@ class Requests:
     def _advance(
         self, api: Api[Any], request: WireRequest, work: Result | Handling[Result], now_ms: int
     ) -> Outcome | None:
-        """Make the next steps of a request; `poll` makes those that remain then."""
-        if not api.is_plain:
-            self._senders_ms = None
+        """Make the next steps of a request; later turns make those that remain then."""
         result: Result
         if isinstance(work, GeneratorType):
             try:
@@ -329,7 +327,7 @@ class Requests:
                 return self._failed(api, request, failure, now_ms)
             else:
                 self._long[request.request_id] = api, request, work
-                self._long_ms = min(self._long_ms, now_ms + 1 if api.pauses else _AT_ONCE_MS)
+                self.agenda.by(Slot.LONG_REQUESTS, now_ms + 1 if api.pauses else _AT_ONCE_MS)
                 return None
             if self._long:
                 self._long.pop(request.request_id, None)
@@ -340,8 +338,6 @@ class Requests:
         concerns = EVERY_CHANGE
         if isinstance(result, (WaitingProduce, WaitingFetch)):
             concerns = result.concerns
-        else:
-            self._senders_ms = None
         if len(self._waiting) + len(self._long) >= self._most_waiting:
             return self._end(api, result, now_ms)
         self._waiting.park(result, now_ms, concerns)
@@ -349,95 +345,70 @@ class Requests:
 
     def _end(self, api: Api[Any], waiting: Waiting, now_ms: int) -> Outcome | None:
         assert api.end is not None, waiting
-        return self._advance(api, waiting.request, api.end(waiting, self._image, now_ms), now_ms)
+        return self._advance(api, waiting.request, api.end(waiting, self.image, now_ms), now_ms)
 
     def _failed(self, api: Api[Any], request: WireRequest, failure: Exception, now_ms: int) -> Outcome | None:
         """Answer a request that has failed and changed nothing; for any other the exception is raised again."""
         if api.refuse is None:
             raise failure
-        error = failure if isinstance(failure, ApiError) else self.failures.note(request.message, failure)
+        if isinstance(failure, ApiError):
+            error = failure
+        else:
+            error = self.failures.note(request.message, failure)
+            self.agenda.now(Slot.REPORTS)
         answer = api.refuse(request, error)
         if answer is None:
             raise failure
         # An exception in the refusal itself ends the node.
         return self._advance(structs.replace(api, refuse=None), request, answer, now_ms)
 
-    def poll(
-        self, now_ms: int, image: MetadataImage | None = None, broker_epoch: int = NO_EPOCH
-    ) -> Iterator[Outcome | Send]:
-        """The outcomes of waiting requests: those that a change of a partition has completed, and those out of time;
-        then the requests to other nodes that are due.
+    def poll(self, now_ms: int) -> Iterator[Outcome | Send]:
+        """Do what is due: the outcomes of requests that waited, and requests to other nodes.
 
-        One call looks at a part of them if there are very many, and `deadline_ms` is then in the past. It goes on a
-        little with long requests.
-
-        Args:
-            now_ms: The time in ms since 1970.
-            image: The metadata by which the broker acts; None for that of the last request.
-            broker_epoch: The epoch of this broker's registration.
+        One call looks at a part of the waiting requests if there are very many, and the agenda then says that there is
+        more. It goes on a little with long requests.
         """
-        if image is not None and image is not self._image:
-            self._use(image)
-        outcomes = self._go_on(now_ms) if now_ms >= self._long_ms else []
-        waiting, hosting = self._waiting, self._manager.hosting
-        for sender in self._senders.values():
-            if woken := sender.take_changes():
-                waiting.wake_in_turn(woken)
-        if hosting.led:
-            led = hosting.take_led()
-            for runtime in self._runtimes:
-                runtime.on_leaders(led, now_ms)
-        changes = hosting.take_changes()
-        waiting.wake(changes)
-        self._coordinate(changes, outcomes, now_ms)
-        yield from self._awake(outcomes, now_ms)
-        # A copy, because a sender may ask this broker itself, which then loads the coordinators and with them a sender.
-        for sender in tuple(self._senders.values()):
-            yield from sender.due(self._image, broker_epoch, now_ms)
-        self._senders_ms = None
+        for slot in self.agenda.take_due(now_ms):
+            yield from self.works[slot](now_ms)
 
-    def poll_waiting(self, now_ms: int) -> list[Outcome]:
-        """As `poll`, where `is_quiet` is true."""
-        outcomes = self._go_on(now_ms) if now_ms >= self._long_ms else []
-        changes = _NO_CHANGES
-        if self._manager.hosting.changed:
-            changes = self._manager.hosting.take_changes()
-            self._waiting.wake(changes)
-        self._coordinate(changes, outcomes, now_ms)
-        return self._awake(outcomes, now_ms)
-
-    def _coordinate(self, changes: Mapping[PartitionKey, int], outcomes: list[Outcome], now_ms: int) -> None:
-        """Let the coordinators do what is due, and what waits for these changes. They share a budget; whoever has had
-        none of it comes first in the next turn.
-        """
-        is_due = False
+    def _look_at_leaders(self, now_ms: int) -> tuple[()]:
+        led = self._manager.hosting.take_led()
         for runtime in self._runtimes:
-            if changes:
-                runtime.on_changes(changes, now_ms)
+            runtime.on_leaders(led, now_ms)
+        return ()
+
+    def _look_at_changes(self, now_ms: int) -> tuple[()]:
+        self._waiting.wake_told()
+        changes = self._manager.hosting.take_changes()
+        self._waiting.wake(changes)
+        for runtime in self._runtimes:
+            runtime.on_changes(changes, now_ms)
+        return ()
+
+    def _coordinate(self, now_ms: int) -> list[Answer]:
+        """Let the coordinators do what is due. They share a budget; whoever has had none of it comes first in the next
+        turn.
+        """
+        outcomes: list[Answer] = []
+        for runtime in self._runtimes:
             if now_ms >= runtime.next_ms:
-                is_due = True
                 outcomes += runtime.due(now_ms)
                 if woken := runtime.take_changes():
                     self._waiting.wake_in_turn(woken)
-                if runtime is self.transactions:
-                    # There may be markers to send.
-                    self._senders_ms = None
-        if is_due:
-            if self._budget.left <= 0:
-                self._runtimes = self._runtimes[::-1]
-            self._budget.renew()
+        if self._budget.left <= 0:
+            self._runtimes = self._runtimes[::-1]
+        self._budget.renew()
+        self.agenda.at(Slot.COORDINATORS, min(self.groups.next_ms, self.transactions.next_ms))
+        return outcomes
 
-    def _awake(self, outcomes: list[Outcome], now_ms: int) -> list[Outcome]:
-        """Add the outcomes of requests that a change has woken and completed, and of those out of time."""
+    def _awake(self, now_ms: int) -> list[Outcome]:
+        """The outcomes of requests that a change has woken and completed, and of those out of time."""
+        outcomes: list[Outcome] = []
         waiting = self._waiting
-        if now_ms < waiting.deadline_ms():
-            return outcomes
         for one in waiting.take_woken(WAITING_PER_TURN):
             api = self._table[one.request.api_key]
             assert api.is_complete is not None, one
-            if not api.is_plain:
-                self._senders_ms = None
-            if api.is_complete(one, self._image):
+            if api.is_complete(one, self.image):
                 waiting.forget(one.request.request_id)
                 outcome = self._end(api, one, now_ms)
                 if outcome is not None:
@@ -446,7 +417,14 @@ class Requests:
             outcome = self._end(self._table[one.request.api_key], one, now_ms)
             if outcome is not None:
                 outcomes.append(outcome)
+        self.agenda.at(Slot.WAITING_REQUESTS, waiting.deadline_ms())
         return outcomes
+
+    def _send(self, sender: Sender, now_ms: int) -> Iterator[Send | Outcome]:
+        return sender.due(self.image, self.broker_epoch, now_ms)
+
+    def _send_markers(self, now_ms: int) -> Iterator[Send | Outcome]:
+        return self._send(self.load_coordinators().transactions, now_ms)
 
     def _go_on(self, now_ms: int) -> list[Outcome]:
         """Make the next steps of two long requests: one of the oldest that look into batches, and one of the others."""
@@ -458,7 +436,8 @@ class Requests:
         if other is not None:
             chosen.append(other)
             self._long[other] = self._long.pop(other)
-        self._long_ms = NEVER_MS if len(chosen) == len(self._long) else now_ms + 1
+        if len(chosen) < len(self._long):
+            self.agenda.by(Slot.LONG_REQUESTS, now_ms + 1)
         outcomes = list[Outcome]()
         for key in chosen:
             outcome = self._advance(*self._long[key], now_ms)
@@ -468,7 +447,8 @@ class Requests:
 
     def forget(self, request_id: int) -> None:
         """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
-        self._waiting.forget(request_id)
+        if self._waiting.forget(request_id) is not None:
+            self.agenda.at(Slot.WAITING_REQUESTS, self._waiting.deadline_ms())
         entry = self._long.get(request_id)
         if entry is not None:
             api, request, work = entry
@@ -483,30 +463,15 @@ class Requests:
 
     def on_reply(self, key: Hashable, message: Message | None, now_ms: int) -> None:
         """The reply to a `Send` with this key; None if the request has failed."""
-        self._senders_ms = None
         self._senders[type(key)].on_reply(key, message, now_ms)
 
     def may(self, operation: AclOperation, caller: Caller) -> bool:
         """Whether a caller may perform an operation on the cluster."""
         return self.rights.may(operation, caller)
 
-    def deadline_ms(self) -> int:
-        """When the next `poll` is due, in ms; `NEVER_MS` if nothing is."""
-        coordinators_ms = min(self.groups.next_ms, self.transactions.next_ms)
-        return min(self._waiting.deadline_ms(), self._long_ms, self._sending_ms(), coordinators_ms)
 
-    def _sending_ms(self) -> int:
-        """The time at which a sender has something to send, in ms."""
-        sending_ms = self._senders_ms
-        if sending_ms is None:
-            sending_ms = self._senders_ms = min([one.deadline_ms() for one in self._senders.values()])
-        return sending_ms
-
-    def is_quiet(self, now_ms: int) -> bool:
-        """Whether only requests that wait, or take long, and coordinators have something to do: then `poll_waiting`
-        does it all.
-        """
-        return not self._manager.hosting.led and now_ms < self._sending_ms()
+def _nothing(now_ms: int) -> tuple[()]:
+    return ()
 
 
 def _without_wait(request: WireRequest, work: Handling[Result]) -> Handling[Result]:

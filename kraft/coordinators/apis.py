@@ -43,26 +43,19 @@ ROWS: Final[Mapping[ApiKey, Callable[[CoordinatorRooms], Api[Any]]]] = MappingPr
                 m.ListTransactionsRequest, one.transaction_admin.list, refuse=one.transaction_admin.refuse_list
             )
         ),
-        ApiKey.JOIN_GROUP: row(
-            lambda one: Api(m.JoinGroupRequest, one.members.join, refuse=one.members.refuse_join, is_plain=True)
-        ),
-        ApiKey.SYNC_GROUP: row(
-            lambda one: Api(m.SyncGroupRequest, one.members.sync, refuse=one.members.refuse_sync, is_plain=True)
-        ),
+        ApiKey.JOIN_GROUP: row(lambda one: Api(m.JoinGroupRequest, one.members.join, refuse=one.members.refuse_join)),
+        ApiKey.SYNC_GROUP: row(lambda one: Api(m.SyncGroupRequest, one.members.sync, refuse=one.members.refuse_sync)),
         ApiKey.HEARTBEAT: row(
-            lambda one: Api(
-                m.HeartbeatRequest, one.members.heartbeat, refuse=one.members.refuse_heartbeat, is_plain=True
-            )
+            lambda one: Api(m.HeartbeatRequest, one.members.heartbeat, refuse=one.members.refuse_heartbeat)
         ),
         ApiKey.LEAVE_GROUP: row(
-            lambda one: Api(m.LeaveGroupRequest, one.members.leave, refuse=one.members.refuse_leave, is_plain=True)
+            lambda one: Api(m.LeaveGroupRequest, one.members.leave, refuse=one.members.refuse_leave)
         ),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: row(
             lambda one: Api(
                 m.ConsumerGroupHeartbeatRequest,
                 one.consumers.heartbeat,
                 refuse=one.consumers.refuse_heartbeat,
-                is_plain=True,
             )
         ),
         ApiKey.CONSUMER_GROUP_DESCRIBE: row(
@@ -78,9 +71,7 @@ ROWS: Final[Mapping[ApiKey, Callable[[CoordinatorRooms], Api[Any]]]] = MappingPr
             )
         ),
         ApiKey.OFFSET_COMMIT: row(
-            lambda one: Api(
-                m.OffsetCommitRequest, one.committed.commit, refuse=one.committed.refuse_commit, is_plain=True
-            )
+            lambda one: Api(m.OffsetCommitRequest, one.committed.commit, refuse=one.committed.refuse_commit)
         ),
         ApiKey.OFFSET_FETCH: row(
             lambda one: Api(

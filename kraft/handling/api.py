@@ -46,10 +46,6 @@ class Api(Struct, Generic[M], frozen=True):
     """How many steps a turn makes."""
     pauses: bool = True
     """Whether the steps of a further turn wait for a millisecond, in which others have their turns."""
-    is_plain: bool = False
-    """Whether the handling only reads and changes partitions and groups: then no room has anything to send but for a
-    request that waits for something else than partitions.
-    """
     unpacks: bool = False
     """Whether a request may have megabytes of records unpacked, so that few of the kind go on at a time."""
     outlives_client: bool = False

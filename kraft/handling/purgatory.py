@@ -5,11 +5,12 @@ A connection has one request in flight, so that the number of connections bounds
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, TypeVar
 
+from kraft.agenda import Agenda, Slot
 from kraft.handling.steps import Waiting
 from metadata_log.types import NEVER_MS
 
@@ -19,14 +20,21 @@ EVERY_CHANGE: Final = -1
 
 
 class Purgatory:
-    """Waiting requests by their ids, with the changes that each one watches: most are keys of partitions."""
+    """Waiting requests by their ids, with the changes that each one watches: most are keys of partitions.
 
-    def __init__(self) -> None:
+    Args:
+        agenda: Where it says when a request may go on.
+    """
+
+    def __init__(self, agenda: Agenda) -> None:
+        self._agenda = agenda
         self._waiting: dict[int, tuple[Waiting, frozenset[Hashable]]] = {}
-        self._watchers: dict[Hashable, dict[int, int]] = {}
+        self.watchers: dict[Hashable, dict[int, int]] = {}
         """By key the requests that watch it, with the changes that concern them."""
         self._woken: dict[int, None] = {}
         """The waiting requests with a change that nobody has looked at yet."""
+        self._told: list[Hashable] = []
+        """The keys of which rooms have told since the last turn."""
         self._deadlines: list[tuple[int, int]] = []
         """A heap of times in ms and request ids. An answered request stays in it until its time."""
 
@@ -38,13 +46,16 @@ class Purgatory:
         """Let a request wait; `concerns` are the changes of its partitions that may end the wait."""
         request_id, watched = waiting.request.request_id, frozenset(waiting.keys)
         self._waiting[request_id] = waiting, watched
-        watchers = self._watchers
+        watchers = self.watchers
         for key in watched:
             if key in watchers:
                 watchers[key][request_id] = concerns
             else:
                 watchers[key] = {request_id: concerns}
-        heappush(self._deadlines, (now_ms + max(0, waiting.timeout_ms), request_id))
+        deadline_ms, deadlines = now_ms + max(0, waiting.timeout_ms), self._deadlines
+        heappush(deadlines, (deadline_ms, request_id))
+        if deadlines[0][1] == request_id:
+            self._agenda.by(Slot.WAITING_REQUESTS, deadline_ms)
 
     def forget(self, request_id: int) -> Waiting | None:
         """Remove a request, because the request is complete or its connection is gone; None if it does not wait."""
@@ -52,10 +63,10 @@ class Purgatory:
         if waiting is None:
             return None
         for key in waiting[1]:
-            watchers = self._watchers[key]
+            watchers = self.watchers[key]
             del watchers[request_id]
             if not watchers:
-                del self._watchers[key]
+                del self.watchers[key]
         deadlines = self._deadlines
         if deadlines and (deadlines[0][1] not in self._waiting or len(deadlines) > 2 * len(self._waiting) + 64):
             self._trim()
@@ -63,7 +74,7 @@ class Purgatory:
 
     def wake(self, changes: Mapping[_Key, int]) -> None:
         """Partitions have changed: the requests that this concerns may be complete, in the order of their ids."""
-        watchers = self._watchers
+        watchers = self.watchers
         if not watchers:
             return
         woken: list[int] = []
@@ -72,17 +83,26 @@ class Purgatory:
                 woken += [one for one, concerns in watchers[key].items() if concerns & change]
         if woken:
             self._woken.update(dict.fromkeys(sorted(woken)))
+            self._agenda.now(Slot.WAITING_REQUESTS)
+
+    def tell(self, key: Hashable) -> None:
+        """The requests that watch this key may go on in the next turn, one too that is parked only after this call."""
+        self._told.append(key)
+        self._agenda.now(Slot.CHANGES)
+
+    def wake_told(self) -> None:
+        """As `wake`, for the keys that rooms have told of."""
+        if self._told:
+            told, self._told = self._told, []
+            self.wake_in_turn(told)
 
     def wake_in_turn(self, keys: Iterable[Hashable]) -> None:
         """As `wake`, but in the order of the changes; those that watch one of them, in the order of their arrival."""
-        watchers = self._watchers
+        watchers = self.watchers
         for key in keys:
             if key in watchers:
                 self._woken.update(dict.fromkeys(watchers[key]))
-
-    def is_watching(self, keys: Collection[Hashable]) -> bool:
-        """Whether a request watches one of these changes."""
-        return bool(self._watchers and keys) and not self._watchers.keys().isdisjoint(keys)
+                self._agenda.now(Slot.WAITING_REQUESTS)
 
     def take_woken(self, most: int) -> list[Waiting]:
         """The requests that may be complete, at most `most` of them. They wait on."""

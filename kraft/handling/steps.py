@@ -41,16 +41,10 @@ Result = Outcome | Waiting | None
 
 
 class Sender(Protocol):
-    """A room that asks other nodes, or has work of its own."""
+    """A room that asks other nodes, or has work of its own. It says on the agenda when `due` has something."""
 
     def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send | Outcome]:
         """The requests and the outcomes that are due."""
 
     def on_reply(self, key: Any, message: Message | None, now_ms: int) -> None:
         """Take the reply to a request with this key; None if the request has failed."""
-
-    def take_changes(self) -> Iterable[Hashable]:
-        """Take the keys of the waiting requests that may go on."""
-
-    def deadline_ms(self) -> int:
-        """The time at which `due` has something, in ms."""

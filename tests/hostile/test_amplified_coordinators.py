@@ -226,7 +226,8 @@ def test_all_coordinators_share_what_a_turn_may_do() -> None:
         of_groups.timers.set(GroupTimer("session", f"g{number}", "m"), now_ms)
         of_ids.timers.set(Timeout(f"t{number}"), now_ms)
     for runtime in (broker.requests.groups, broker.requests.transactions):
-        runtime.next_ms = runtime._timed_ms = 0
+        runtime._timed_ms = 0
+        runtime._hasten()
     others = [len(of_groups.timers) - COORDINATOR_UNITS_PER_TURN, len(of_ids.timers) - COORDINATOR_UNITS_PER_TURN]
     left = [COORDINATOR_UNITS_PER_TURN, COORDINATOR_UNITS_PER_TURN]
     fired = []

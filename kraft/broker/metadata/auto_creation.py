@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from kraft.agenda import Agenda, Slot
 from kraft.broker.metadata.forwarding import envelope_of
 from kraft.config.data_settings import REPLICATION_FACTORS
 from kraft.handling.coordinators import GROUP, TOPICS, TRANSACTION
@@ -14,7 +15,6 @@ from kraft.limits import TOPICS_IN_CREATION
 from kraft.wire import Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, schema_of
-from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 from transport.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
@@ -73,11 +73,13 @@ class AutoCreation:
     """The names of topics that a controller was asked to create, so that no name is asked for twice at a time.
 
     Args:
+        agenda: What is due at the broker.
         settings: The settings.
         report: Takes a text for the log of the broker.
     """
 
-    def __init__(self, settings: RequestSettings, report: Callable[[str], None]) -> None:
+    def __init__(self, agenda: Agenda, settings: RequestSettings, report: Callable[[str], None]) -> None:
+        self._agenda = agenda
         self._settings = settings
         self._report = report
         self._told: set[tuple[str, int]] = set()
@@ -107,6 +109,7 @@ class AutoCreation:
         version = _CREATION.versions.highest
         envelope = envelope_of(_CREATION.api_key, version, request.client_id, body, request.principal, request.peer)
         self._due.append(Send(envelope, to_broker(key), settings.request_timeout_ms))
+        self._agenda.now(Slot.CREATIONS)
 
     def _topic(self, name: str) -> CreatableTopic | None:
         """The topic to ask for; None for one of coordinators that this software does not have."""
@@ -123,6 +126,7 @@ class AutoCreation:
         key, timeout_ms = Creation(self._last_number), self._settings.request_timeout_ms
         self._names[key] = (topic.name,)
         self._due.append(Send(CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms), to_broker(key), timeout_ms))
+        self._agenda.now(Slot.CREATIONS)
 
     def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
         """The requests that are due."""
@@ -139,11 +143,3 @@ class AutoCreation:
                     self._told.add((one.name, error))
                     text = _text(one.name, error, one.error_message)
                     self._report(f"{one.name} cannot be created: {error.name}: {text}")
-
-    def take_changes(self) -> tuple[()]:
-        """Nothing: no request waits for a creation, as the client asks again."""
-        return ()
-
-    def deadline_ms(self) -> int:
-        """The time at which `due` has requests: 0 if it has some now, `NEVER_MS` if not."""
-        return 0 if self._due else NEVER_MS

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
+from kraft.agenda import Agenda, Slot
 from kraft.handling.reply_keys import Forwarded, to_broker
 from kraft.handling.settings import RequestSettings
 from kraft.limits import FORWARDED_REQUESTS
@@ -73,7 +74,8 @@ class _Sent(Struct):
 class Forwarding:
     """The requests of clients that wait for an answer of the active controller."""
 
-    def __init__(self, settings: RequestSettings) -> None:
+    def __init__(self, agenda: Agenda, settings: RequestSettings) -> None:
+        self._agenda = agenda
         self._broker_id = settings.broker_id
         self._own = settings.own_settings
         self._timeout_ms = settings.request_timeout_ms
@@ -117,13 +119,8 @@ class Forwarding:
         )
         sent = _Sent(request, refusals, envelope, now_ms + self._timeout_ms, now_ms)
         self._sent[Forwarded(self._last_number)] = sent
+        self._agenda.by(Slot.FORWARDING, now_ms)
         return None
-
-    def deadline_ms(self) -> int:
-        """The time at which `due` has something, in ms."""
-        if self._done:
-            return 0
-        return min((one.again_ms for one in self._sent.values()), default=NEVER_MS)
 
     def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send | Outcome]:
         """The attempts and answers that are due."""
@@ -138,19 +135,18 @@ class Forwarding:
                 continue
             sent.again_ms = NEVER_MS
             yield Send(sent.envelope, to_broker(key), min(ATTEMPT_MS, sent.give_up_ms - now_ms))
+        self._agenda.at(Slot.FORWARDING, min([one.again_ms for one in self._sent.values()], default=NEVER_MS))
 
     def on_reply(self, key: Forwarded, message: Message | None, now_ms: int) -> None:
         """Take the answer of a controller; None if the attempt failed."""
         sent = self._sent[key]
         if not isinstance(message, EnvelopeResponse) or message.error_code == Error.NOT_CONTROLLER:
             sent.again_ms = min(now_ms + ENVELOPE_RETRY_MS, sent.give_up_ms)
+            self._agenda.by(Slot.FORWARDING, sent.again_ms)
             return
         del self._sent[key]
         self._done.append(_merged(sent.refusals, opened(sent.request, message)))
-
-    def take_changes(self) -> tuple[()]:
-        """None: the answers are in `due`."""
-        return ()
+        self._agenda.now(Slot.FORWARDING)
 
 
 def _merged(refusals: Refusals | None, outcome: Outcome) -> Outcome:

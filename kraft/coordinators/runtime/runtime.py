@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kraft.access.errors import ApiError
+from kraft.agenda import Agenda, Slot
 from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.settings import CoordinatorSettings, Status
 from kraft.handling.coordinators import partition_of
@@ -52,6 +53,7 @@ class CoordinatorRuntime(Generic[S]):
     """The coordinators of one topic at one broker.
 
     Args:
+        agenda: What is due at the broker.
         topic: The name of the internal topic.
         manager: The replicas of this broker.
         new_shard: Makes the coordinator of a partition, which this broker leads.
@@ -63,6 +65,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def __init__(
         self,
+        agenda: Agenda,
         topic: str,
         manager: ReplicaManager,
         new_shard: Callable[[HostedPartition], Shard[S]],
@@ -75,6 +78,7 @@ class CoordinatorRuntime(Generic[S]):
         """The partitions that this broker coordinates, by number."""
         self.loads: deque[tuple[int, int]] = deque(maxlen=LOADS_NOTED)
         """When the last partitions were loaded, and how long each took, both in ms."""
+        self._agenda = agenda
         self._manager = manager
         self._new_shard = new_shard
         self._settings = settings
@@ -92,7 +96,7 @@ class CoordinatorRuntime(Generic[S]):
         self._timed_ms = NEVER_MS
         """No other partition has something to do before."""
         self.next_ms = NEVER_MS
-        """When `due` has something: a time in the past for at once."""
+        """When `due` has something, as the agenda knows it too: a time in the past for at once."""
         self._numbers: dict[str, int] = {}
         """The partitions of names that clients have used."""
         self._compared = self._image.topics.by_name
@@ -121,7 +125,7 @@ class CoordinatorRuntime(Generic[S]):
         if not self.partitions:
             self._compared = image.topics.by_name
         elif self._compared is not image.topics.by_name:
-            self.next_ms = 0
+            self._hasten()
 
     def on_leaders(self, keys: Iterable[PartitionKey], now_ms: int) -> None:
         """The leaders of these partitions may have changed: load what is led in a new epoch, unload what is not led."""
@@ -142,7 +146,7 @@ class CoordinatorRuntime(Generic[S]):
         self.partitions[part.number] = self._touched[part.number] = CoordinatorPartition(
             part, self._manager, self._new_shard(part), self._settings, self._rng, self._answers, self._budget, now_ms
         )
-        self.next_ms = 0
+        self._hasten()
 
     def _close(self, known: CoordinatorPartition[S], now_ms: int) -> None:
         del self.partitions[known.part.number]
@@ -150,7 +154,7 @@ class CoordinatorRuntime(Generic[S]):
         self.watched.pop(known.part.key, None)
         known.close(now_ms)
         self._closing.append(known)
-        self.next_ms = 0
+        self._hasten()
 
     def on_changes(self, changed: Iterable[PartitionKey], now_ms: int) -> None:
         """The high watermarks of these partitions may have moved."""
@@ -229,7 +233,7 @@ class CoordinatorRuntime(Generic[S]):
     def wake(self, key: Hashable) -> None:
         """A request that waits for this key may go on."""
         self._woken.append(key)
-        self.next_ms = 0
+        self._hasten()
 
     def take_changes(self) -> list[Hashable]:
         """The keys of requests that wait, and may go on."""
@@ -241,19 +245,26 @@ class CoordinatorRuntime(Generic[S]):
         deadline_ms = known.deadline_ms()
         if not deadline_ms:
             self._touched[known.part.number] = known
-            self.next_ms = 0
+            if self.next_ms:
+                self._hasten()
         elif deadline_ms < self._timed_ms:
             self._timed_ms = deadline_ms
-            self.next_ms = min(self.next_ms, deadline_ms)
-        if self._answers or self._budget.is_low:
+            if deadline_ms < self.next_ms:
+                self._hasten(deadline_ms)
+        if (self._answers or self._budget.is_low) and self.next_ms:
             # The turn ends with `due`, which returns the answers; then the budget is renewed.
-            self.next_ms = 0
+            self._hasten()
         if known.is_uncommitted:
             self.watched[known.part.key] = known
         elif self.watched:
             self.watched.pop(known.part.key, None)
 
     # ------------------------------------------------------------------------------------------------------------ time
+
+    def _hasten(self, next_ms: int = 0) -> None:
+        """There is something to do at this time, before what was next: at once if no time is given."""
+        self.next_ms = next_ms
+        self._agenda.by(Slot.COORDINATORS, next_ms)
 
     def due(self, now_ms: int) -> list[Answer]:
         """Do what is due, and return the answers to requests that waited. Then `take_changes` has what it has woken."""

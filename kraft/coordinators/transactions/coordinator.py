@@ -239,14 +239,6 @@ class TransactionsHandler:
         """The answer of a leader to markers; None if the request has failed."""
         self._sender.on_reply(key, message, now_ms)
 
-    def take_changes(self) -> tuple[()]:
-        """Nothing: no request waits for markers, not even EndTxn."""
-        return ()
-
-    def deadline_ms(self) -> int:
-        """The time at which `due` has something, in ms."""
-        return self._sender.deadline_ms()
-
     def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
         """Note which transactions have all their markers, and send the markers that are due."""
         yield from self._sender.due(image, now_ms)

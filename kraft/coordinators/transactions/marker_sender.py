@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.agenda import Agenda, Slot
 from kraft.coordinators.transactions.transaction import Status, TopicPartition, Transaction
 from kraft.handling.coordinators import place_of
 from kraft.handling.reply_keys import MarkersSent, to_broker
@@ -63,11 +64,13 @@ class MarkerSender:
     """The markers of one broker's coordinators that are not written yet.
 
     Args:
+        agenda: What is due at the broker.
         listener: The listener at which brokers reach each other.
         timeout_ms: How long one request may take, in ms.
     """
 
-    def __init__(self, listener: str, timeout_ms: int) -> None:
+    def __init__(self, agenda: Agenda, listener: str, timeout_ms: int) -> None:
+        self._agenda = agenda
         self._listener = listener
         self._timeout_ms = timeout_ms
         self._last_number = 0
@@ -113,6 +116,7 @@ class MarkerSender:
         self._unplaced.extend((ending, one) for one in sorted(ending.left))
         if not ending.left:
             self._ended.append(ending)
+        self._agenda.now(Slot.MARKERS)
 
     def forget(self, partition: int) -> None:
         """This broker does not coordinate a partition any more."""
@@ -142,6 +146,7 @@ class MarkerSender:
             self._place(*self._unplaced.popleft(), image)
         for broker_id in self._free() if self._placed else ():
             yield from self._send(broker_id, image)
+        self._agenda.at(Slot.MARKERS, self._next_ms())
 
     def _free(self) -> list[int]:
         """The brokers with markers that wait for no other request."""
@@ -216,9 +221,10 @@ class MarkerSender:
                 self._order += 1
                 at_ms = now_ms + (MARKERS_RETRY_MS if error in _AGAIN else SURPRISED_MS)
                 heappush(self._later, (at_ms, self._order, ending, one))
+        self._agenda.by(Slot.MARKERS, self._next_ms())
 
-    def deadline_ms(self) -> int:
-        """When the next `due` is due, in ms."""
+    def _next_ms(self) -> int:
+        """When there is something to send or to complete, in ms."""
         if self._unplaced or self._ended:
             return 0
         if self._placed and self._free():

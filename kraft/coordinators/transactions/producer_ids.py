@@ -7,7 +7,7 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from msgspec import Struct
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.access.topic_names import check_name
+from kraft.agenda import Agenda, Slot
 from kraft.handling.reply_keys import Channel, to_broker
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling
@@ -25,7 +26,7 @@ from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, NO_EPOCH, NO_PRODUCER, Uuid
+from metadata_log.types import NO_EPOCH, NO_PRODUCER, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import describe_producers as producers
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -63,10 +64,11 @@ class WaitingProducer(Struct):
 class ProducerIds:
     """The producer ids that this broker may give out."""
 
-    def __init__(self, broker_id: int, timeout_ms: int) -> None:
+    def __init__(self, agenda: Agenda, tell: Callable[[Hashable], None], broker_id: int, timeout_ms: int) -> None:
+        self._agenda = agenda
+        self._tell = tell
         self._broker_id = broker_id
         self._timeout_ms = timeout_ms
-        self._has_changed = False
         self._present: Block | None = None
         self._next: Block | None = None
         self._is_wanted = False
@@ -79,10 +81,12 @@ class ProducerIds:
         self._is_wanted = True
         if (self._present is None or self._present.is_empty) and self._next is not None:
             self._present, self._next = self._next, None
-        if self._present is None or self._present.is_empty:
-            return None
-        producer_id = self._present.start + self._present.used
-        self._present.used += 1
+        producer_id: int | None = None
+        if self._present is not None and not self._present.is_empty:
+            producer_id = self._present.start + self._present.used
+            self._present.used += 1
+        if not self._is_asking and self.needs_block:
+            self._agenda.by(Slot.PRODUCER_IDS, self._ask_at_ms)
         return producer_id
 
     @property
@@ -103,25 +107,14 @@ class ProducerIds:
     def on_reply(self, key: Channel, message: Message | None, now_ms: int) -> None:
         """The controller's answer, or None if the request failed; after an error the broker asks again."""
         self._is_asking = False
-        self._has_changed = True
+        self._tell(Channel.PRODUCER_IDS)
         match message:
             case AllocateProducerIdsResponse(error_code=Error.NONE, producer_id_start=start, producer_id_len=size):
                 self._next = Block(start, size)
             case _:
                 self._ask_at_ms = now_ms + BLOCK_RETRY_MS
-
-    def take_changes(self) -> tuple[Channel, ...]:
-        """Whether there may be new ids."""
-        if not self._has_changed:
-            return ()
-        self._has_changed = False
-        return (Channel.PRODUCER_IDS,)
-
-    def deadline_ms(self) -> int:
-        """When the next request is due."""
-        if self._has_changed:
-            return 0
-        return NEVER_MS if self._is_asking or not self.needs_block else self._ask_at_ms
+        if self.needs_block:
+            self._agenda.by(Slot.PRODUCER_IDS, self._ask_at_ms)
 
 
 class InitProducerIdHandler:

@@ -6,11 +6,12 @@ A coordinator has at most one request of this broker under way. Transactions tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
 
+from kraft.agenda import Agenda, Slot
 from kraft.handling.coordinators import TRANSACTION, coordinator_of
 from kraft.handling.reply_keys import Verification, to_broker
 from kraft.limits import VERIFICATIONS
@@ -70,6 +71,8 @@ class Verifier:
     """The verifications of a broker that are under way.
 
     Args:
+        agenda: What is due at the broker.
+        tell: Takes the key of what ends the wait of a request.
         listener: The listener at which brokers reach each other.
         timeout_ms: How long one request to a coordinator may take, in ms.
         retry_ms: After how long a coordinator is asked again that still ends the last transaction, in ms.
@@ -77,8 +80,16 @@ class Verifier:
     """
 
     def __init__(
-        self, listener: str, timeout_ms: int, retry_ms: int = VERIFICATION_RETRY_MS, give_up_ms: int = RETRY_MAX_MS
+        self,
+        agenda: Agenda,
+        tell: Callable[[Hashable], None],
+        listener: str,
+        timeout_ms: int,
+        retry_ms: int = VERIFICATION_RETRY_MS,
+        give_up_ms: int = RETRY_MAX_MS,
     ) -> None:
+        self._agenda = agenda
+        self._tell = tell
         self._retry_ms = retry_ms
         self._give_up_ms = give_up_ms
         self._listener = listener
@@ -90,7 +101,6 @@ class Verifier:
         """The coordinator, and what was asked."""
         self._again: list[tuple[int, Asking]] = []
         """The questions that are asked again, with the time in ms."""
-        self._done: list[Verified] = []
 
     def __len__(self) -> int:
         under_way = sum(map(len, self._queued.values())) + sum(len(each) for _, each in self._sent.values())
@@ -124,18 +134,15 @@ class Verifier:
             is_old = known.transaction.epoch < wanted.epoch
             self._end(known, Error.INVALID_PRODUCER_EPOCH if is_old else Error.NETWORK_EXCEPTION)
         queued[wanted.name] = asking
+        if coordinator[0].id not in {one for one, _ in self._sent.values()}:
+            self._agenda.now(Slot.VERIFICATIONS)
 
     def _end(self, asking: Asking, error: Error) -> None:
         self._note(asking, asking.transaction.all(error))
 
     def _note(self, asking: Asking, errors: Errors) -> None:
         asking.errors = errors
-        self._done.append(Verified(asking.request_id))
-
-    def take_changes(self) -> list[Verified]:
-        """The requests with a result since the last call."""
-        done, self._done = self._done, []
-        return done
+        self._tell(Verified(asking.request_id))
 
     def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
         """The requests to send."""
@@ -145,6 +152,7 @@ class Verifier:
         self._again = [each for each in self._again if each[0] > now_ms]
         for asking in ripe:
             self._queue(asking, image)
+        self._agenda.at(Slot.VERIFICATIONS, min([at_ms for at_ms, _ in self._again], default=NEVER_MS))
         busy = {coordinator for coordinator, _ in self._sent.values()}
         for coordinator in [one for one in self._queued if one not in busy]:
             asked = self._queued.pop(coordinator)
@@ -161,7 +169,9 @@ class Verifier:
 
     def on_reply(self, key: Verification, message: Message | None, now_ms: int) -> None:
         """Take the answer of a coordinator; None if the request failed."""
-        _, asked = self._sent.pop(key)
+        coordinator, asked = self._sent.pop(key)
+        if coordinator in self._queued:
+            self._agenda.now(Slot.VERIFICATIONS)
         match message:
             case AddPartitionsToTxnResponse(error_code=Error.NONE):
                 results = {each.transactional_id: each.topic_results for each in message.results_by_transaction}
@@ -185,19 +195,9 @@ class Verifier:
         is_early = asking.transaction.adds and Error.CONCURRENT_TRANSACTIONS in errors.values()
         if is_early and now_ms < asking.give_up_ms:
             self._again.append((now_ms + self._retry_ms, asking))
+            self._agenda.by(Slot.VERIFICATIONS, now_ms + self._retry_ms)
         else:
             self._note(asking, errors)
-
-    def deadline_ms(self) -> int:
-        """When the next `due` or `take_changes` is due, in ms."""
-        if self._done:
-            return 0
-        if not self._again and not self._queued:
-            return NEVER_MS
-        busy = {coordinator for coordinator, _ in self._sent.values()}
-        if any(one not in busy for one in self._queued):
-            return 0
-        return min((at_ms for at_ms, _ in self._again), default=NEVER_MS)
 
 
 def produce_error(error: Error, *, version: int, adds: bool) -> Error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Container, Set
+from typing import Any
 
+from kraft.agenda import Agenda, Slot
 from kraft.limits import FINDINGS
 from kraft.partitions.log.outcomes import Place, RefusedAppend
 from kraft.partitions.replicas.hosted_partition import HostedPartition
@@ -34,8 +36,12 @@ class Hosting:
         self.image = MetadataImage()
         self.unwritten: dict[PartitionKey, None] = {}
         """The partitions with a snapshot of producers that is written in steps."""
-        self.changed: dict[PartitionKey, int] = {}
-        """The partitions that may have moved since the last look of the purgatories, with what has changed of them."""
+        self.agenda = Agenda()
+        """The times at which this broker has work to do."""
+        self.watched: tuple[Container[Any], ...] = ()
+        """The partitions of which somebody waits for a change."""
+        self._changed: dict[PartitionKey, int] = {}
+        """Those that have changed since `take_changes`, with what has changed of them."""
         self.moved: dict[PartitionKey, None] = {}
         """The partitions that may have moved since the last request to a leader."""
         self.led: dict[PartitionKey, None] = {}
@@ -60,11 +66,16 @@ class Hosting:
 
     def touch(self, part: HostedPartition, change: int = ANY_CHANGE) -> None:
         """A partition may have moved; `change` says what of it has changed, one bit for each."""
-        key, changed = part.key, self.changed
-        changed[key] = changed.get(key, 0) | change
+        key = part.key
+        for watched in self.watched:
+            if key in watched:
+                self._changed[key] = self._changed.get(key, 0) | change
+                self.agenda.now(Slot.CHANGES)
+                break
         self.moved[key] = None
         if not part.is_offline and part.log.producers.unwritten is not None:
             self.unwritten[key] = None
+            self.agenda.now(Slot.AGENT)
 
     def served(self, key: PartitionKey, leader_epoch: int, *, needs_leader: bool) -> HostedPartition | RefusedAppend:
         """The replica that serves a request, or why there is none (`Partition.checkCurrentLeaderEpoch`,
@@ -134,16 +145,17 @@ class Hosting:
         return RefusedAppend(Error.CORRUPT_MESSAGE, str(bad))
 
     def take_changes(self) -> dict[PartitionKey, int]:
-        """The partitions whose end, watermark, stable offset, start, ISR or leadership may have moved since the last
-        call, in the order of their first change, with what has changed.
+        """The watched partitions whose end, watermark, stable offset, start, ISR or leadership may have moved since the
+        last call, in the order of their first change, with what has changed.
         """
-        changed, self.changed = self.changed, {}
+        changed, self._changed = self._changed, {}
         return changed
 
     def note_leadership(self, part: HostedPartition) -> None:
         """Note for the coordinators that the leadership of a partition may have changed."""
         if part.topic in INTERNAL_TOPICS:
             self.led[part.key] = None
+            self.agenda.now(Slot.LEADERSHIPS)
 
     def take_led(self) -> Set[PartitionKey]:
         """The partitions of which the leadership may have changed since the last call."""
@@ -154,6 +166,7 @@ class Hosting:
         """Keep a text for the log of the broker; beyond the bound later texts are dropped."""
         if len(self.findings) < FINDINGS:
             self.findings.append(finding)
+            self.agenda.now(Slot.REPORTS)
 
     def take_findings(self) -> None:
         """Keep what the log directories have found."""
@@ -205,6 +218,7 @@ class Hosting:
         if len(self.store.failures) == self._judged_failures:
             return
         self._judged_failures = len(self.store.failures)
+        self.agenda.now(Slot.AGENT)
         for part in self.partitions.values():
             if part.copy is not None and part.copy.directory in self.store.failures:
                 self.report(f"{part} stays in its log directory: {self.store.failures[part.copy.directory]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.agenda import Slot
 from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.log.transaction_markers import TransactionMarker, marker_refusal
 from kraft.partitions.log.validation import Checked
@@ -84,6 +85,7 @@ class Leaders:
         if until_ms != NEVER_MS:
             self._held[part.key] = until_ms
             self._held_ms = min(self._held_ms, until_ms)
+            self._hosting.agenda.by(Slot.AGENT, until_ms)
         elif self._held:
             self._held.pop(part.key, None)
         if offset > log.high_watermark:
@@ -273,6 +275,7 @@ class Leaders:
         remote.on_fetch(fetch_offset, log_start, log.end_offset, replica_epoch, now_ms)
         if replica_id not in leading.isr and leading.is_to_join(replica_id, log.high_watermark, self._hosting.image):
             self.isr.propose(part.key, leading, (*leading.isr, replica_id))
+            self._hosting.agenda.by(Slot.AGENT, self.isr.deadline_ms())
             self._hosting.touch(part)
         if before != fetch_offset:
             self.advance(part, now_ms)

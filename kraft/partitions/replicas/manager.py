@@ -259,16 +259,6 @@ class ReplicaManager:
         """When the next `shrink` is due."""
         return min(self.leaders.deadline_ms(), self._background.deadline_ms())
 
-    def stirred_ms(self) -> int:
-        """The time of the next work that requests of clients or followers have caused, in ms.
-
-        It is a part of `deadline_ms` and of the deadline of the ISR changes.
-        """
-        if self.hosting.unwritten:
-            return 0
-        due_ms = self.leaders.deadline_ms()
-        return min(due_ms, self.isr.deadline_ms()) if self.isr.unsent else due_ms
-
     def shrink(self, now_ms: int) -> None:
         """Do what is due: remove slow members from the ISR, write checkpoints, delete old segments and old files, clean
         a compacted log a step further.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kraft.agenda import Slot
 from kraft.limits import MOVE_STEP_BYTES
 from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.replicas.epoch_ends import end_of_epoch, truncation
@@ -80,6 +81,7 @@ class Moves:
             return Error.KAFKA_STORAGE_ERROR
         if len(f"{part}{_TAG}") > _LONGEST_NAME:
             return Error.INVALID_TOPIC_EXCEPTION
+        hosting.agenda.now(Slot.AGENT)
         if part.copy is not None and part.copy.directory != directory:
             self.give_up(part, now_ms)
         if part.copy is None and part.directory != directory and not part.is_offline:

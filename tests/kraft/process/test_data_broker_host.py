@@ -174,9 +174,7 @@ def test_the_node_learns_once_that_its_broker_is_unfenced() -> None:
 def test_the_node_logs_once_what_its_broker_has_found_in_a_directory() -> None:
     net = running()
     net.noted.clear()
-    manager = host_of(net)._manager
-    assert manager is not None
-    manager.findings.append("d is damaged")
+    host_of(net)._manager.hosting.report("d is damaged")
     net.advance(5000)
     assert net.noted == [(1, Found(("d is damaged",)))]
 

@@ -65,7 +65,7 @@ class GroupBrokers:
             brokers.now_ms = due_ms
             self.take(brokers.poll(broker_id))
             requests = brokers.requests[broker_id]
-            due_ms = max(due_ms, 0 if requests.has_moved else requests.deadline_ms())
+            due_ms = max(due_ms, requests.agenda.deadline_ms)
         brokers.now_ms = end_ms
 
     def send(self, message: Message, version: int | None = None, *, broker_id: int = 101, client_id: str = "c") -> int:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
+from kraft.agenda import Slot
 from kraft.broker.requests import Requests
 from kraft.handling.reply_keys import Channel
 from kraft.handling.rights import Rights
@@ -275,11 +276,18 @@ class Brokers:
         return sends
 
     def _look(self, broker_id: int) -> None:
-        for one in self.requests[broker_id].poll(self.now_ms, self.image, epoch_of(broker_id)):
+        requests = self.requests[broker_id]
+        requests.use(self.image)
+        requests.broker_epoch = epoch_of(broker_id)
+        for one in requests.poll(self.now_ms):
             if isinstance(one, Send):
                 self._sends.append(one)
             else:
                 self._ended.append(one)
+
+    def due_ms(self, broker_id: int) -> int:
+        """When something of the requests is due; the agent of the broker is not here."""
+        return min(self.requests[broker_id].agenda.times[Slot.AGENT + 1 : Slot.REPORTS])
 
     def give_ids(self, broker_id: int, response: Message | None) -> list[Outcome]:
         """Answer the request for a block of producer ids; the outcomes of the producers that waited."""

@@ -79,7 +79,9 @@ class Coordinator:
 
     def _poll(self) -> None:
         brokers, requests = self.brokers, self.requests
-        for one in list(requests.poll(brokers.now_ms, brokers.image, epoch_of(BROKER))):
+        requests.use(brokers.image)
+        requests.broker_epoch = epoch_of(BROKER)
+        for one in list(requests.poll(brokers.now_ms)):
             if not isinstance(one, Send):
                 self._take([one])
             elif one.target is None:
@@ -95,7 +97,7 @@ class Coordinator:
         """The turns of what is due within a short time, to be made by the caller."""
         brokers, requests = self.brokers, self.requests
         end_ms = brokers.now_ms + 20
-        while (due_ms := 0 if requests.has_moved else requests.deadline_ms()) <= end_ms:
+        while (due_ms := requests.agenda.deadline_ms) <= end_ms:
             brokers.now_ms = max(due_ms, brokers.now_ms)
             yield self._poll
 

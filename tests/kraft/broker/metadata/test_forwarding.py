@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from msgspec.structs import replace
 
@@ -10,7 +12,7 @@ from kraft.broker.requests import Requests
 from kraft.config.data_settings import TopicDefaults
 from kraft.config.described import described_settings
 from kraft.controller.envelope import open_envelope, seal
-from kraft.wire import Answer, Drop, Send, WireRequest
+from kraft.wire import Answer, Drop, Outcome, Send, WireRequest
 from metadata_log.types import NEVER_MS
 from support.broker.broker_requests import asked, image_at, new_requests
 from transport.protocol.apis import ApiKey
@@ -43,6 +45,11 @@ def sent(requests: Requests, now_ms: int) -> Send:
     return one
 
 
+def only(outcomes: Iterable[Outcome | Send]) -> Outcome | Send:
+    [one] = outcomes
+    return one
+
+
 def answered(requests: Requests, now_ms: int) -> Answer | Drop:
     [one] = requests.poll(now_ms)
     assert isinstance(one, (Answer, Drop)), one
@@ -63,7 +70,7 @@ def test_the_controller_sees_the_request_of_the_client_and_the_client_the_answer
     assert forwarded.message == CREATE
     assert (forwarded.caller.principal, forwarded.caller.is_token) == ("User:alice", True)
     assert forwarded.caller.host == host
-    assert requests.deadline_ms() == NEVER_MS
+    assert requests.agenda.deadline_ms == NEVER_MS
     result = CreateTopicsResponse(topics=[CreatableTopicResult(name="orders", num_partitions=1, replication_factor=1)])
     requests.on_reply(one.reply_to.key, seal(forwarded, result), 5)
     assert answered(requests, 5) == Answer(1, result)
@@ -76,12 +83,12 @@ def test_without_an_active_controller_the_request_is_sent_again_until_its_time_i
     requests = new_requests(request_timeout_ms=1000)
     requests.on_request(create(), IMAGE, 0)
     attempts, now = 0, 0
-    while isinstance(one := next(requests.poll(now)), Send):
+    while isinstance(one := only(requests.poll(now)), Send):
         attempts += 1
         requests.on_reply(one.reply_to.key, failure, now)
         assert not list(requests.poll(now)), "there is a pause before the next attempt"
-        assert now < requests.deadline_ms() <= 1000
-        now = requests.deadline_ms()
+        assert now < requests.agenda.deadline_ms <= 1000
+        now = requests.agenda.deadline_ms
     assert now == 1000
     assert attempts == 10
     assert isinstance(one, Answer)
@@ -162,7 +169,7 @@ def test_a_topic_of_coordinators_that_are_missing_here_is_not_made() -> None:
     """A broker of Kafka beside makes it as it has to be."""
     requests = new_requests(auto_create_topics=True)
     requests.on_request(named("__share_group_state"), IMAGE, 0)
-    assert [one for one in requests.poll(0, IMAGE) if isinstance(one, Send)] == []
+    assert [one for one in requests.poll(0) if isinstance(one, Send)] == []
 
 
 @pytest.mark.parametrize("in_file", [(), ("num.partitions",), ("num.partitions", "default.replication.factor")])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kraft.agenda import Agenda
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.coordinators import KEY_TYPES
 from kraft.config.data_settings import REPLICATION_FACTORS
@@ -104,7 +105,7 @@ def test_an_answer_about_more_topics_than_a_turn_has_room_for_takes_turns():
     resources = [DescribeConfigsResource(resource_type=2, resource_name=TOPIC) for _ in range(500)]
     long = asked(DescribeConfigsRequest(resources=resources), 4, ApiKey.DESCRIBE_CONFIGS, request_id=2)
     assert requests.on_request(long, image, 0) is None
-    assert requests.deadline_ms() == 0
+    assert requests.agenda.deadline_ms == 0
     assert requests.on_request(one_turn, image, 0) is not None, "a short answer does not wait for a long one"
     turns, answers = 1, list(requests.poll(0))
     while not answers:
@@ -208,7 +209,7 @@ def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: 
         encode(answer, version)
         errors = [one.error_code for one in answer.coordinators] if version >= 4 else [answer.error_code]
         assert errors == [Error.COORDINATOR_NOT_AVAILABLE] * (2 if version >= 4 else 1)
-    (sent,) = [one for one in requests.poll(NOW, image) if isinstance(one, Send)]
+    (sent,) = [one for one in requests.poll(NOW) if isinstance(one, Send)]
     assert isinstance(sent.message, CreateTopicsRequest)
     (topic,) = sent.message.topics
     assert (topic.name, topic.num_partitions, topic.replication_factor) == (name, 50, 3)
@@ -219,7 +220,7 @@ def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: 
 def test_a_refused_topic_of_coordinators_is_told_once_with_the_setting_to_change(kind: int, name: str):
     """With fewer brokers than replicas it is refused again and again, and clients only hear that there is none yet."""
     told: list[str] = []
-    creation, image = AutoCreation(RequestSettings(broker_id=1), told.append), MetadataImage()
+    creation, image = AutoCreation(Agenda(), RequestSettings(broker_id=1), told.append), MetadataImage()
     error = Error.INVALID_REPLICATION_FACTOR
     text = "Unable to replicate the partition 3 time(s): only 1 broker(s) are registered."
     for _ in range(3):

@@ -192,7 +192,7 @@ class Replay:
         if outcome is None and probe.n not in self.parked and brokers.requests[probe.server].waiting:
             if probe.record.get("sent"):
                 return None
-            self._pass_to(brokers.requests[probe.server].deadline_ms())
+            self._pass_to(brokers.due_ms(probe.server))
         if outcome is None:
             outcome = self.parked.get(probe.n)
         if isinstance(outcome, Drop):

@@ -50,8 +50,12 @@ def bomb(count: int = MANY) -> bytes:
 def ended(brokers: Brokers, broker: int = 101) -> tuple[int, list[Outcome]]:
     """Let time pass until an outcome comes; returns the number of turns before."""
     for turns in range(10_000):
-        due_ms = brokers.requests[broker].deadline_ms()
-        assert due_ms > brokers.now_ms, "a node that finds a deadline in the past again and again ends"
+        due_ms = brokers.due_ms(broker)
+        if not turns:
+            # A change before may have woken somebody.
+            due_ms = max(due_ms, brokers.now_ms)
+        else:
+            assert due_ms > brokers.now_ms, "a node that finds a deadline in the past again and again ends"
         assert due_ms < NEVER_MS
         found = brokers.poll(broker, after_ms=due_ms - brokers.now_ms)
         if found:
@@ -76,7 +80,7 @@ def test_others_are_answered_while_many_records_are_checked() -> None:
     assert only_partition(found.message).base_offset == 1
     assert turns >= MANY // 512 // 20 - 1
     assert brokers.requests[101].waiting == 0
-    assert brokers.requests[101].deadline_ms() == NEVER_MS
+    assert brokers.due_ms(101) == NEVER_MS
 
 
 def test_a_leader_that_is_one_no_more_appends_nothing() -> None:

@@ -165,7 +165,7 @@ def test_an_append_wakes_only_the_fetches_of_its_partition(monkeypatch: pytest.M
         wanted = fetch(((ORDERS[0], number), 0), wait_ms=60_000, min_bytes=MANY)
         assert brokers.send(101, wanted)[1] is None
     assert brokers.poll(101) == []
-    while brokers.requests[101].deadline_ms() == 0:
+    while brokers.due_ms(101) == 0:
         assert brokers.poll(101) == []
     looked.clear()
     brokers.send(101, produce((ORDERS[0], 700), batch(b"y"), acks=1))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
+from kraft.agenda import Agenda
 from kraft.coordinators.transactions.producer_ids import ProducerIds
 from kraft.handling.reply_keys import Channel
 from kraft.wire import Answer
@@ -35,7 +37,7 @@ def response_of(outcome: Any) -> Any:
 def test_a_broker_asks_for_a_block_when_the_first_producer_comes_and_answers_once_it_has_one() -> None:
     brokers = new_brokers()
     requests = brokers.requests[101]
-    assert (brokers.due(101), requests.deadline_ms()) == ([], NEVER_MS)
+    assert (brokers.due(101), requests.agenda.deadline_ms) == ([], NEVER_MS)
     _, first = brokers.send(101, IDEMPOTENT)
     _, second = brokers.send(101, IDEMPOTENT)
     assert (first, second, requests.waiting) == (None, None, 2)
@@ -66,7 +68,7 @@ def test_a_failed_request_for_a_block_is_repeated() -> None:
         assert len(brokers.due(101)) == 1
         assert brokers.give_ids(101, failure) == []
         assert brokers.due(101) == []
-        brokers.now_ms = requests.deadline_ms()
+        brokers.now_ms = requests.agenda.deadline_ms
     assert len(brokers.due(101)) == 1
     assert len(brokers.give_ids(101, block(0))) == 1
 
@@ -81,7 +83,7 @@ def test_a_producer_that_gets_no_id_in_time_is_told_to_try_again() -> None:
 
 
 def test_the_next_block_is_requested_early_and_used_when_the_present_one_is_empty() -> None:
-    ids = ProducerIds(101, 30_000)
+    ids = ProducerIds(Agenda(), list[Hashable]().append, 101, 30_000)
     assert ids.take() is None
     taken: list[int | None] = []
     asked_after = []

@@ -225,7 +225,7 @@ def test_a_coordinator_that_does_not_answer_the_question_has_verified_nothing(
 def test_without_a_coordinator_a_producer_is_to_try_again() -> None:
     brokers = three(with_coordinator=False)
     assert brokers.send(LEADER, produce(records(b"a")), TV1)[1] is None
-    assert brokers.requests[LEADER].deadline_ms() == 0
+    assert brokers.due_ms(LEADER) == 0
     [found] = responses(brokers)
     assert only_partition(found).error_code == Error.NOT_ENOUGH_REPLICAS
 
@@ -252,7 +252,7 @@ def test_a_transaction_that_has_ended_meanwhile_begins_at_the_second_attempt() -
     brokers.send(LEADER, produce(records(b"a")), TV2)
     assert decided(brokers, Error.CONCURRENT_TRANSACTIONS) == []
     assert brokers.due(LEADER) == []
-    assert brokers.requests[LEADER].deadline_ms() == brokers.now_ms + 20
+    assert brokers.due_ms(LEADER) == brokers.now_ms + 20
     brokers.now_ms += 20
     [response] = decided(brokers)
     assert only_partition(response).error_code == Error.NONE

@@ -304,10 +304,11 @@ def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_over() -> None:
     brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),))])
     waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=500, min_bytes=1000))
     brokers.ask(101, produce(ORDERS, batch(b"a")))
-    assert brokers.requests[101].deadline_ms() == brokers.now_ms + 500
+    assert brokers.poll(101) == []
+    assert brokers.due_ms(101) == brokers.now_ms + 500
     assert brokers.poll(101, after_ms=499) == []
     assert len(only_partition(woken(brokers.poll(101, after_ms=1), waiting)).records) == len(batch(b"a"))
-    assert brokers.requests[101].deadline_ms() == NEVER_MS
+    assert brokers.due_ms(101) == NEVER_MS
 
 
 def test_a_new_segment_ends_the_wait_of_a_reader_of_the_one_before() -> None:
@@ -348,7 +349,7 @@ def test_a_request_of_a_closed_connection_is_forgotten() -> None:
     second = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=900))
     brokers.requests[101].forget(first)
     assert brokers.requests[101].waiting == 1
-    assert brokers.requests[101].deadline_ms() == brokers.now_ms + 900
+    assert brokers.due_ms(101) == brokers.now_ms + 900
     woken(brokers.poll(101, after_ms=900), second)
 
 
@@ -370,7 +371,7 @@ def test_a_turn_wakes_a_part_of_many_waiting_requests_and_the_next_turns_wake_th
         brokers.send(101, fetch((ORDERS, 0), wait_ms=60_000))
     brokers.ask(101, produce(ORDERS, batch(b"a")))
     counts = [len(brokers.poll(101))]
-    while requests.deadline_ms() <= brokers.now_ms:
+    while requests.agenda.deadline_ms <= brokers.now_ms:
         counts.append(len(brokers.poll(101)))
     assert counts == [WAITING_PER_TURN, WAITING_PER_TURN, 1]
     assert requests.waiting == 0

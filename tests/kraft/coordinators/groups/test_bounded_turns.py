@@ -87,7 +87,7 @@ class Turns(GroupBrokers):
             self.written = max(self.written, part.log.end_offset - before)
             self.answered = max(self.answered, len(found))
             polls += 1
-            due_ms = 0 if requests.has_moved else requests.deadline_ms()
+            due_ms = requests.agenda.deadline_ms
         brokers.now_ms = max(brokers.now_ms, end_ms)
         return polls
 

@@ -82,7 +82,7 @@ class Replay:
             for one in (101, 102):
                 for outcome in self.brokers.poll(one):
                     self.take(outcome)
-            due = min(max(self.brokers.requests[one].deadline_ms(), due) for one in (101, 102))
+            due = min(max(self.brokers.due_ms(one), due) for one in (101, 102))
         self.brokers.now_ms = max(at_ms, self.brokers.now_ms)
 
     def send(self, probe: dict[str, Any]) -> None:

@@ -89,7 +89,7 @@ class Turns(GroupBrokers):
 
         yield first
         while number not in self.answers:
-            brokers.now_ms = max(brokers.now_ms, 0 if self.requests.has_moved else self.requests.deadline_ms())
+            brokers.now_ms = max(brokers.now_ms, self.requests.agenda.deadline_ms)
             yield lambda: self.take(brokers.poll(101))
         self.last = self.answers.pop(number)
 

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 from msgspec import structs
 
+from kraft.agenda import Agenda
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.coordinators.runtime.shard import Record
 from kraft.coordinators.transactions.marker_sender import MarkerSender
@@ -66,7 +67,7 @@ def test_records_of_kafka_are_written_again_as_they_were() -> None:
 
 def test_the_log_of_kafka_is_replayed() -> None:
     """The state has the last record of each id, and knows which of them are to be ended."""
-    shard = TransactionShard(0, 0, MarkerSender("", 0), TransactionConfig(), lambda: None)
+    shard = TransactionShard(0, 0, MarkerSender(Agenda(), "", 0), TransactionConfig(), lambda: None)
     for log in logs():
         state, last = shard.empty(), dict[str, TransactionLogValue]()
         for at, (key, value) in enumerate(log):

@@ -305,9 +305,9 @@ def test_the_agent_answers_the_fetches_to_a_broker_without_data():
 
 
 def test_a_coordinator_that_is_busy_stops_no_request_of_another_client():
-    """The records of the other client were appended before, and a fetch may wait for them."""
+    """The coordinator is asked again later. Nobody waits for the records of the other client: nothing else is due."""
     broker = Broker(COORDINATED)
     sent = asked_coordinator(broker)
     assert isinstance(broker.services.on_request(asked(produce(1), 13, 8), NOW_MS), Answer)
     broker.services.on_reply(sent.reply_to, verdict(Error.CONCURRENT_TRANSACTIONS), NOW_MS)
-    assert broker.services.deadline_ms() == 0
+    assert broker.services.deadline_ms() == NOW_MS + 20

@@ -286,7 +286,7 @@ def test_old_segments_are_deleted_and_their_files_go_after_the_delay() -> None:
     for number in range(4):
         append(manager, b"%d" % number)
     assert len(part_of(manager).log.segments) == 4
-    manager.hosting.take_changes()
+    manager.hosting.watched = ((KEY,),)
     manager.shrink(NOW_MS + 30_000)
     assert (part_of(manager).log.start_offset, part_of(manager).log.end_offset) == (4, 4)
     assert list(manager.hosting.take_changes()) == [KEY]
@@ -306,6 +306,7 @@ def test_a_replica_that_is_removed_by_a_reassignment_is_deleted() -> None:
     change = records.PartitionChangeRecord(
         partition_id=0, topic_id=TOPIC, replicas=(1,), isr=(1,), directories=(directory_id(1),)
     )
+    manager.hosting.watched = ((KEY,),)
     publish(manager, replayed(image, change))
     assert list(manager.partitions) == []
     assert [name.endswith("-delete") for name in disk.list("d") if name.startswith("t-")] == [True]

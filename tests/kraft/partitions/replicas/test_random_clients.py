@@ -130,7 +130,8 @@ class ClientsRun(RandomRun):
         """The controller answers, and the brokers look at their waiting requests."""
         super().answer()
         for one in self.wired.managers:
-            for outcome in self.served.requests[one].poll(self.wired.now_ms, self.served.images[one]):
+            self.served.requests[one].use(self.served.images[one])
+            for outcome in self.served.requests[one].poll(self.wired.now_ms):
                 assert not isinstance(outcome, Send)
                 self._on_outcome(outcome)
 

@@ -215,7 +215,8 @@ class TransactionsRun(ClientsRun):
         for one in self.wired.managers:
             requests = self.served.requests[one]
             sends = []
-            for outcome in requests.poll(self.wired.now_ms, self.served.images[one]):
+            requests.use(self.served.images[one])
+            for outcome in requests.poll(self.wired.now_ms):
                 if isinstance(outcome, Send):
                     sends.append(outcome)
                 else:
