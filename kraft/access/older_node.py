@@ -1,8 +1,10 @@
-"""A node that lacks a feature of the cluster, for the log of whoever refuses it or warns of it."""
+"""The entries of the audit log: denied operations, and nodes that lack a feature of the cluster."""
 
 from __future__ import annotations
 
 from msgspec import Struct
+
+from kraft.access.authorizer import Denial
 
 
 class OlderNode(Struct, frozen=True):
@@ -17,3 +19,7 @@ class OlderNode(Struct, frozen=True):
     node: str
     lacks: str
     remedy: str
+
+
+Audited = Denial | OlderNode
+"""An entry of the audit log of a node."""

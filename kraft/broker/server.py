@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from msgspec import Struct
 
-from kraft.access.authorizer import AclOperation, Denial
+from kraft.access.authorizer import AclOperation
 from kraft.access.caller import Caller
-from kraft.access.older_node import OlderNode
+from kraft.access.older_node import Audited
 from kraft.agenda import Slot
 from kraft.broker.agent import BrokerAgent
 from kraft.broker.registered import RegisteredBroker
@@ -50,7 +50,7 @@ class BrokerServer(RegisteredBroker):
         super().__init__(agent)
         self.requests = requests
         self.apis: tuple[ApiKey, ...] = requests.apis
-        self.denials: list[Denial | OlderNode] = requests.rights.denials
+        self.audited: list[Audited] = requests.rights.audited
         self._manager = manager
         self._is_announced = False
         """Whether the owner was told that the broker is unfenced."""

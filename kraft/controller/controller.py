@@ -13,11 +13,11 @@ from typing import Final
 
 from msgspec import structs
 
-from kraft.access.authorizer import AclOperation, AclResource, Authorizer, Denial
+from kraft.access.authorizer import AclOperation, AclResource, Authorizer
 from kraft.access.caller import ANONYMOUS, Caller
 from kraft.access.errors import ApiError, not_controller_error
 from kraft.access.items import AuthorizedRequest, authorize_items
-from kraft.access.older_node import OlderNode
+from kraft.access.older_node import Audited
 from kraft.access.permissions import check_cluster
 from kraft.controller.apis import APIS, Write, at_once_of
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
@@ -99,8 +99,8 @@ class QuorumController:
         self.active_epoch = NOT_ACTIVE
         self._is_loaded = False
         """Whether the controller has replayed all records that it knows to be committed, so that ACLs are complete."""
-        self.denials: list[Denial | OlderNode] = []
-        """The denials of the authorizer; its reader empties the list."""
+        self.audited: list[Audited] = []
+        """The latest entries of the audit log; its reader empties the list."""
         self._periodic = Periodic(settings.decisions.max_idle_interval_ms)
         self._registrar = Registrar(
             settings.node_id, settings.incarnation_id, settings.listeners, settings.security_protocols
@@ -397,7 +397,7 @@ class QuorumController:
             caller,
             is_forwarded,
             None if rules is None else Authorizer(rules, committed.acls, self._is_loaded),
-            self.denials,
+            self.audited,
         )
 
     def _describe_cluster(

@@ -62,7 +62,7 @@ class ControllerServer(FollowsLog):
         """`request_timeout_ms` is the time for a request to the active controller."""
         self._request_timeout_ms = request_timeout_ms
         self.controller = self._owner = controller
-        self.denials = controller.denials
+        self.audited = controller.audited
         self._failures = RequestFailures() if failures is None else failures
         self._decisions = Decisions(self._failures)
         self._free_at_ms = NEVER_MS

@@ -22,7 +22,7 @@ from kraft.access.authorizer import (
     Verdict,
 )
 from kraft.access.caller import Caller, host_of_peer
-from kraft.access.older_node import OlderNode
+from kraft.access.older_node import Audited
 from kraft.limits import VERDICT_CHARACTERS, VERDICTS
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
@@ -53,7 +53,7 @@ class Rights:
         self.settings = settings
         self.authorizer = None if settings is None else Authorizer(settings)
         """The authorizer over the ACLs of the last image; None if everything is allowed."""
-        self.denials: list[Denial | OlderNode] = []
+        self.audited: list[Audited] = []
         """The denied operations, for the audit log of the node."""
         self._verdicts: dict[_Question, Verdict] = {}
         self._of_any: dict[_Question, bool] = {}
@@ -103,7 +103,7 @@ class Rights:
             verdict = self.authorizer.authorize(*question)
             _remember(self._verdicts, question, verdict)
         if is_asked and not verdict.is_allowed:
-            self.denials.append(Denial(*question, str(verdict)))
+            self.audited.append(Denial(*question, str(verdict)))
         return verdict.is_allowed
 
     def of_any(self, asked: WireRequest, operation: AclOperation, resource: AclResource) -> bool:

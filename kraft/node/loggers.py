@@ -13,10 +13,10 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
-from kraft.access.authorizer import AclOperation, Denial
+from kraft.access.authorizer import AclOperation
 from kraft.access.caller import Caller, host_of_peer
 from kraft.access.errors import ApiError
-from kraft.access.older_node import OlderNode
+from kraft.access.older_node import Audited
 from kraft.node.logging import NodeLog
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message
@@ -74,8 +74,8 @@ class Judge(Protocol):
         """Whether a caller may perform an operation on the cluster."""
 
     @property
-    def denials(self) -> list[Denial | OlderNode]:
-        """The denials that are not logged yet."""
+    def audited(self) -> list[Audited]:
+        """The entries of the audit log that are not logged yet."""
 
 
 class LoggerRequests:
@@ -157,9 +157,9 @@ class LoggerRequests:
         asked_by, host = request.principal, host_of_peer(request.peer)
         caller = Caller(asked_by.type, asked_by.name, asked_by.is_token, host, request.listener)
         is_allowed = self._judge.may(self._needed, caller)
-        for denial in self._judge.denials:
+        for denial in self._judge.audited:
             self._log.trace(denial)
-        self._judge.denials.clear()
+        self._judge.audited.clear()
         if not is_allowed:
             raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED, Error.CLUSTER_AUTHORIZATION_FAILED.message)
 

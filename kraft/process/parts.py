@@ -11,9 +11,8 @@ from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
-from kraft.access.older_node import OlderNode
+from kraft.access.older_node import Audited
 from kraft.calls import Call, CancelCall
 from kraft.committed import LogReader
 from kraft.process.options import ProcessOptions
@@ -36,8 +35,8 @@ class Timed(Protocol):
     """A part with work of its own."""
 
     @property
-    def denials(self) -> list[Denial | OlderNode]:
-        """The latest denials, for the log of the node; the process empties the list."""
+    def audited(self) -> list[Audited]:
+        """The latest entries of the audit log of the node; the process empties the list."""
 
     def deadline_ms(self) -> int:
         """The time of the next `on_tick`."""

@@ -230,7 +230,7 @@ class Process:
                 self._on_request(event, now_ms)
             elif self._deciding is not None and (denial := self._deciding.denial(event)) is not None:
                 self._outbox.outputs.append(Answer(event.request_id, refuse_quorum_request(event, denial)))
-                self._report_denials(self._deciding)
+                self._report_audited(self._deciding)
             else:
                 self.replica.on_request(event, now_ms)
         elif type(event) is Tick:
@@ -339,8 +339,8 @@ class Process:
             replica.commits.apply(now_ms)
         answer = part.on_full if replica.proposals.is_full else part.on_request
         self._perform(answer(request, replica.core.leader, now_ms), now_ms)
-        if part.denials:
-            self._report_denials(part)
+        if part.audited:
+            self._report_audited(part)
 
     def _on_broker_request(self, request: WireRequest, now_ms: int) -> None:
         """A request at a listener of the broker; the quorum has no part in it."""
@@ -355,8 +355,8 @@ class Process:
         outcome = broker.on_request(request, now_ms)
         if outcome is not None:
             self._outbox.outputs.append(outcome)
-        if broker.denials:
-            self._report_denials(broker)
+        if broker.audited:
+            self._report_audited(broker)
 
     def _refuse_unserved(self, request: WireRequest) -> Message | None:
         # Loaded here, because no client asks that looks at what is advertised.
@@ -393,9 +393,9 @@ class Process:
         else:
             self._outbox.outputs.append(Drop(request.request_id, f"this {where} does not serve API {request.api_key}"))
 
-    def _report_denials(self, part: Timed) -> None:
-        self._outbox.outputs.extend(map(Trace, part.denials))
-        part.denials.clear()
+    def _report_audited(self, part: Timed) -> None:
+        self._outbox.outputs.extend(map(Trace, part.audited))
+        part.audited.clear()
 
     def _part_of(self, reply_to: ReplyTo) -> Serving:
         """The part that has asked."""
@@ -407,8 +407,8 @@ class Process:
         """Do the timed work of a part."""
         for action in part.on_tick(now_ms):
             self._perform(action, now_ms)
-        if part.denials:
-            self._report_denials(part)
+        if part.audited:
+            self._report_audited(part)
 
     def _leave_if_free(self) -> None:
         """Tell the node once the broker beside a controller has handed over what it led."""

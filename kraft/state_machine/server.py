@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from msgspec import DecodeError, Struct
 
-from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
-from kraft.access.older_node import OlderNode
+from kraft.access.older_node import Audited
 from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.limits import COMMANDS_PER_TURN, FORWARDED_ENTRIES
@@ -105,7 +104,7 @@ class StateMachineServer:
         session_ttl_ms: int,
     ) -> None:
         self.machine = make()
-        self.denials: list[Denial | OlderNode] = []
+        self.audited: list[Audited] = []
         """None ever: a state machine has no authorizer."""
         self.watch(lambda _, function: function)
         self.codec = Codec(self.machine)

@@ -17,7 +17,7 @@ from kraft.access.authorizer import (
     authorizer_of,
 )
 from kraft.access.caller import Caller
-from kraft.access.older_node import OlderNode
+from kraft.access.older_node import Audited
 from kraft.access.tokens import TokenSettings
 from kraft.config.data_settings import TopicDefaults
 from kraft.config.described import DescribedSetting
@@ -54,7 +54,7 @@ class DecisionSettings(Struct, frozen=True, kw_only=True):
 
 
 class RequestContext(Struct, frozen=True, gc=False):
-    """The context of one request. A decision changes only `sessions` (by its methods), `rng` and `denials`.
+    """The context of one request. A decision changes only `sessions` (by its methods), `rng` and `audited`.
 
     `image` includes uncommitted records; a write is decided on `image`. `committed` serves reads. The first record of
     the decision gets the offset `next_offset`. `version` is the version of the request. `forwarded` is set if a broker
@@ -77,7 +77,7 @@ class RequestContext(Struct, frozen=True, gc=False):
     caller: Caller = Caller()
     forwarded: bool = False
     authorizer: Authorizer | None = None
-    denials: list[Denial | OlderNode] = []
+    audited: list[Audited] = []
     """The denied operations, for the audit log."""
 
     @property
@@ -97,5 +97,5 @@ class RequestContext(Struct, frozen=True, gc=False):
             return True
         verdict = self.authorizer.authorize(self.caller, operation, resource, name)
         if is_asked and not verdict.is_allowed:
-            self.denials.append(Denial(self.caller, operation, resource, name, str(verdict)))
+            self.audited.append(Denial(self.caller, operation, resource, name, str(verdict)))
         return verdict.is_allowed

@@ -27,7 +27,7 @@ def note_older_node(
     if lacking and context.sessions.is_first_refusal(incarnation):
         levels = [f"{name} {context.image.features.level(name)} (up to {most})" for name, most in lacking.items()]
         level = context.image.features.metadata_version or 0
-        context.denials.append(OlderNode(f"{kind} {node_id}", ", ".join(levels), _remedy(level, lacking)))
+        context.audited.append(OlderNode(f"{kind} {node_id}", ", ".join(levels), _remedy(level, lacking)))
 
 
 def _lacking(image: MetadataImage, highest: Mapping[str, int]) -> Iterator[tuple[str, int]]:

@@ -13,8 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.access.authorizer import Denial
-from kraft.access.older_node import OlderNode
+from kraft.access.older_node import Audited
 from kraft.broker import BrokerAgent, BrokerSettings
 from kraft.broker.registered import RegisteredBroker
 from kraft.partitions.replicas.isr_changes import IsrChanges
@@ -232,7 +231,7 @@ class BrokerWithoutData(RegisteredBroker):
         replicas = agent.replicas
         assert isinstance(replicas, ReplicasWithoutData), replicas
         self._replicas = replicas
-        self.denials: list[Denial | OlderNode] = []
+        self.audited: list[Audited] = []
 
     def on_request(self, request: WireRequest, now_ms: int) -> Answer:
         """Answer a Fetch of another broker."""

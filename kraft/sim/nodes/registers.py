@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
-from kraft.access.authorizer import Denial
-from kraft.access.older_node import OlderNode
+from kraft.access.older_node import Audited
 from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import Committed, CommittedBatch
 from kraft.invariants.snapshots import Registers
@@ -28,7 +27,7 @@ class ReadableLog(RawLog):
 
     def __init__(self) -> None:
         super().__init__(reads_batches=True)
-        self.denials: list[Denial | OlderNode] = []
+        self.audited: list[Audited] = []
         """None ever: who reads is not asked."""
         self.applied_offset = 0
         """The host has every committed batch below this offset."""

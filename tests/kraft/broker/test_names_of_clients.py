@@ -62,7 +62,7 @@ def test_verdicts_about_long_names_are_not_remembered() -> None:
         assert not rights(asked(), AclOperation.DESCRIBE, AclResource.TOPIC, name)
         assert not rights(asked(user=name), AclOperation.DESCRIBE, AclResource.TOPIC, "t")
         assert not rights.of_any(asked(user=name), AclOperation.WRITE, AclResource.TOPIC)
-    assert len(taken(rights.denials)) == 200
+    assert len(taken(rights.audited)) == 200
     assert strings(vars(rights)) < 10_000
     assert not rights(asked(), AclOperation.DESCRIBE, AclResource.TOPIC, "t")
 

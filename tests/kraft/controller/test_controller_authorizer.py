@@ -123,7 +123,7 @@ def test_a_refused_request_writes_nothing() -> None:
 def test_denied_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A topic allowed by its own rule, and not by one of the cluster, logs no denial."""
     process = InProcess(admin=STRICT)
-    taken(process.controller.denials)
+    taken(process.controller.audited)
     names = ["fine", "bad\nname"]
     rules = Authorizer(AuthorizerSettings(), AclsImage().put(Uuid.ZERO, rule(AclOperation.CREATE, "fine")))
     request = CreateTopicsRequest(topics=[topic(name, [A]) for name in names])
@@ -131,8 +131,8 @@ def test_denied_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert finished(authorize_items(context, context.committed, request)).request == structs.replace(
         request, topics=request.topics[:1]
     )
-    (denial,) = taken(process.controller.denials)
-    assert taken(process.controller.denials) == []
+    (denial,) = taken(process.controller.audited)
+    assert taken(process.controller.audited) == []
     assert (denial.caller, denial.operation, denial.name) == (ALICE, AclOperation.CREATE, names[1])
     with caplog.at_level("WARNING", "kraft.node"):
         NodeLog(1, lambda: 0).trace(denial)

@@ -45,8 +45,8 @@ def register(side: InProcess, broker_id: int, incarnation: int, supported: dict[
 
 
 def told(side: InProcess) -> list[Any]:
-    found = list(side.controller.denials)
-    side.controller.denials.clear()
+    found = list(side.controller.audited)
+    side.controller.audited.clear()
     return found
 
 

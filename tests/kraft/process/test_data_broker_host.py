@@ -186,10 +186,10 @@ def test_a_broker_denies_what_no_rule_allows_and_reports_the_denials() -> None:
     assert services is not None
     assert not services.may(AclOperation.ALTER, stranger)
     assert services.may(AclOperation.ALTER, Caller("User", "ANONYMOUS", False, "10.0.0.1", CLIENTS))
-    [denial] = taken(host_of(net).denials)
+    [denial] = taken(host_of(net).audited)
     assert isinstance(denial, Denial)
     assert denial.caller == stranger
-    assert list(taken(host_of(net).denials)) == []
+    assert list(taken(host_of(net).audited)) == []
 
 
 def made(role: BrokerOptions, serving: ServingOptions = SERVING) -> BrokerServer:

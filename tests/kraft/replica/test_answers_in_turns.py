@@ -124,11 +124,11 @@ def test_a_step_checks_the_permissions_of_one_item(
     counter = PerStep()
     monkeypatch.setattr(Authorizer, "authorize", counter.counting(Authorizer.authorize))
     controller = InProcess(admin=STRICT).controller
-    taken(controller.denials)
+    taken(controller.audited)
     result = counter.run(controller.steps(request_, version, 1, 0, ALICE))
     assert counter.total >= len(NAMES)
     assert counter.most <= 1 + PERMISSIONS_PER_ITEM
-    assert len(taken(controller.denials)) == len(NAMES)
+    assert len(taken(controller.audited)) == len(NAMES)
     told = result.response
     assert told is not None
     [items] = [value for name in told.__struct_fields__ if isinstance(value := getattr(told, name), list) and value]

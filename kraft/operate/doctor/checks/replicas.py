@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kraft.operate.doctor.checks.check import Check, bytes_text, listed
@@ -40,6 +40,26 @@ def _partition(found: ImageFacts, replica: Replica) -> Partition | None:
     return topic.partitions[replica.number]
 
 
+def _finding(
+    check: str,
+    severity: Severity,
+    node: Node,
+    replicas: Sequence[Replica],
+    evidence: str,
+    read: tuple[str, ...] | None = None,
+    file: str = "",
+) -> Finding:
+    """A finding about replicas of a node; it was read in the first directories, or in a file there, unless said."""
+    return Finding(
+        id=check,
+        severity=severity,
+        nodes=(node.name,),
+        subjects=tuple(one.name for one in replicas),
+        read=tuple(f"{one.path}{file}" for one in replicas[:3]) if read is None else read,
+        evidence=evidence,
+    )
+
+
 def stray_dirs(facts: Facts) -> Iterator[Finding]:
     """Directories that the metadata does not give to their broker, and those that were renamed already."""
     for node, directory, image_facts in _broker_directories(facts):
@@ -55,14 +75,14 @@ def stray_dirs(facts: Facts) -> Iterator[Finding]:
                 strays.append((replica, f"the replicas are {listed(partition.replicas)}"))
         if strays:
             size = sum(replica.size_bytes for replica, _ in strays)
-            yield Finding(
-                id="stray-dirs",
-                severity=Severity.FATAL,
-                nodes=(node.name,),
-                subjects=tuple(replica.name for replica, _ in strays),
-                read=(directory.path, f"{image_facts.where}: end offset {image_facts.image.end.offset}"),
-                evidence=f"{len(strays)} of {len(directory.replicas)} partition directories ({bytes_text(size)}) are "
+            yield _finding(
+                "stray-dirs",
+                Severity.FATAL,
+                node,
+                [replica for replica, _ in strays],
+                f"{len(strays)} of {len(directory.replicas)} partition directories ({bytes_text(size)}) are "
                 f"not in the metadata of {image_facts.where}: " + listed(f"{one.name} ({why})" for one, why in strays),
+                (directory.path, f"{image_facts.where}: end offset {image_facts.image.end.offset}"),
             )
         renamed = [replica for replica in directory.replicas if replica.suffix == STRAY]
         if renamed:
@@ -92,14 +112,9 @@ def misplaced_dirs(facts: Facts) -> Iterator[Finding]:
             (one, name) for one in directory.replicas if not one.suffix and (name := _other_name(image_facts, one))
         ]
         if wrong:
-            yield Finding(
-                id="misplaced-dirs",
-                severity=Severity.FATAL,
-                nodes=(node.name,),
-                subjects=tuple(replica.name for replica, _ in wrong),
-                read=tuple(f"{replica.path}/partition.metadata" for replica, _ in wrong[:3]),
-                evidence=listed(f"{replica.name} has the topic id of {name}" for replica, name in wrong),
-            )
+            evidence = listed(f"{replica.name} has the topic id of {name}" for replica, name in wrong)
+            found = [replica for replica, _ in wrong]
+            yield _finding("misplaced-dirs", Severity.FATAL, node, found, evidence, file="/partition.metadata")
 
 
 def _in_use(facts: Facts) -> Iterator[tuple[Node, Directory, list[Replica]]]:
@@ -113,15 +128,10 @@ def partition_metadata_missing(facts: Facts) -> Iterator[Finding]:
     for node, directory, replicas in _in_use(facts):
         lacking = [replica for replica in replicas if replica.lacks_metadata]
         if lacking:
-            yield Finding(
-                id="partition-metadata-missing",
-                severity=Severity.FATAL,
-                nodes=(node.name,),
-                subjects=tuple(replica.name for replica in lacking),
-                read=(directory.path,),
-                evidence=f"{len(lacking)} of {len(replicas)} partition directories have no partition.metadata: "
-                + listed(f"{one.name} ({bytes_text(one.size_bytes)})" for one in lacking),
+            evidence = f"{len(lacking)} of {len(replicas)} partition directories have no partition.metadata: " + listed(
+                f"{one.name} ({bytes_text(one.size_bytes)})" for one in lacking
             )
+            yield _finding("partition-metadata-missing", Severity.FATAL, node, lacking, evidence, (directory.path,))
 
 
 def partition_files_damaged(facts: Facts) -> Iterator[Finding]:
@@ -129,14 +139,8 @@ def partition_files_damaged(facts: Facts) -> Iterator[Finding]:
     for node, _, replicas in _in_use(facts):
         damaged = [replica for replica in replicas if replica.damage]
         if damaged:
-            yield Finding(
-                id="partition-files-damaged",
-                severity=Severity.FATAL,
-                nodes=(node.name,),
-                subjects=tuple(replica.name for replica in damaged),
-                read=tuple(replica.path for replica in damaged[:3]),
-                evidence=listed(f"{replica.name}: {'; '.join(replica.damage)}" for replica in damaged),
-            )
+            evidence = listed(f"{replica.name}: {'; '.join(replica.damage)}" for replica in damaged)
+            yield _finding("partition-files-damaged", Severity.FATAL, node, damaged, evidence)
 
 
 def groups_lack_tombstones(facts: Facts) -> Iterator[Finding]:
@@ -144,17 +148,11 @@ def groups_lack_tombstones(facts: Facts) -> Iterator[Finding]:
     for node, _, replicas in _in_use(facts):
         lacking = [replica for replica in replicas if replica.lacking]
         if lacking:
-            yield Finding(
-                id="groups-lack-tombstones",
-                severity=Severity.WARN,
-                nodes=(node.name,),
-                subjects=tuple(replica.name for replica in lacking),
-                read=tuple(replica.path for replica in lacking[:3]),
-                evidence=listed(
-                    f"{one.name}: {one.lacking[0]}" + (f" and {more:,} more" if (more := len(one.lacking) - 1) else "")
-                    for one in lacking
-                ),
+            evidence = listed(
+                f"{one.name}: {one.lacking[0]}" + (f" and {more:,} more" if (more := len(one.lacking) - 1) else "")
+                for one in lacking
             )
+            yield _finding("groups-lack-tombstones", Severity.WARN, node, lacking, evidence)
 
 
 def foreign_dirs(facts: Facts) -> Iterator[Finding]:
@@ -217,16 +215,13 @@ def partition_epoch_behind(facts: Facts) -> Iterator[Finding]:
             and replica.last_epoch > partition.leader_epoch
         ]
         if behind:
-            yield Finding(
-                id="partition-epoch-behind",
-                severity=Severity.FATAL,
-                nodes=(node.name,),
-                subjects=tuple(replica.name for replica, _ in behind),
-                read=tuple(f"{replica.path}/leader-epoch-checkpoint" for replica, _ in behind[:3]),
-                evidence=listed(
-                    f"{replica.name} has data of leader epoch {replica.last_epoch}, and the metadata has {epoch}"
-                    for replica, epoch in behind
-                ),
+            evidence = listed(
+                f"{replica.name} has data of leader epoch {replica.last_epoch}, and the metadata has {epoch}"
+                for replica, epoch in behind
+            )
+            found = [replica for replica, _ in behind]
+            yield _finding(
+                "partition-epoch-behind", Severity.FATAL, node, found, evidence, file="/leader-epoch-checkpoint"
             )
 
 
@@ -241,14 +236,14 @@ def producer_id_regress(facts: Facts) -> Iterator[Finding]:
         ]
         if used:
             last = max(used, key=lambda one: one.max_producer_id or 0)
-            yield Finding(
-                id="producer-id-regress",
-                severity=Severity.FATAL,
-                nodes=(node.name,),
-                subjects=tuple(replica.name for replica in used),
-                read=(last.path, f"{image_facts.where}: ProducerIdsRecord"),
-                evidence=f"{last.name} has records of producer id {last.max_producer_id}, and the metadata continues "
+            yield _finding(
+                "producer-id-regress",
+                Severity.FATAL,
+                node,
+                used,
+                f"{last.name} has records of producer id {last.max_producer_id}, and the metadata continues "
                 f"with {following}",
+                (last.path, f"{image_facts.where}: ProducerIdsRecord"),
             )
 
 

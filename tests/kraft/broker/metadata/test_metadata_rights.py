@@ -98,7 +98,7 @@ class Asking:
         return answer_to(self.requests, replace(asked(message, highest, key), principal=principal), self.image)
 
     def denied(self) -> list[tuple[AclOperation, str]]:
-        return [(one.operation, one.name) for one in taken(self.rights.denials)]
+        return [(one.operation, one.name) for one in taken(self.rights.audited)]
 
 
 def named(*names: str, **fields: Any) -> MetadataRequest:

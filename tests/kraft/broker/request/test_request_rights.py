@@ -146,8 +146,8 @@ def test_each_denied_topic_is_one_line_of_the_audit_log() -> None:
     brokers.ask(101, produce(OPEN, batch(b"a")))
     caller = Caller(host="127.0.0.1", listener="PLAINTEXT")
     denial = Denial(caller, AclOperation.WRITE, AclResource.TOPIC, "open", "DefaultDeny")
-    assert taken(brokers.rights[101].denials) == [denial, denial]
-    assert taken(brokers.rights[101].denials) == []
+    assert taken(brokers.rights[101].audited) == [denial, denial]
+    assert taken(brokers.rights[101].audited) == []
 
 
 def test_without_rules_the_setting_decides() -> None:

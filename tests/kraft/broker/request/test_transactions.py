@@ -526,7 +526,7 @@ def test_a_marker_needs_a_right_on_the_cluster(allowed: AclOperation | None) -> 
     message: Any = outcome.message
     assert message.markers[0].topics[0].partitions[0].error_code == Error.CLUSTER_AUTHORIZATION_FAILED
     assert brokers.part(LEADER, ORDERS).log.end_offset == 0
-    assert [each.operation for each in taken(brokers.rights[LEADER].denials)] == [AclOperation.CLUSTER_ACTION]
+    assert [each.operation for each in taken(brokers.rights[LEADER].audited)] == [AclOperation.CLUSTER_ACTION]
 
 
 def test_the_log_of_a_follower_has_the_transaction_index_of_the_leader() -> None:

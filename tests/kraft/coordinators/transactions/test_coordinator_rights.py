@@ -226,7 +226,7 @@ def test_without_the_right_to_the_id_nobody_looks_at_the_topics_of_a_transaction
     world = used()
     answer = ask(world, PARTITIONS, 3)
     assert REFUSALS & set(codes(answer)) == {OF_ID}
-    found = [(one.operation, one.resource, one.name) for one in taken(world.brokers.rights[101].denials)]
+    found = [(one.operation, one.resource, one.name) for one in taken(world.brokers.rights[101].audited)]
     assert [one for one in found if one[0] is not ACTION] == [transaction(WRITE)]
 
 
@@ -239,7 +239,7 @@ def test_every_api_of_the_coordinators_has_a_row() -> None:
 
 def denials(world: Coordinated, row: Row) -> list[Right]:
     """The rights that the client was denied. The brokers, which act for the cluster, have no rights here either."""
-    found = [(one.operation, one.resource, one.name) for one in taken(world.brokers.rights[101].denials)]
+    found = [(one.operation, one.resource, one.name) for one in taken(world.brokers.rights[101].audited)]
     is_of_brokers = isinstance(row.request, (WriteTxnMarkersRequest, adding.AddPartitionsToTxnRequest))
     return [one for one in found if is_of_brokers or one[0] is not ACTION]
 
@@ -268,7 +268,7 @@ def used() -> Coordinated:
         ask(world, request, 3)
     removed = [RemoveAccessControlEntryRecord(id=rule(number, *one).id) for number, one in enumerate(rights)]
     world.brokers.change(*removed)
-    taken(world.brokers.rights[101].denials)
+    taken(world.brokers.rights[101].audited)
     return world
 
 
@@ -286,7 +286,7 @@ def test_the_list_of_groups_has_what_the_client_may_describe(rights: tuple[Right
     allow(world, *rights)
     answer = ask(world, ListGroupsRequest(), 5)
     assert ({one.group_id for one in answer.groups}, answer.error_code) == (groups, 0)
-    assert taken(world.brokers.rights[101].denials) == [], "what is left out of a list is no denial"
+    assert taken(world.brokers.rights[101].audited) == [], "what is left out of a list is no denial"
 
 
 def test_the_list_of_transactions_has_what_the_client_may_describe() -> None:
@@ -295,7 +295,7 @@ def test_the_list_of_transactions_has_what_the_client_may_describe() -> None:
         allow(world, *rights)
         answer = ask(world, ListTransactionsRequest(), 1)
         assert ({one.transactional_id for one in answer.transaction_states}, answer.error_code) == (ids, 0)
-        assert taken(world.brokers.rights[101].denials) == []
+        assert taken(world.brokers.rights[101].audited) == []
 
 
 def test_a_client_without_rights_causes_no_match(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +330,7 @@ def test_all_offsets_of_a_group_are_those_of_topics_that_the_client_may_describe
     allow(world, group(DESCRIBE), topic(DESCRIBE))
     [found] = ask(world, OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)]), 9).groups
     assert (found.error_code, [one.name for one in found.topics]) == (0, ["in"])
-    assert taken(world.brokers.rights[101].denials) == []
+    assert taken(world.brokers.rights[101].audited) == []
 
 
 def test_a_consumer_group_with_a_hidden_topic_is_not_described() -> None:
