@@ -4,7 +4,7 @@ what is in them (KIP-113; Kafka: `KafkaApis.handleAlterReplicaLogDirsRequest`, `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
@@ -18,10 +18,8 @@ from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
+from transport.protocol.messages import alter_replica_log_dirs as messages
 from transport.protocol.messages import describe_log_dirs as log_dirs
-
-if TYPE_CHECKING:
-    from transport.protocol.messages import AlterReplicaLogDirsRequest
 
 LONGEST_PARTITION_NAME: Final = 255 - len(f".{32 * '0'}-future")
 """The characters of the name of a partition whose copy can have a directory of its own (KAFKA-4893)."""
@@ -35,12 +33,9 @@ class DirectoriesHandler:
         self._rights = rights
 
     def alter(
-        self, request: WireRequest[AlterReplicaLogDirsRequest], image: MetadataImage, now_ms: int
+        self, request: WireRequest[messages.AlterReplicaLogDirsRequest], image: MetadataImage, now_ms: int
     ) -> Handling[Answer]:
         """Begin the moves, and answer with one result for each partition."""
-        # Loaded here, because few brokers are ever asked for it.
-        from transport.protocol.messages import alter_replica_log_dirs as messages
-
         message = request.message
         may = self._rights(request, AclOperation.ALTER, AclResource.CLUSTER)
         # Of a partition that is named again, the last directory counts.
