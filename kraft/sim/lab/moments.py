@@ -69,17 +69,19 @@ class LabNotes(Notes):
         super().on_performed(world, action)
         moment = self.moments[-1]
         reason = "" if asked is None or before is None else why(asked, before, moment.nodes[asked.voter])
-        changed = {}
+        changed, removed = {}, list[str]()
         for node_id, state in moment.nodes.items():
-            node = self._node(node_id, world.hosts[node_id], state)
-            if node != self._last.get(node_id):
+            node, last = self._node(node_id, world.hosts[node_id], state), self._last.get(node_id)
+            if last is not None and 0 <= state.log_end_offset < last.now.log_end_offset:
+                removed.append(f"the log of node {node_id} loses what follows offset {state.log_end_offset}")
+            if node != last:
                 changed[node_id] = self._last[node_id] = node
         cuts = self._cuts_in(world)
         told = LabMoment(
             at_ms=moment.at_ms,
             node=moment.node,
             what=label_of(moment),
-            details=tuple(map(change_text, moment.details)),
+            details=(*map(change_text, moment.details), *removed),
             is_fault=moment.is_fault or moment.what.startswith("visitor: "),
             nodes=changed,
             came=tuple(self._came(world, action)),
