@@ -222,7 +222,7 @@ async function begin() {
     .map(([name, what]) => make("option", { value: name, title: what }, name === "quiet" ? "only mine" : name)));
   setUpBugs(known.bugs, { openSchedule });
   setUpScenarios({ open, run, question: $("question") });
-  setUpTools({ attempt });
+  setUpTools();
   const fragment = location.hash.slice(1);
   await open(fragment || FIRST, fragment ? 0 : FIRST_MS).catch(failure => {
     say(failure.message, true);

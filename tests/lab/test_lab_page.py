@@ -14,6 +14,7 @@ from kraft.sim.search.schedule import decode_schedule, replay
 from support.lab.chromium import Tab, opened_tab, served
 from support.lab.pyodide import builder
 from support.metadata_log.browser import browser
+from support.real_data import unpack
 
 FIRST_LOAD_BYTES: Final = 16_000_000
 
@@ -144,6 +145,31 @@ def test_a_planted_bug_is_found_and_stepped_through(tab: Tab) -> None:
     tab.evaluate("lab.run.advance(3600000, 3000).then(() => lab.run.show(1e9))")
     assert "Violated" in tab.until("document.getElementById('verdict').textContent")
     assert "bug=vote-in-memory-only" in tab.evaluate("document.getElementById('bug-link').href")
+
+
+def test_a_scenario_asks_before_it_answers(tab: Tab) -> None:
+    tab.click('[data-tab="scenarios"]')
+    tab.click('[data-scenario="0"]')
+    assert "Who wins?" in tab.until("document.getElementById('question').innerText")
+    tab.click("#answer")
+    tab.until("document.getElementById('question').innerText.includes('Nobody.')")
+    assert "node 1 votes for node 3 in epoch 3" in tab.evaluate("document.getElementById('story').innerText")
+
+
+def test_files_are_looked_into_without_a_request(tab: Tab, tmp_path: Path) -> None:
+    folder = unpack("clusters", "failover/nodes/c3", tmp_path) / "__cluster_metadata-0"
+    tab.click('[data-tab="tools"]')
+    before = len(tab.requests)
+    tab.choose_files("#folder", [folder])
+    tab.until("!document.getElementById('tool-form').hidden")
+    for name, seen in (("dump", "offset"), ("history", "controller 2: active"), ("doctor", "1 node read")):
+        tab.evaluate(f"document.getElementById('tool-name').value = '{name}'")
+        tab.click("#tool-form button")
+        tab.until(f"document.getElementById('tool-out').textContent.includes({json.dumps(seen)})")
+    tab.evaluate("document.getElementById('tool-name').value = 'report'")
+    tab.click("#tool-form button")
+    tab.until("!document.getElementById('tool-report').hidden")
+    assert tab.requests[before:] == []
 
 
 @pytest.mark.parametrize(("width", "is_dark"), [(1280, False), (390, True)])

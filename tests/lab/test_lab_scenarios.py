@@ -32,7 +32,8 @@ def test_the_run_shows_what_the_answer_says(scenario: dict[str, Any]) -> None:
             if moment.at_ms >= scenario["from"]
             for text in (moment.what, *moment.details, moment.why)
         ]
-        missing = [one for one in scenario["shows"] if not any(re.search(one, text) for text in (*seen, session.verdict))]
+        told = (*seen, session.verdict)
+        missing = [one for one in scenario["shows"] if not any(re.search(one, text) for text in told)]
         assert missing == []
         assert (session.failure is not None) == ("bug=" in scenario["fragment"])
     finally:
