@@ -170,11 +170,6 @@ class MembersHandler(GroupsHandler):
     def _refusal(self, request: WireRequest, group_id: str) -> Error:
         return self._rights.refused_group(request, AclOperation.READ, group_id)
 
-    def _is_of_consumers(self, group_id: str) -> bool:
-        """Whether there is such a consumer group."""
-        known = self._runtime.active(self._runtime.number_of(group_id))
-        return not isinstance(known, Error) and consumer_group(known.state, group_id) is not None
-
     def join(
         self, request: WireRequest[JoinGroupRequest], image: MetadataImage, now_ms: int
     ) -> Answer | Handling[Answer | None] | None:
@@ -184,8 +179,10 @@ class MembersHandler(GroupsHandler):
         error = self._refusal(request, message.group_id)
         if error is Error.NONE and not least_ms <= message.session_timeout_ms <= most_ms:
             error = Error.INVALID_SESSION_TIMEOUT
-        if error is Error.NONE and self._is_of_consumers(message.group_id):
-            return self._joining(operation, message.group_id, now_ms)
+        if error is Error.NONE:
+            known = self._runtime.active(self._runtime.number_of(message.group_id))
+            if not isinstance(known, Error) and consumer_group(known.state, message.group_id) is not None:
+                return self._joining(operation, message.group_id, now_ms)
         return self._write(operation, message.group_id, error, now_ms)
 
     def _joining(self, operation: Join, group_id: str, now_ms: int) -> Handling[Answer | None]:
@@ -215,8 +212,10 @@ class MembersHandler(GroupsHandler):
         """
         message = request.message
         error = self._refusal(request, message.group_id)
-        if error is Error.NONE and len(message.members) > LEAVING_AT_ONCE and self._is_of_consumers(message.group_id):
-            return self._leaving(request, now_ms)
+        if error is Error.NONE and len(message.members) > LEAVING_AT_ONCE:
+            known = self._runtime.active(self._runtime.number_of(message.group_id))
+            if not isinstance(known, Error) and consumer_group(known.state, message.group_id) is not None:
+                return self._leaving(request, now_ms)
         return self._write(Leave(request), message.group_id, error, now_ms)
 
     def _leaving(self, request: WireRequest[LeaveGroupRequest], now_ms: int) -> Handling[Answer | None]:

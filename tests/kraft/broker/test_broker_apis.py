@@ -28,8 +28,6 @@ CHANGING = {
     ApiKey.ALTER_REPLICA_LOG_DIRS,
 }
 """The APIs that change something of this broker, half of which a bug may have done."""
-NAMES_APIS = {"kraft/broker/server.py"}
-"""Asks after which requests nothing is due."""
 REQUESTS = Requests(
     ReplicaManager(MemoryDisk(), DataSettings(broker_id=101, directories=())), RequestSettings(broker_id=101), Random(1)
 )
@@ -75,8 +73,8 @@ def test_only_its_row_names_an_api() -> None:
         for path in sorted((ROOT / "kraft" / folder).rglob("*.py"))
         for key in keys_in(path)
     ]
-    assert {path for _, path in named} <= {"kraft/broker/apis.py", "kraft/coordinators/apis.py"} | NAMES_APIS
-    rows = [key for key, path in named if path not in NAMES_APIS]
+    assert {path for _, path in named} == {"kraft/broker/apis.py", "kraft/coordinators/apis.py"}
+    rows = [key for key, _ in named]
     assert len(rows) == len(set(rows)) > 30
 
 
