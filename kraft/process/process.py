@@ -15,6 +15,7 @@ from typing import Final, assert_never
 
 from kraft.calls import Call, CancelCall, LeaveCluster, Left, Returned
 from kraft.committed import LogReader, Noted
+from kraft.process.any_part import answer_of_any
 from kraft.process.options import ProcessOptions
 from kraft.process.parts import (
     Application,
@@ -41,8 +42,7 @@ from kraft.replica.interface.actions import Action, Confirm, ForSubmit, Proposal
 from kraft.replica.interface.events import FlushDone, MakeSnapshot, Output, PeerRequest, Submit, Trace
 from kraft.replica.interface.leading import Leading
 from kraft.replica.replica import Replica, core_of
-from kraft.replica.rpc.api_versions import KEYS_OF_QUORUM, Served, describe_versions, refuse_login
-from kraft.replica.rpc.describe_rpc import describe_cluster
+from kraft.replica.rpc.api_versions import KEYS_OF_QUORUM
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.replica.storage.storage import Storage
 from kraft.state_machine.raw_log import RawLog
@@ -60,13 +60,10 @@ from kraft.wire import (
     WireRequest,
 )
 from metadata_log.disk import Disk
-from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS, NO_NODE
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.messages import ApiVersionsRequest
-from transport.protocol.messages.describe_cluster import DescribeClusterRequest
 
 _TICK: Final = Tick()
 
@@ -323,7 +320,7 @@ class Process:
         """A request at a listener of the quorum that is none of the quorum's own."""
         activation = self.replica.activation
         if request.api_key not in self._decided:
-            self._answer_for(self._deciding, request, "node")
+            self._outbox.outputs.append(answer_of_any(self.replica, self._deciding, request, is_broker=False))
         elif activation.early or activation.claim_offset is not None:
             activation.early.append(request)
         else:
@@ -347,7 +344,7 @@ class Process:
         broker = self._broker
         assert broker is not None, request.listener
         if request.api_key not in self._served_by_broker:
-            self._answer_for(broker, request, "listener")
+            self._outbox.outputs.append(answer_of_any(self.replica, broker, request, is_broker=True))
             return
         commits = self.replica.commits
         if now_ms >= commits.deadline_ms:
@@ -357,41 +354,6 @@ class Process:
             self._outbox.outputs.append(outcome)
         if broker.audited:
             self._report_audited(broker)
-
-    def _refuse_unserved(self, request: WireRequest) -> Message | None:
-        # Loaded here, because no client asks that looks at what is advertised.
-        from kraft.process.unserved import refuse_unserved
-
-        return refuse_unserved(request.message)
-
-    def _answer_for(self, part: Served | None, request: WireRequest, where: str) -> None:
-        """Answer a request that each listener knows, or close the connection."""
-        replica = self.replica
-        if request.api_key == ApiKey.API_VERSIONS:
-            message = request.message
-            assert isinstance(message, ApiVersionsRequest), message
-            is_of_broker = part is not None and part is self._broker
-            broker = (replica.storage.cluster_id, replica.core.local.id) if is_of_broker else None
-            versions = describe_versions(
-                part, message, request.version, self.replica.core.history.kraft_version, broker
-            )
-            self._outbox.outputs.append(Answer(request.request_id, versions))
-        elif isinstance(message := request.message, DescribeClusterRequest):
-            described = describe_cluster(
-                message,
-                version=request.version,
-                listener=request.listener,
-                cluster_id=replica.storage.cluster_id,
-                leader_id=replica.core.leader.leader_id,
-                voters=replica.core.voters,
-            )
-            self._outbox.outputs.append(Answer(request.request_id, described))
-        elif (refusal := refuse_login(request.message)) is not None or (
-            part is self._broker and (refusal := self._refuse_unserved(request)) is not None
-        ):
-            self._outbox.outputs.append(Answer(request.request_id, refusal))
-        else:
-            self._outbox.outputs.append(Drop(request.request_id, f"this {where} does not serve API {request.api_key}"))
 
     def _report_audited(self, part: Timed) -> None:
         self._outbox.outputs.extend(map(Trace, part.audited))
