@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 project = "trio-kraft"
 author = "the trio-kraft contributors"
+project_copyright = author
 root_doc = "docs/index"
 include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "docs/**"]
 exclude_patterns = ["docs/site", "docs/lab"]

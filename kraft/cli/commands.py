@@ -56,3 +56,17 @@ COMMANDS: Final = {
     "watch": Subcommand("kraft.cli.cluster.watch", "Show a live cluster's metadata changes."),
     "whatif": Subcommand("kraft.cli.files.whatif", "What would happen if a broker failed?"),
 }
+
+SECTIONS: Final = {
+    "Start": ("quickstart", "format", "random-uuid", "serve", "environment"),
+    "Administer": (
+        *("quorum", "brokers", "topics", "configs", "acls", "users", "features", "groups", "transactions", "elect"),
+        *("reassign", "top", "watch"),
+    ),
+    "Records": ("produce", "consume"),
+    "Look into": ("dump", "history", "replay", "shell", "diff", "decode", "archive", "fleet"),
+    "Repair": ("doctor", "check", "whatif", "recover"),
+    "Test and embed": ("mock", "registry", "sim"),
+    "This command": ("completion", "man"),
+}
+"""All commands by what people want to do, for `kraft --help`."""

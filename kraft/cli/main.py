@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from kraft.cli.commands import COMMANDS
+from kraft.cli.commands import COMMANDS, SECTIONS
 from kraft.cli.help import format_help_of, help_of_bare_group, hint_for, what_is_wrong
 from kraft.config.errors import CommandFailed, ConfigError, UsageError
 from metadata_log.errors import MetadataLogError, install_extra
@@ -81,8 +81,10 @@ class _Commands(click.Group):
         return format_help_of(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name].about) for name in self.list_commands(ctx)])
+        width = max(map(len, COMMANDS))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), COMMANDS[name].about) for name in names])
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -103,7 +105,7 @@ class _Commands(click.Group):
 @click.version_option(SOFTWARE_VERSION, prog_name="kraft", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
 def kraft(debug: bool) -> None:
-    """Run and inspect the controller quorum of Apache Kafka, and decode its files."""
+    """Run and inspect Apache Kafka's controllers, brokers and groups, and decode their files."""
 
 
 format_help_of(kraft)

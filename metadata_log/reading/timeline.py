@@ -371,6 +371,21 @@ class _Walk:
                 return start
         raise AssertionError("the last attempt ends in one way or the other")
 
+    def _node_below(self, directory: str) -> str:
+        """A hint to the directories of nodes in a folder, such as that of a quickstart; empty if there are none."""
+        try:
+            names = self._disk.list(directory)
+        except OSError:
+            return ""
+        nodes = [f"{directory}/{one}" for one in sorted(names) if self._is_of_node(f"{directory}/{one}")]
+        return f"Did you mean {nodes[0]}?" if nodes else ""
+
+    def _is_of_node(self, directory: str) -> bool:
+        try:
+            return PARTITION_DIRECTORY in self._disk.list(directory)
+        except OSError:
+            return False
+
     def _start(self, directory: str, segments: list[int], from_base: From) -> OffsetAndEpoch | Damage | None:
         """The base snapshot, or None to begin at offset 0."""
         has_beginning = bool(segments) and segments[0] == 0
@@ -390,7 +405,8 @@ class _Walk:
         if has_beginning:
             return None
         if not segments:
-            raise MetadataLogError("there is neither a log nor a snapshot here", where=directory, hint=WHAT_TO_NAME)
+            hint = self._node_below(directory) or WHAT_TO_NAME
+            raise MetadataLogError("there is neither a log nor a snapshot here", where=directory, hint=hint)
         if list_snapshots(self._disk, directory):
             earliest = list_snapshots(self._disk, directory)[0]
             raise MetadataLogError(

@@ -68,6 +68,13 @@ class _ExamineByDefault(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, _EXAMINE)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        examine = self.commands[_EXAMINE]
+        shown = (param.get_help_record(ctx) for param in examine.params)
+        with formatter.section(f"Options of {_EXAMINE}, which needs no name"):
+            formatter.write_dl([one for one in shown if one is not None])
+        super().format_options(ctx, formatter)
+
 
 class _WithNode(click.Command):
     """`--before restart 2` means `--before restart --node 2`."""

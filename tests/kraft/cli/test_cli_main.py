@@ -12,6 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
+from kraft.cli.commands import COMMANDS as ALL_COMMANDS
+from kraft.cli.commands import SECTIONS
 from kraft.cli.main import kraft, report
 from kraft.config import ConfigError, UsageError
 from kraft.config.errors import CommandFailed
@@ -38,6 +40,28 @@ def test_every_level_has_help_with_an_example(capsys: pytest.CaptureFixture[str]
     done = run(capsys, *command.split(), "--help")
     assert done.code == 0
     assert re.search(rf"Example:\s+kraft {command}", done.out)
+
+
+def test_each_command_is_in_one_section_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    named = [name for names in SECTIONS.values() for name in names]
+    assert sorted(named) == sorted(ALL_COMMANDS)
+    shown = run(capsys, "--help").out
+    assert "brokers and groups" in shown
+    assert [title for title in SECTIONS if f"\n{title}:\n" in shown] == list(SECTIONS)
+
+
+def test_the_help_of_doctor_has_the_options_of_its_default_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--offline" in run(capsys, "doctor", "--help").out
+
+
+def test_the_folder_of_a_quickstart_is_told_from_the_directory_of_a_node(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "controller-1" / "__cluster_metadata-0").mkdir(parents=True)
+    (tmp_path / "notes").write_text("")
+    done = run(capsys, "history", str(tmp_path))
+    assert done.code == 1
+    assert f"Did you mean {tmp_path}/controller-1?" in done.err
 
 
 def test_the_list_of_commands_is_complete() -> None:
