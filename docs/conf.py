@@ -14,6 +14,7 @@ DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS / "site"), str(DOCS.parent)]
 
 import lab  # noqa: E402
+import twins  # noqa: E402
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,12 @@ def copy_pictures(app: Sphinx, failure: Exception | None) -> None:
         shutil.copytree(DOCS / "pictures", Path(app.outdir) / "docs" / "pictures", dirs_exist_ok=True)
 
 
+def write_twins(app: Sphinx, failure: Exception | None) -> None:
+    """Write the Markdown of each page beside it, and `llms.txt`."""
+    if failure is None:
+        twins.write(Path(app.outdir))
+
+
 def build_lab(app: Sphinx, failure: Exception | None) -> None:
     """Build the page of the lab. Where its parts cannot be fetched, the site goes without, but not under CI=true."""
     if failure is not None:
@@ -69,4 +76,5 @@ def build_lab(app: Sphinx, failure: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("build-finished", copy_pictures)
+    app.connect("build-finished", write_twins)
     app.connect("build-finished", build_lab)

@@ -24,6 +24,7 @@ ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 sys.path.insert(0, str(DOCS / "site"))
 public_names = import_module("public_names")
+twins = import_module("twins")
 
 
 @pytest.mark.parametrize("module", public_names.MODULES)
@@ -90,3 +91,13 @@ def test_terms_that_a_definition_uses_are_defined() -> None:
     used = {term.lower() for _, meaning in glossary() for term in re.findall(r"\*([^*]+)\*", meaning)}
     forms = {form for term in known for form in (term, f"{term}s", f"{term}ted", f"{term}'s")}
     assert used - forms == set()
+
+
+def test_the_site_has_each_page_as_markdown_and_a_list_of_them(tmp_path: Path) -> None:
+    twins.write(tmp_path)
+    listed = (tmp_path / "llms.txt").read_text()
+    links = set(re.findall(r"\]\(([^)#:]+)[)#]", listed))
+    assert len(links) > 90
+    assert sorted(link for link in links if link.endswith(".md") and not (tmp_path / link).exists()) == []
+    assert "docs/howto/lab.md" in links
+    assert (tmp_path / "docs/howto/lab.md").read_text() == (DOCS / "howto/lab.md").read_text()
