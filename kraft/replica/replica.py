@@ -76,7 +76,7 @@ _TICK: Final = Tick()
 
 def core_of(options: ReplicaOptions, storage: Storage, rng: Random) -> RaftCore:
     """The core of the replica in an opened directory."""
-    return RaftCore(
+    return options.make_core(
         config=options.quorum,
         local=storage.local,
         voters=options.voters,

@@ -8,9 +8,10 @@ import gc
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,6 +29,7 @@ from kraft.sim.faults.profiles import BY_TURNS, PROFILES
 from kraft.sim.lab.link import fragment_of, run_of
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
+from kraft.sim.protocol.files import run_and_write
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.explore import Explored, Scope, explore
 from kraft.sim.search.planting import Bug, bugs
@@ -90,6 +92,9 @@ def sim_command() -> None:
     is_flag=True,
     help="Pass state machines with histories that the check of linearizability does not decide, and count them.",
 )
+@click.option(
+    "--protocol", type=click.Path(file_okay=False), metavar="DIR", help="Write the steps of each run for TLC there."
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; as many as processors by default.")
 @click.option("--out", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Where schedules are saved.")
 @click.option(
@@ -115,6 +120,7 @@ def run_command(
     profile: str | None,
     mutant: str | None,
     allow_undecided: bool,
+    protocol: str | None,
     jobs: int | None,
     out: str,
     lab: str,
@@ -153,7 +159,7 @@ def run_command(
     done: list[Result] = []
     schedule: Schedule | None = None
     with LongJob("seeds", len(wanted)) as job:
-        for outcome in _outcomes(search, wanted, jobs or os.cpu_count() or 1):
+        for outcome in _outcomes(search, wanted, jobs or os.cpu_count() or 1, protocol):
             job.advance(1)
             if isinstance(outcome, Schedule):
                 schedule = outcome
@@ -349,11 +355,11 @@ def _faults(text: str | None, usual: tuple[str, ...] | None) -> tuple[str, ...] 
 # Workers
 
 
-def _outcomes(search: SeedSearch, seeds: range, jobs: int) -> Iterator[Result | Schedule]:
+def _outcomes(search: SeedSearch, seeds: range, jobs: int, protocol: str | None) -> Iterator[Result | Schedule]:
     """The outcome of each run, in the order of seeds."""
     if jobs == 1 or len(seeds) == 1:
         with garbage_collected_seldom():
-            yield from map(search.run, seeds)
+            yield from map(_run(search, protocol), seeds)
         return
     parts = (seeds[first : first + SEEDS_AT_ONCE] for first in range(0, len(seeds), SEEDS_AT_ONCE))
     with _workers(jobs) as workers:
@@ -361,7 +367,7 @@ def _outcomes(search: SeedSearch, seeds: range, jobs: int) -> Iterator[Result | 
         def begun(count: int) -> Iterator[Future[list[Result | Schedule]]]:
             for part in islice(parts, count):
                 with without_ctrl_c():
-                    one = workers.submit(_run_part, search, part)
+                    one = workers.submit(_run_part, search, part, protocol)
                 yield one
 
         waiting = deque(begun(AHEAD * jobs))
@@ -384,12 +390,16 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
         workers.shutdown(wait=True, cancel_futures=True)
 
 
-def _run_part(search: SeedSearch, seeds: range) -> list[Result | Schedule]:
+def _run(search: SeedSearch, protocol: str | None) -> Callable[[int], Result | Schedule]:
+    return search.run if protocol is None else partial(run_and_write, search, directory=Path(protocol))
+
+
+def _run_part(search: SeedSearch, seeds: range, protocol: str | None) -> list[Result | Schedule]:
     """The runs of some seeds, up to the first that breaks an invariant."""
     outcomes: list[Result | Schedule] = []
     with garbage_collected_seldom():
         for seed in seeds:
-            outcome = search.run(seed)
+            outcome = _run(search, protocol)(seed)
             outcomes.append(outcome)
             if isinstance(outcome, Schedule):
                 break

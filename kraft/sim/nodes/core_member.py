@@ -133,7 +133,7 @@ class CoreMember(SteppedMember):
         """Start the node with the content of its disk."""
         assert self._core is None, self.node_id
         self._old_copy = (tuple(self.log.batches), self._election)
-        self._core = RaftCore(
+        self._core = self.make_core(
             config=self._config,
             local=self.key,
             voters=self._voters,

@@ -177,6 +177,8 @@ class ReplicaMember(SteppedMember):
         assert self._process is None, self.node_id
         self._rng = rng
         options = self._options
+        if self.make_core is not RaftCore:
+            options = replace(options, replica=replace(options.replica, make_core=self.make_core))
         if self._broker is not None:
             previous_epoch = take_clean_shutdown(self.disk.files, self._log_dirs)
             options = replace(options, broker=replace(self._broker, previous_epoch=previous_epoch))
@@ -235,6 +237,7 @@ class ReplicaMember(SteppedMember):
     def would_vote_alone(self) -> bool:
         """Whether a start with the present disk makes this node the only voter: a copy of the node tries it."""
         copy = forked(self)
+        copy.make_core = RaftCore
         try:
             copy.start(Random(0), 0)
         except (OSError, MetadataLogError):

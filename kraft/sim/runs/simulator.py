@@ -12,6 +12,7 @@ from random import Random
 from typing import Final, TypedDict
 
 from kraft.quorum.events import FailureCause
+from kraft.quorum.recorded import RecordedCore, Recorder
 from kraft.sim.faults.attacker import Attacker
 from kraft.sim.faults.nemesis import Nemesis, draw_clock_error_ms, draw_faults
 from kraft.sim.faults.network import Corruptor, Network, StrandedLeaders, failure_of
@@ -111,6 +112,8 @@ class RunOptions(TypedDict, total=False):
     """The names of the possible faults, of which the seed draws some; None for those of the profile."""
     profile: Profile
     """The settings of the faults and of the workload; by default the broad profile."""
+    recorder: Recorder | None
+    """Receives the steps of the protocol that the nodes take."""
 
 
 class Simulator(Driver):
@@ -127,6 +130,7 @@ class Simulator(Driver):
         recorded: list[Action] | None = None,
         faults: tuple[str, ...] | None = None,
         profile: Profile = BROAD,
+        recorder: Recorder | None = None,
         world: World | None = None,
     ) -> None:
         """Prepare the run of a scenario, whose seed determines the whole run; the other arguments are `RunOptions`.
@@ -144,6 +148,9 @@ class Simulator(Driver):
         self.scenario = scenario
         self.world = world or scenario.make_world(Trace(keep_all=keep_trace), make_member, workload_spec)
         self.world.driver = self
+        if recorder is not None:
+            for host in self.world.hosts.values():
+                host.member.make_core = partial(RecordedCore, recorder=recorder)
         self._perform = self.world.perform if recorded is None else partial(self._record, recorded)
         self.queue = EventQueue(self.world, self._perform)
         self._rng = Random(f"{seed}/world")

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from kraft.quorum.recorded import Recorder
 from kraft.sim.faults.nemesis import FORGED_FRAMES
 from kraft.sim.faults.profiles import BROAD, BY_TURNS, PROFILES, Profile, profile_of
 from kraft.sim.nodes.cluster import CLUSTERS
@@ -48,6 +49,9 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
     """The names of possible faults, of which each seed draws some; None for those of the profile."""
     allow_undecided: bool = False
     """Whether a run passes if the check of linearizability exceeds its budget."""
+
+    recorder: Recorder | None = None
+    """Receives the steps of the protocol that the nodes of each run take."""
 
     def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
         """Simulate the run of a seed: its result, or the schedule of a run that violates an invariant.
@@ -106,7 +110,7 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
 
     def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
         nodes, kind = self.nodes_of(seed), self.members
-        given = RunOptions(recorded=recorded, faults=self.faults, profile=self.profile_of(seed))
+        given = RunOptions(recorded=recorded, faults=self.faults, profile=self.profile_of(seed), recorder=self.recorder)
 
         def chaos_ms(default_ms: int) -> int:
             return default_ms if self.chaos_ms is None else self.chaos_ms

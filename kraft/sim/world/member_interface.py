@@ -7,6 +7,7 @@ Messages are opaque to the simulator: `CoreMember` speaks the flat forms of the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from enum import Enum
 from random import Random
 from typing import Any, Final, Protocol
@@ -126,6 +127,9 @@ class Crashed(Exception):
 class Member(ObservedMember, Protocol):
     """One node and its disk."""
 
+    make_core: Callable[..., RaftCore]
+    """Makes the core at each start."""
+
     @property
     def endpoints(self) -> Endpoints:
         """The endpoints of the node."""
@@ -229,6 +233,8 @@ class Member(ObservedMember, Protocol):
 class SteppedMember(ABC):
     """The common part of all members with a core: some events, and the election state."""
 
+    make_core: Callable[..., RaftCore] = RaftCore
+    """Makes the core at each start."""
     _election: ElectionState | None = None
 
     @property

