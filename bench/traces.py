@@ -30,6 +30,7 @@ from planted_bugs.registry import Patches
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from protocol_bugs import OWN, PLANTED, Bug
+
 from support.tlc import check, explain
 
 
@@ -55,7 +56,9 @@ def main() -> None:
         for name, told in refusals(runs):
             refused += 1
             print(f"{name}:\n{told}", flush=True)
-    print(f"{len(seeds)} runs of {asked.members}, {steps} steps, {refused} refused, {time.perf_counter() - begin:.0f} s")
+    print(
+        f"{len(seeds)} runs of {asked.members}, {steps} steps, {refused} refused, {time.perf_counter() - begin:.0f} s"
+    )
     sys.exit(bool(refused))
 
 
@@ -73,11 +76,11 @@ def refusals(runs: list[Run]) -> Iterator[tuple[str, str]]:
         groups.setdefault(run.group, []).append(run)
     for group in groups.values():
         with tempfile.TemporaryDirectory() as scratch:
-            found = check("QuorumTrace", CONFIGURATION, Path(scratch), files={"Runs": module_of(group)})
+            found = check("QuorumTrace", CONFIGURATION, Path(scratch), files={"Runs": module_of(group)}, heap="3g")
         suspects = [run for at, run in enumerate(group, 1) if at not in found.whole]
         for run in suspects:
             with tempfile.TemporaryDirectory() as scratch:
-                alone = check("QuorumTrace", CONFIGURATION, Path(scratch), files={"Runs": module_of([run])})
+                alone = check("QuorumTrace", CONFIGURATION, Path(scratch), files={"Runs": module_of([run])}, heap="3g")
             if alone.whole and not alone.violated:
                 continue
             with tempfile.TemporaryDirectory() as scratch:

@@ -343,6 +343,7 @@ PACKAGES = {
     "kraft.sim.search": "the search for broken promises, planted bugs, the file format of schedules, shrinking",
     "kraft.sim.pictures": "schedules as lines and as space-time diagrams",
     "kraft.sim.lab": "a run that somebody watches and breaks, its link, and the calls of the page in a browser",
+    "kraft.sim.protocol": "runs as traces, for a check against the specification of the protocol",
     "kraft.history_checker": "whether a legal quorum can have left these directories",
     "kraft.security": "key stores, contexts of TLS, the names in certificates, bearer tokens, the files of clients",
     "kraft.metrics": "the metrics and the health of a node, as pure functions of its state",
@@ -397,6 +398,7 @@ QUORUM_ORDER = (
     ("appending", "exchanges"),
     ("elections", "leadership", "replication", "snapshots", "membership", "reads"),
     ("core",),
+    ("recorded",),
 )
 """Within `kraft.quorum` imports go to the left, or stay."""
 

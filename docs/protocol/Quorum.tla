@@ -74,19 +74,26 @@ Nominate(n) ==
 
 \* "The request has the end of the log that is on disk": after a crash the candidate asks again in the same epoch, and
 \* must then have what it has told.
+MayAsk(n) == role[n] \in {"Prospective", "Candidate"}
+Ballot(n) == [pre |-> role[n] = "Prospective", epoch |-> epoch[n], candidate |-> n, last |-> EndOf(log[n], flushed[n])]
+
 Ask(n) ==
-  /\ role[n] \in {"Prospective", "Candidate"}
-  /\ ballots' = ballots \cup {[pre |-> role[n] = "Prospective", epoch |-> epoch[n], candidate |-> n,
-                               last |-> EndOf(log[n], flushed[n])]}
+  /\ MayAsk(n)
+  /\ ballots' = ballots \cup {Ballot(n)}
   /\ UNCHANGED <<election, disk, grants, fetches, ledger, elected>>
 
 \* "A pre-vote changes nothing at the voter, and is granted if the log of the nominee is not behind." A follower refuses
 \* while it hears its leader, which is a matter of time and left out here.
-GrantPreVote(v, b) ==
+MayGrantPreVote(v, b) ==
   /\ b.pre /\ b.epoch = epoch[v] /\ b.candidate # v
   /\ role[v] # "Leader"
   /\ AtLeast(b.last, EndOf(log[v], Len(log[v])))
-  /\ grants' = grants \cup {[pre |-> TRUE, epoch |-> b.epoch, voter |-> v, candidate |-> b.candidate]}
+
+Grant(v, b) == [pre |-> b.pre, epoch |-> b.epoch, voter |-> v, candidate |-> b.candidate]
+
+GrantPreVote(v, b) ==
+  /\ MayGrantPreVote(v, b)
+  /\ grants' = grants \cup {Grant(v, b)}
   /\ UNCHANGED <<election, disk, ballots, fetches, ledger, elected>>
 
 \* "One vote for each epoch: to the first candidate whose log is not behind, and only while no leader is known. The same
@@ -98,7 +105,7 @@ GrantVote(v, b) ==
   /\ vote[v] = None => leader[v] = None
   /\ vote[v] = None => AtLeast(b.last, EndOf(log[v], Len(log[v])))
   /\ vote' = [vote EXCEPT ![v] = b.candidate]
-  /\ grants' = grants \cup {[pre |-> FALSE, epoch |-> b.epoch, voter |-> v, candidate |-> b.candidate]}
+  /\ grants' = grants \cup {Grant(v, b)}
   /\ UNCHANGED <<role, epoch, leader, disk, ballots, fetches, ledger, elected>>
 
 \* A nominee that is a voter counts itself.
@@ -208,10 +215,16 @@ Flush(n, end) ==
   /\ UNCHANGED <<election, log, hw, start, snaps, lives, facts>>
 
 \* "A Fetch acknowledges all records before its offset, so it is sent when they are on disk."
-Fetch(n) ==
+MayFetch(n) ==
   /\ role[n] # "Leader"
   /\ flushed[n] = Len(log[n])
-  /\ fetches' = fetches \cup {[replica |-> n, epoch |-> epoch[n], last |-> EndOf(log[n], Len(log[n]))]}
+
+End(n) == EndOf(log[n], Len(log[n]))
+FetchOf(n) == [replica |-> n, epoch |-> epoch[n], last |-> End(n)]
+
+Fetch(n) ==
+  /\ MayFetch(n)
+  /\ fetches' = fetches \cup {FetchOf(n)}
   /\ UNCHANGED <<election, disk, ballots, grants, ledger, elected>>
 
 \* Where the records of an epoch, or of the last one before, end in a log.
@@ -222,7 +235,6 @@ IsValid(l, last) == LET end == EndForEpoch(l, last.epoch) IN end.epoch = last.ep
 
 IsFollowing(n) == role[n] = "Follower" /\ epoch[n] \in DOMAIN ledger
 Theirs(n) == ledger[epoch[n]].log
-End(n) == EndOf(log[n], Len(log[n]))
 
 \* "A valid follower appends what follows its end in the leader's log."
 Take(n, end) ==

@@ -48,6 +48,9 @@ After(n, t) ==
   /\ RoleAfter(n, t) /\ EpochAfter(n, t) /\ LeaderAfter(n, t) /\ VoteAfter(n, t) /\ EndAfter(n, t)
   /\ LastEpochAfter(n, t) /\ WatermarkAfter(n, t) /\ StartAfter(n, t) /\ VotersAfter(n, t)
 
+\* A trace leaves no choice, so its place tells the state.
+Place == <<run, at>>
+
 TraceInit == Init /\ run \in 1..Len(Runs) /\ at = 0
 
 TraceNext ==

@@ -1,5 +1,5 @@
-"""A core that tells what it does in the words of `docs/protocol/Quorum.tla`: who took which step of the protocol, and the
-state after it. A model checker then says whether a run is a behaviour of that specification.
+"""A core that tells what it does in the words of `docs/protocol/Quorum.tla`: who took which step of the protocol, and
+the state after it. A model checker then says whether a run is a behaviour of that specification.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ProtocolStep(Struct, frozen=True, array_like=True):
     role: str
     epoch: int
     end: int = 0
-    """What the step is about: an end of the log, or that of a candidate or a Fetch."""
+    """The subject of the step: an end of the log, or that of a candidate or a Fetch."""
     last_epoch: int = 0
     """The epoch of the record before that end, for what was sent."""
     candidate: Key | None = None
@@ -107,7 +107,7 @@ class RecordedCore(RaftCore):
         self._own = key_of(local)
         self._last = self._state()
         self._sent = set[tuple[str, int, int, int]]()
-        """What the replica has sent in this epoch: a message that is sent again is no step."""
+        """The messages of this epoch: one that is sent again is no step."""
 
     def begin(self, now_ms: int) -> list[Effect]:
         """Enter the first state; call once, before any step."""
@@ -115,7 +115,9 @@ class RecordedCore(RaftCore):
         effects = super().begin(now_ms)
         first = next(one for one in effects if isinstance(one, StateChanged))
         role = _ROLES.get(first.target, first.target)
-        started = ProtocolStep(self._own, "Restart", role, first.epoch, end=self._last.end, begin=self._last.start, on_disk=found)
+        started = ProtocolStep(
+            self._own, "Restart", role, first.epoch, end=self._last.end, begin=self._last.start, on_disk=found
+        )
         self._record([started, *self._steps(effects[effects.index(first) + 1 :], role, first.epoch)])
         return effects
 
@@ -164,9 +166,7 @@ class RecordedCore(RaftCore):
         assert election is not None, "the first state is persisted at the start"
         return election.epoch, election.leader_id, _id_or_none(election.voted)
 
-    def _steps(
-        self, effects: list[Effect], role: str, epoch: int, asked: Vote | None = None
-    ) -> list[ProtocolStep]:
+    def _steps(self, effects: list[Effect], role: str, epoch: int, asked: Vote | None = None) -> list[ProtocolStep]:
         """The steps in a turn of the core, which began in this role and epoch."""
         found: list[ProtocolStep] = []
 
@@ -187,9 +187,7 @@ class RecordedCore(RaftCore):
                     for offset, record in enumerate(effect.records, effect.base_offset + 1):
                         if isinstance(record, VotersRecord):
                             keys = tuple(map(key_of, VoterSet.of_record(record).keys))
-                            found.append(
-                                ProtocolStep(self._own, "ChangeVoters", role, epoch, end=offset, voters=keys)
-                            )
+                            found.append(ProtocolStep(self._own, "ChangeVoters", role, epoch, end=offset, voters=keys))
                         else:
                             add("AppendData", offset)
                 case AppendFetched():

@@ -8,7 +8,7 @@ broker.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from random import Random
 from typing import Final, assert_never
@@ -76,7 +76,8 @@ _TICK: Final = Tick()
 
 def core_of(options: ReplicaOptions, storage: Storage, rng: Random) -> RaftCore:
     """The core of the replica in an opened directory."""
-    return options.make_core(
+    make_core: Callable[..., RaftCore] = options.make_core or RaftCore
+    return make_core(
         config=options.quorum,
         local=storage.local,
         voters=options.voters,

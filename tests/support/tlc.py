@@ -1,4 +1,4 @@
-"""TLC, the model checker of TLA+, over the modules in `docs/protocol`; it is fetched once, as the jars of Apache Kafka."""
+"""TLC, the model checker of TLA+, over the modules in `docs/protocol`; fetched once, as the jars of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def jar() -> Path:
 
 
 def check(
-    module: str, configuration: str, directory: Path, *options: str, files: dict[str, str] | None = None
+    module: str, configuration: str, directory: Path, *, files: dict[str, str] | None = None, heap: str = "1g"
 ) -> Checked:
     """Let TLC check a module of `docs/protocol` with a configuration, in a directory for its files.
 
@@ -48,10 +48,20 @@ def check(
     for name, text in (files or {}).items():
         (directory / f"{name}.tla").write_text(text)
     (directory / f"{module}.cfg").write_text(configuration)
-    command = [find_java(), "-XX:+UseSerialGC", "-Xmx1g", "-Xss16m", "-cp", str(jar()), "tlc2.TLC"]
-    command += ["-workers", "1", "-deadlock", "-noGenerateSpecTE", "-metadir", str(directory / "states")]
-    command += ["-config", f"{module}.cfg", *options, f"{module}.tla"]
+    command = [
+        find_java(),
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        f"-Xmx{heap}",
+        "-Xss16m",
+        "-cp",
+        str(jar()),
+        "tlc2.TLC",
+    ]
+    command += ["-workers", "1", "-deadlock", "-metadir", str(directory / "states")]
+    command += ["-config", f"{module}.cfg", f"{module}.tla"]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert "ran out of memory" not in done.stdout, f"{heap} of heap do not suffice"
     return _read(done.stdout)
 
 
@@ -76,7 +86,7 @@ def _violated(output: str) -> str:
 def explain(directory: Path, configuration: str, files: dict[str, str]) -> str:
     """The first step of a trace that is refused: who, what, the formulas that fail, the states before and after."""
     explained = configuration.replace("TraceSpec", "ExplainedSpec")
-    output = check("QuorumTrace", explained, directory, files=files).output
+    output = check("QuorumTrace", explained, directory, files=files, heap="3g").output
     told = re.findall(r'^<<"(?:refused|step|before|formula)".*(?:\n .*)*', output, re.MULTILINE)
     return "\n".join(re.sub(r"\s+", " ", one) for one in told if '"holds"' not in one)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Struct
 
@@ -11,7 +11,6 @@ from kraft.config.key import Key
 from kraft.config.keys import SEGMENT_BYTES, SEGMENT_BYTES_OVERRIDE
 from kraft.config.settings_reader import SettingsReader
 from kraft.limits import COMMITS_WAITING, UNCOMMITTED_BYTES, UNITS_PER_TURN
-from kraft.quorum.core import RaftCore
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from metadata_log.log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
@@ -66,5 +65,5 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     may_vote: bool = True
     """False for a broker alone, which observes the quorum."""
     inline_flush: bool = False
-    make_core: Callable[..., RaftCore] = RaftCore
-    """Another one than the default makes a core that also tells what it does (`kraft.quorum.recorded`)."""
+    make_core: Callable[..., Any] | None = None
+    """Makes a core that also tells what it does, a `RecordedCore`; None for a plain `RaftCore`."""

@@ -177,7 +177,7 @@ class ReplicaMember(SteppedMember):
         assert self._process is None, self.node_id
         self._rng = rng
         options = self._options
-        if self.make_core is not RaftCore:
+        if self.make_core is not RaftCore:  # a plain core is the replica's own choice
             options = replace(options, replica=replace(options.replica, make_core=self.make_core))
         if self._broker is not None:
             previous_epoch = take_clean_shutdown(self.disk.files, self._log_dirs)

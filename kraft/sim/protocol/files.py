@@ -27,7 +27,8 @@ CONSTANTS
   Replicas <- RunReplicas
   First <- RunFirst
   NoPreVotes <- RunReplicas
-INVARIANTS OneLeaderPerEpoch LogsMatch LeadersAreComplete
+VIEW Place
+INVARIANTS OneLeaderPerEpoch
 """
 """The configuration of QuorumTrace.tla: every replica may be of an old release, and the trace says if one was."""
 

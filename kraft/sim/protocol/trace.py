@@ -1,5 +1,5 @@
-"""Traces of a quorum for `docs/protocol/QuorumTrace.tla`: the recorded steps of all replicas, in one order, written as a
-module of TLA+ with one constant.
+"""Traces of a quorum for `docs/protocol/QuorumTrace.tla`: the recorded steps of all replicas, in one order, written as
+a module of TLA+ with one constant.
 
 Offsets become their ranks among all offsets that the run ends a log, a watermark or a snapshot at: the rules of the
 protocol only compare them, and a log of some hundred records is a short sequence then.
@@ -200,7 +200,7 @@ def module_of(runs: list[Run]) -> str:
     group = runs[0].group
     assert all(run.group == group for run in runs), "runs of one group"
     names = [name for name, _ in group]
-    ids = ", ".join(f'{name} |-> {name[1:].partition("_")[0]}' for name in names)
+    ids = ", ".join(f"{name} |-> {name[1:].partition('_')[0]}" for name in names)
     first = ", ".join(f"{name} |-> {{{_quoted(voters)}}}" for name, voters in group)
     traces = ",\n".join("<<\n" + ",\n".join(run.steps) + "\n>>" for run in runs)
     return (
