@@ -83,6 +83,8 @@ class Config(Struct, frozen=True, kw_only=True):
         Args:
             settings: The struct.
             facts: The fields that do not come from the file, or from it in another way.
+
+        :meta private:
         """
         return build(settings, self.reader, facts)
 
