@@ -44,6 +44,7 @@ class DirectoriesHandler:
             for topic in directory.topics:
                 yield None
                 paths.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
+        cordoned = cordoned_by(self._manager.settings, image)
         answered = []
         for name, wanted in paths.items():
             parts = []
@@ -52,7 +53,7 @@ class DirectoriesHandler:
                     yield None
                 error = Error.CLUSTER_AUTHORIZATION_FAILED
                 if may:
-                    error = self._alter(image, name, number, path, now_ms)
+                    error = self._alter(image, name, number, path, cordoned, now_ms)
                 parts.append(messages.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error))
             if parts:
                 answered.append(messages.AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts))
@@ -93,13 +94,16 @@ class DirectoriesHandler:
             )
         return Answer(request.request_id, log_dirs.DescribeLogDirsResponse(results=results))
 
-    def _alter(self, image: MetadataImage, name: str, number: int, path: str, now_ms: int) -> Error:
+    def _alter(
+        self, image: MetadataImage, name: str, number: int, path: str, cordoned: frozenset[Uuid], now_ms: int
+    ) -> Error:
         if len(f"{name}-{number}") > LONGEST_PARTITION_NAME:
             return Error.INVALID_TOPIC_EXCEPTION
         topic_id = image.topics.by_name.get(name, Uuid.ZERO)
-        target = next((one.id for one in self._manager.settings.directories if one.path == path), None)
-        if target in cordoned_by(self._manager.settings, image) and target not in self._manager.failed_directories:
-            return Error.INVALID_REPLICA_ASSIGNMENT
+        if cordoned:
+            target = next((one.id for one in self._manager.settings.directories if one.path == path), None)
+            if target in cordoned and target not in self._manager.failed_directories:
+                return Error.INVALID_REPLICA_ASSIGNMENT
         error = self._manager.moves.alter((topic_id, number), path, now_ms)
         topic = image.topics.by_id.get(topic_id)
         is_known = topic is not None and 0 <= number < len(topic.partitions)
