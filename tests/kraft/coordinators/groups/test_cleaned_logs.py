@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.config.group_settings import GroupConfig
 from kraft.coordinators.groups.consumer.draft import tombstones
@@ -26,6 +27,7 @@ from kraft.partitions.log.producers import marker_of
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.hosting import Hosting
 from kraft.partitions.replicas.settings import DataDirectory, DataSettings
+from metadata_log.image.persistent_map import Map
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import batch_of
@@ -190,9 +192,19 @@ def cleaned(steps: Sequence[Step], rng: Random) -> list[Step]:
     return [one for at, one in enumerate(steps) if at not in gone]
 
 
+def without_order(group: Group) -> Group:
+    """The group without the order in which its members came."""
+    if not isinstance(group, ConsumerGroup):
+        return group
+    members = {name: replace(one, joined=0) for name, one in group.members.items()}
+    return replace(group, joins=0, members=Map(members))
+
+
 def meaning(state: GroupsState) -> tuple[dict[str, Group], object, object]:
-    """What a client can see: of a group that has only offsets, its offsets."""
-    groups = {name: one for name, one in state.groups.items() if one != SIMPLE}
+    """What a client can see: of a group that has only offsets, its offsets. The order of members that one place of a
+    hash table holds is that of the records that are left, as in Kafka.
+    """
+    groups = {name: without_order(one) for name, one in state.groups.items() if one != SIMPLE}
     offsets = {name: dict(one) for name, one in state.offsets.items() if one}
     return groups, offsets, {key: {name: dict(one) for name, one in of.items()} for key, of in state.open.items()}
 
