@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from random import SystemRandom
@@ -23,27 +22,21 @@ from xdist.workermanage import WorkerController
 # Assertions in what the tests share say what they have found, as those in tests do.
 pytest.register_assert_rewrite("support")
 
+from support import ROOT, progress  # noqa: E402
 from support.kafka_jars import KafkaUnavailable, fetch_ahead, newer_than_supported, newest_published  # noqa: E402
 from support.longest_first import LongestFirst  # noqa: E402
-from support.soak.turns import (  # noqa: E402
-    LONG_TESTS,
-    NUMBER,
-    PARTS,
-    read_lengths,
-    turn,
-    waiting,
-    without_parameters,
-)
+from support.progress import Progress, repeat_command  # noqa: E402
+from support.tiers import IS_SHORT, KEPT, LEFT_TO_FULL, first_line, left_files, left_to_full, read_kept  # noqa: E402
 
 WORKERS = 3
 """Many tests wait, for elections and for Kafka: three processes need 23 minutes on two cores where two need 30. With
 three, a worker of Spark once took longer to start than the ten seconds that Spark waits."""
 
-IN_TURN = ("not soak and not spark_cluster", "spark_cluster")
-"""The marks of the runs that take a part of the long tests: of one without arguments, and of `poe test-spark`."""
+EXAMPLES = 25
+"""As many examples Hypothesis draws in the short run, where a test does not say: a quarter of the others."""
 
-LONGEST_SECONDS = 10
-"""The summary of continuous integration names what took longer, and is in every turn."""
+DEFAULT_MARKS = "not soak and not spark_cluster"
+"""The marks of a run that does not say which."""
 
 BYTECODE = Path(__file__).parent.parent / "out" / "bytecode"
 """Where compiled modules are, if the environment forbids them beside their sources, as images of Python often do."""
@@ -59,6 +52,7 @@ os.environ["KRAFT_FAILS_FAST"] = "1"
 
 # A machine that is busy with other things must not fail a test: no property here is about speed.
 settings.register_profile("repository", deadline=None, print_blob=True)
+settings.register_profile("short", parent=settings.get_profile("repository"), max_examples=EXAMPLES)
 settings.load_profile("repository")
 
 
@@ -83,25 +77,50 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         options.durations = 10
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="all tests but soak, not only those of the short run")
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """The whole suite takes a part of the long tests, and a run that names files or a keyword takes what it names."""
+    """The short run leaves tests to the full one; a run that names files, marks or a keyword takes what it names."""
+    option = config.option
     if hasattr(config, "workerinput"):
-        config.stash[NUMBER] = config.workerinput["turn"]
+        config.stash[IS_SHORT] = config.workerinput["is_short"]
     else:
-        in_turn = is_whole_suite(config) and config.option.markexpr in IN_TURN and not config.option.keyword
-        config.stash[NUMBER] = turn() if in_turn else None
+        chooses = option.full or option.keyword or option.markexpr != DEFAULT_MARKS
+        config.stash[IS_SHORT] = is_whole_suite(config) and not chooses
+        terminal = config.pluginmanager.getplugin("terminalreporter")
+        if is_whole_suite(config) and terminal is not None and option.verbose <= 0 and not option.collectonly:
+            config.pluginmanager.register(Progress(terminal), "progress")
+            config.pluginmanager.register(progress, "quiet progress")
+    if config.stash[IS_SHORT]:
+        settings.load_profile("short")
+        config.stash[KEPT] = read_kept(LEFT_TO_FULL.read_text())
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
-    node.workerinput["turn"] = node.config.stash[NUMBER]
+    node.workerinput["is_short"] = node.config.stash[IS_SHORT]
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """What this run is, and how to have the other."""
+    return first_line(config.stash[IS_SHORT]) if is_whole_suite(config) else None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that the short run leaves out whole are not imported: that takes as long as a fifth of the tests."""
+    if not config.stash[IS_SHORT] or collection_path.suffix != ".py":
+        return None
+    return str(collection_path.relative_to(ROOT)) in left_files(config.stash[KEPT]) or None
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests whose turn it is not; the marks have chosen before."""
-    if (number := config.stash[NUMBER]) is not None:
-        others = waiting((item.nodeid for item in items), number)
+    """Leave out what the short run leaves to the full one; the marks have chosen before."""
+    if config.stash[IS_SHORT]:
+        others = left_to_full((item.nodeid for item in items), config.stash[KEPT])
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in others])
         items[:] = [item for item in items if item.nodeid not in others]
 
@@ -125,13 +144,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The summary of the whole suite says what it took, and whose turn it was. In continuous integration it says, too,
-    what the machine left out, also if that is nothing.
+    """The summary says how to repeat what failed, and of the whole suite what it took. In continuous integration it
+    says, too, what the machine left out, also if that is nothing.
     """
+    failed = [one for kind in ("failed", "error") for one in terminalreporter.stats.get(kind, [])]
+    if failed:
+        terminalreporter.section("to repeat")
+        for report in failed:
+            terminalreporter.line(repeat_command(report.nodeid, report.sections))
     if is_whole_suite(terminalreporter.config):
         terminalreporter.section("time")
-        for line in about_time(terminalreporter):
-            terminalreporter.line(line)
+        reports = chain.from_iterable(terminalreporter.stats.values())
+        seconds = sum(report.duration for report in reports if isinstance(report, pytest.TestReport))
+        terminalreporter.line(f"{seconds:,.0f} s of tests, one after the other")
     if os.environ.get("CI") == "true":
         skipped = Counter(reason_of(report) for report in terminalreporter.stats.get("skipped", []))
         terminalreporter.section("left out on this machine")
@@ -142,26 +167,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if is_whole_suite(terminalreporter.config):
             terminalreporter.section("releases of Apache Kafka")
             terminalreporter.line(about_releases())
-
-
-def about_time(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
-    """Report the time of all tests, whose turn it was, and under CI=true what is long in every turn. This is for a
-    reader: a busy machine must fail nothing.
-    """
-    seconds: Counter[str] = Counter()
-    for report in chain.from_iterable(terminalreporter.stats.values()):
-        if isinstance(report, pytest.TestReport):
-            seconds[report.nodeid] += report.duration
-    yield f"{seconds.total():,.0f} s of tests, one after the other"
-    if (number := terminalreporter.config.stash[NUMBER]) is not None:
-        which = f"part {number % PARTS + 1} of {PARTS} of the long tests"
-        yield f"turn {number} of this commit: {which}; SOAK_TURN={number} repeats it, `pytest tests` runs all"
-    if os.environ.get("CI") == "true":
-        listed = read_lengths(LONG_TESTS.read_text())
-        long = {nodeid for nodeid, took in seconds.items() if took > LONGEST_SECONDS}
-        for nodeid in sorted(long, key=lambda nodeid: -seconds[nodeid]):
-            if not {nodeid.partition("::")[0], without_parameters(nodeid)} & listed.keys():
-                yield f"{seconds[nodeid]:.0f} s, and in every turn: {nodeid}"
 
 
 def about_releases() -> str:

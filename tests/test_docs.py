@@ -22,7 +22,9 @@ from support.loopback import free_ports
 from support.real_data import unpack
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), ROOT / "examples/README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), ROOT / "examples/README.md", ROOT / "tests/README.md", *(ROOT / "docs").rglob("*.md")]
+)
 LINK = re.compile(r"\[[^\]]+\]\((?!https?:)(?P<target>[^)#\s]+)?(?:#(?P<anchor>[^)\s]+))?\)")
 COMMAND = re.compile(r"(?:^(?:\$ |.*(?:do|--no-dev) |ID=\$\()?|`)kraft ([a-z][^`;&)\n]*)", re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""Each soak test has its turn within ten submissions, and the report says what each did."""
+"""Each soak test is in a portion, and the report says what each did."""
 
 from __future__ import annotations
 
@@ -9,46 +9,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support import ROOT, TESTS
+from support.soak.portions import LENGTHS, PORTIONS, portion_of, read_lengths, whole_seconds, with_measured
 from support.soak.soak import markdown, report_of
-from support.soak.soak_report import LATE, Case, read_cases
-from support.soak.soak_slices import LENGTHS, SLICE_SECONDS, TURNS, choose, whole_seconds
-from support.soak.turns import LONG_TESTS, read_lengths, with_measured, without_parameters
-
-tests = st.dictionaries(
-    st.integers(0, 99).map("tests/t.py::test_{}".format),
-    st.tuples(st.integers(1, 30), st.floats(0.1, 2 * SLICE_SECONDS)),
-    max_size=40,
-)
+from support.soak.soak_report import Case, read_cases
 
 
-@given(drawn=tests, first=st.integers(0, 1000))
-def test_each_test_that_fits_runs_within_ten_turns(drawn: dict[str, tuple[int, float]], first: int) -> None:
-    cases = [f"{test}[{number}]" for test, (count, _) in drawn.items() for number in range(count)]
-    lengths = {test: length for test, (_, length) in drawn.items()}
-    slices = [choose(cases, lengths, turn) for turn in range(first, first + TURNS)]
-    ran = {without_parameters(case) for one in slices for case in one.cases}
-    assert ran == {test for test, length in lengths.items() if length <= SLICE_SECONDS}
-    for one in slices:
-        assert ran.isdisjoint(one.too_long)
-        assert ran | set(one.too_long) == set(drawn)
-        assert set(one.cases) <= set(cases)
-        assert len(set(one.cases)) == len(one.cases)
-        assert one.seconds == pytest.approx(whole_seconds(one.cases, lengths))
-        # Only the one case that each test of the slice has at least goes beyond the bound.
-        assert one.seconds <= max(SLICE_SECONDS, sum(lengths[test] for test in one.tests) + 1e-6)
+def test_a_test_is_in_the_portion_of_the_longest_beginning_of_its_name() -> None:
+    assert portion_of("tests/kraft/sim/test_sim.py::test_a[1]") == "simulation"
+    assert portion_of("tests/kraft/node/test_a.py::test_b") == "nodes"
+    assert portion_of("tests/interop/doctor/test_a.py::test_b") == "kafka-repairs"
+    with pytest.raises(KeyError, match="in no portion of soak"):
+        portion_of("elsewhere/test_a.py::test_b")
+    assert {portion_of(test) for test in read_lengths(LENGTHS.read_text())} == set(PORTIONS)
 
 
-def test_later_rounds_take_other_cases_of_a_test() -> None:
-    cases = [f"tests/t.py::test_many[{number}]" for number in range(100)]
-    lengths = {"tests/t.py::test_many": SLICE_SECONDS / 4}
-    [turn] = [turn for turn in range(TURNS) if choose(cases, lengths, turn).cases]
-    ran = [choose(cases, lengths, turn + TURNS * number).cases for number in range(50)]
-    assert {len(one) for one in ran} == {4}
-    assert len({case for one in ran for case in one}) > 70
+def test_the_seconds_of_cases_are_summed() -> None:
+    assert whole_seconds(["tests/a.py::test_a[1]", "tests/a.py::test_a[2]"], {"tests/a.py::test_a": 3.5}) == 7.0
 
 
 def test_measured_lengths_replace_estimates_and_keep_the_heading() -> None:
@@ -58,14 +36,12 @@ def test_measured_lengths_replace_estimates_and_keep_the_heading() -> None:
     assert read_lengths(stored)["tests/a.py::test_a"] == 610
 
 
-@pytest.mark.parametrize("path", [LENGTHS, LONG_TESTS], ids=lambda path: path.name)
-def test_lengths_are_of_tests_that_exist(path: Path) -> None:
-    lengths = read_lengths(path.read_text())
+def test_lengths_are_of_tests_that_exist() -> None:
+    lengths = read_lengths(LENGTHS.read_text())
     assert len(lengths) > 5
     for name, seconds in lengths.items():
-        file, *_, function = [*name.split("::"), ""] if "::" not in name else name.split("::")
-        source = (ROOT / file).read_text()
-        assert not function or re.search(rf"^ *(?:async )?def {function}\(", source, re.MULTILINE), name
+        file, *_, function = name.split("::")
+        assert re.search(rf"^ *(?:async )?def {function}\(", (ROOT / file).read_text(), re.MULTILINE), name
         assert seconds > 0
 
 
@@ -154,8 +130,3 @@ def test_the_summary_of_continuous_integration_lists_what_the_machine_left_out(t
     assert "left out on this machine" not in printed[""]
     [line] = re.findall(r"^=+ left out on this machine =+\n(.*)$", printed["true"], re.MULTILINE)
     assert line.startswith("1 tests: no IPv6" if chosen == "skipped" else "nothing:")
-
-
-def test_cases_that_would_begin_too_late_are_skipped(tmp_path: Path) -> None:
-    cases = run_sample(tmp_path, "-n", "0", "-k", "passes", "--soak-seconds=0")
-    assert [(case.outcome, case.reason) for case in cases] == [("skipped", LATE)]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from metadata_log.releases import NEWEST_RELEASE, SUPPORTED_RELEASES
-from support.interop.interop_slice import releases_of
+from metadata_log.releases import NEWEST_RELEASE
 from support.interop.real_kafka import KafkaInstallation, eventually
 from support.kafka_jars import (
     KAFKA_VERSION,
@@ -42,14 +41,6 @@ def test_jars_that_are_present_are_not_downloaded(empty_cache: Path) -> None:
     assert all(are_there(version) for version in VERSIONS)
     fetch_ahead()()
     assert {path.name for path in empty_cache.iterdir()} == {f"kafka-{version}" for version in VERSIONS}
-
-
-def test_each_release_has_its_turn_beside_the_newest_one() -> None:
-    """By the commit alone: over many commits each of the others comes about as often."""
-    others = [releases_of(f"{number:040x}") for number in range(100)]
-    assert {newest for newest, _ in others} == {NEWEST_RELEASE}
-    assert {other for _, other in others} == set(SUPPORTED_RELEASES[:-1])
-    assert releases_of("")[0] == NEWEST_RELEASE, "outside of a checkout"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""The soak tests with a report: all of them, or the slice whose turn it is.
+"""The soak tests with a report: all of them, or a portion.
 
-    uv run poe soak                  # everything that is marked `soak`: hours
-    uv run poe soak --slice          # the slice of this commit, as .ci/run does, or of SOAK_TURN=7
-    uv run poe soak --list [--slice] # what would run, and for how long by the lengths that were measured
-    uv run poe soak --store-lengths  # write the lengths of the last run into tests/soak/lengths.txt
-    uv run poe soak --continue       # go on after a run of everything that was ended
+    uv run poe soak                       # everything that is marked `soak`: hours
+    uv run poe soak simulation            # one portion of it
+    uv run poe soak --list [simulation]   # what would run, and for how long by the lengths that were measured
+    uv run poe soak --store-lengths       # write the lengths of the last run into tests/soak/lengths.txt
+    uv run poe soak --continue            # go on after a run that was ended
 
 The report is in out/soak: `report.md` for people, `report.json` with the same facts, and `cases.jsonl`, to which each
 case is added as it ends. Other arguments go to pytest: `-n 1`, `-k sim`.
@@ -25,14 +25,12 @@ from pathlib import Path
 from msgspec import Struct, json
 
 from support import ROOT, TESTS
-from support.soak.soak_report import LATE, Case, read_cases
-from support.soak.soak_slices import LENGTHS, TURNS, Slice, choose, whole_seconds
-from support.soak.turns import read_lengths, turn, with_measured, without_parameters
+from support.soak.portions import LENGTHS, PORTIONS, portion_of, read_lengths, whole_seconds, with_measured
+from support.soak.soak_report import Case, read_cases
+from support.tiers import without_parameters
 
 OUT = ROOT / "out" / "soak"
-SLICE_BOUND_SECONDS = 420
-"""No case of a slice begins later than that, however slow the machine is."""
-PYTEST = (sys.executable, "-m", "pytest", "-m", "soak")
+PYTEST = (sys.executable, "-m", "pytest", "-m", "soak or spark_cluster")
 
 
 class Test(Struct, frozen=True):
@@ -70,7 +68,7 @@ class Report(Struct, frozen=True):
 
 
 def collected() -> list[str]:
-    """The ids of all cases that are marked `soak`."""
+    """The ids of all cases of soak: those marked so, and those that start Spark sessions of their own."""
     done = subprocess.run(
         [*PYTEST, "--collect-only", "-q", "-n", "0"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -79,30 +77,18 @@ def collected() -> list[str]:
     return [line for line in done.stdout.splitlines() if line.startswith("tests/") and "::" in line]
 
 
-def in_turn(cases: Sequence[str]) -> tuple[int, Slice]:
-    """The number of the turn, and its slice."""
-    number = turn()
-    return number, choose(cases, read_lengths(LENGTHS.read_text()), number)
-
-
-def show_plan(cases: Sequence[str], number: int | None, found: Slice | None) -> Iterator[str]:
-    """Show the tests that will run, for how long, and those that will not."""
+def show_plan(cases: Sequence[str]) -> Iterator[str]:
+    """Show how many tests will run, for how long, and the portions that they are in."""
     lengths = read_lengths(LENGTHS.read_text())
-    whole = whole_seconds(cases, lengths)
     tests = {without_parameters(case) for case in cases}
-    guessed = sorted(tests - set(lengths))
-    yield f"{len(tests)} soak tests with {len(cases):,} cases, {duration(whole)} one after the other by {LENGTHS.name}"
+    guessed = tests - set(lengths)
+    whole = duration(whole_seconds(cases, lengths))
+    yield f"{len(tests)} soak tests with {len(cases):,} cases, {whole} one after the other by {LENGTHS.name}"
     if guessed:
         yield f"without a length, taken for a minute a case: {len(guessed)} of them"
-    if found is None or number is None:
-        return
-    size = f"{len(found.cases)} cases, {duration(found.seconds)}"
-    yield f"turn {number}: slice {number % TURNS + 1} of {TURNS}, {size}; SOAK_TURN={number} repeats it"
-    for test in found.tests:
-        taken = [case for case in found.cases if without_parameters(case) == test]
-        yield f"  {test}: {len(taken)} of {sum(without_parameters(case) == test for case in cases)} cases"
-    for test, seconds in found.too_long.items():
-        yield f"  not in any slice, {duration(seconds)} a case: {test}"
+    for name in PORTIONS:
+        if mine := [case for case in cases if portion_of(case) == name]:
+            yield f"  {name}: {len(mine):,} cases, {duration(whole_seconds(mine, lengths))}"
 
 
 def duration(seconds: float) -> str:
@@ -216,7 +202,7 @@ def store_lengths(cases: Sequence[Case]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--slice", action="store_true", help="only the slice whose turn it is")
+    parser.add_argument("portion", nargs="?", choices=[*PORTIONS], help="only this portion")
     parser.add_argument("--list", action="store_true", help="run nothing")
     parser.add_argument("--store-lengths", action="store_true", help="run nothing, and store what the last run took")
     parser.add_argument("--continue", action="store_true", dest="go_on", help="leave out what passed in the last run")
@@ -228,29 +214,31 @@ def main() -> int:
         store_lengths(read_cases(results))
         return 0
     cases = collected()
-    number, found = in_turn(cases) if options.slice else (None, None)
-    for line in show_plan(cases, number, found):
+    wanted = [case for case in cases if options.portion in (None, portion_of(case))]
+    for line in show_plan(wanted):
         print(line, flush=True)
     if options.list:
         return 0
-    wanted = cases if found is None else list(found.cases)
     out.mkdir(parents=True, exist_ok=True)
     before = [case for case in read_cases(results) if case.outcome == "passed"] if options.go_on else []
     done = {case.id for case in before}
-    bound = [] if found is None else [f"--soak-seconds={SLICE_BOUND_SECONDS}"]
     started, began, load = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), time.monotonic(), os.getloadavg()[0]
-    code = run([case for case in wanted if case not in done], results, [*bound, *arguments])
+    code = run([case for case in wanted if case not in done], results, arguments)
     cases_done = before + read_cases(results)
     # A run that goes on after this one finds all that passed so far.
     results.write_bytes(b"".join(json.encode(case) + b"\n" for case in cases_done))
-    what = "everything" if found is None else f"slice {(number or 0) % TURNS + 1} of {TURNS}"
-    report = report_of(what, wanted, cases_done, time.monotonic() - began, started, (load, os.getloadavg()[0]))
+    report = report_of(
+        options.portion or "everything",
+        wanted,
+        cases_done,
+        time.monotonic() - began,
+        started,
+        (load, os.getloadavg()[0]),
+    )
     (out / "report.json").write_bytes(json.format(json.encode(report)))
     page = "\n".join(markdown(report))
     (out / "report.md").write_text(f"{page}\n")
     print(page)
-    if late := sum(case.reason == LATE for case in cases_done):
-        print(f"{late} cases did not begin within {duration(SLICE_BOUND_SECONDS)}")
     return code or int(bool(report.missing) and not arguments)
 
 

@@ -1,12 +1,11 @@
 """A plugin of pytest that writes what each soak test did, one line of JSON for each case, as soon as the case ends.
 
-`--soak-results FILE` names the file. `--soak-seconds N` bounds the time in which cases begin; later ones are skipped.
+`--soak-results FILE` names the file.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from msgspec import Struct, json
 
 SEEDS = re.compile(r"\bseeds? (\d+)(?: to (\d+))?", re.IGNORECASE)
 """How tests print what they draw from: `seed 7`, `seeds 1000 to 1199`."""
-LATE = "the time of this run of soak tests is over"
 
 
 class Case(Struct, omit_defaults=True):
@@ -46,28 +44,13 @@ def read_cases(path: Path) -> list[Case]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("soak")
     group.addoption("--soak-results", type=Path, help="write what each case did into this file")
-    group.addoption("--soak-seconds", type=float, help="begin no case after so many seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if (seconds := config.getoption("--soak-seconds")) is not None:
-        config.pluginmanager.register(_Bound(seconds))
     results = config.getoption("--soak-results")
     if results is not None and not hasattr(config, "workerinput"):
         results.write_bytes(b"")
         config.pluginmanager.register(_Results(results))
-
-
-class _Bound:
-    """Skips what would begin too late. Each process counts from its own start."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
-        if time.monotonic() > self._end:
-            pytest.skip(LATE)
 
 
 class _Results:
