@@ -26,14 +26,14 @@ BESIDE: Final = {
     "CleanerSettings": (),
     "ConnectionSettings": (),
     "ConsumerGroupConfig": (),
-    "DataSettings": ("broker_id", "directories", "static"),
+    "DataSettings": ("broker_id", "change_weight", "directories", "new_log_weight", "static"),
     "DecisionSettings": (),
     "GroupConfig": (),
     "MetricsSettings": (),
     "QuorumConfig": ("fetch_max_wait_ms", "high_watermark_propagation_delay_ms", "observer_timeout_ms"),
     "ReplicaOptions": (
         *("bootstrap", "cluster_id", "directory", "endpoints", "inline_flush", "judged_per_turn", "listener"),
-        *("max_uncommitted_bytes", "max_waiting", "may_vote", "node_id", "voters"),
+        *("make_core", "max_uncommitted_bytes", "max_waiting", "may_vote", "node_id", "voters"),
     ),
     "ReplicationSettings": (),
     "RequestSettings": (

@@ -27,6 +27,7 @@ TABLES: Final = frozenset(
         "config/described.py",
         "config/topic_synonyms.py",
         "broker/metadata/config_changes.py",
+        "broker/metadata/settings_together.py",
     )
 )
 """The modules that name settings without reading them."""
