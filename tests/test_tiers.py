@@ -23,6 +23,7 @@ from support.tiers import (
     left_to_full,
     read_kept,
     sample,
+    without_parameters,
 )
 
 KEPT = read_kept(LEFT_TO_FULL.read_text())
@@ -42,12 +43,13 @@ def test_the_short_run_leaves_out_what_the_table_lists() -> None:
     assert left_to_full(cases, {"tests/a.py": 0}) == set(cases[:3])
     assert left_to_full(cases, {"tests/a.py::test_a": 1}) == {cases[1]}
     assert left_to_full(cases, kept := {"tests/a.py": 0, "tests/a.py::test_b": 1}) == set(cases[:2])
+    assert left_to_full(cases, {"tests/a.py::test_a": 0, "tests/a.py::test_a[2]": 1}) == {cases[0]}
     assert left_files(kept | {"tests/c.py": 0, "tests/d.py": 3}) == {"tests/c.py"}
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_the_table_lists_tests_that_exist(name: str) -> None:
-    file, *_, function = [*name.split("::"), ""] if "::" not in name else name.split("::")
+    file, *_, function = [*name.split("::"), ""] if "::" not in name else without_parameters(name).split("::")
     source = (ROOT / file).read_text()
     assert not function or re.search(rf"^ *(?:async )?def {function}\(", source, re.MULTILINE)
 
