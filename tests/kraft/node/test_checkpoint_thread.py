@@ -193,14 +193,18 @@ async def produce(at: Endpoint, topic_id: Uuid, values: int) -> list[int]:
             message = ProduceRequest(
                 acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=[part])]
             )
-            await stream.send_all(request(message, 13))
-            answers: list[bytes] = []
-            while not answers:
-                answers = list(reader.feed(await stream.receive_some(1 << 16)))
-            _, answer = decode_response(ApiKey.PRODUCE, 13, answers[0], apis=ALL_APIS)
-            assert isinstance(answer, ProduceResponse)
-            [done] = answer.responses[0].partition_responses
-            assert done.error_code == Error.NONE
+            error = Error.UNKNOWN_TOPIC_ID
+            # A broker learns of a new topic from the log: until then, clients ask again.
+            while error == Error.UNKNOWN_TOPIC_ID:
+                await stream.send_all(request(message, 13))
+                answers: list[bytes] = []
+                while not answers:
+                    answers = list(reader.feed(await stream.receive_some(1 << 16)))
+                _, answer = decode_response(ApiKey.PRODUCE, 13, answers[0], apis=ALL_APIS)
+                assert isinstance(answer, ProduceResponse)
+                [done] = answer.responses[0].partition_responses
+                error = Error(done.error_code)
+            assert error is Error.NONE
             offsets.append(done.base_offset)
     return offsets
 
