@@ -33,7 +33,7 @@ class Slot:
     """News for the log of the node."""
 
 
-_SLOTS: Final = 12
+_SLOTS: Final = Slot.REPORTS + 1
 _AT_ONCE_MS: Final = 0
 
 

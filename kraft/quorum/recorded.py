@@ -5,12 +5,12 @@ the state after it. A model checker then says whether a run is a behaviour of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from kraft.quorum.core import CoreStart, RaftCore
+from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import (
     AppendBatch,
     AppendControl,
@@ -25,7 +25,7 @@ from kraft.quorum.effects import (
 )
 from kraft.quorum.events import Event, LogFlushed, LogStartRaised, Received, SnapshotTaken
 from kraft.quorum.messages import Fetch, Vote, VoteReply
-from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
+from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import VoterSet
 from metadata_log.records.control import VotersRecord
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
@@ -80,31 +80,11 @@ _ROLES: Final = {"Voted": "Unattached"}
 class RecordedCore(RaftCore):
     """A core whose steps of the protocol go to a recorder."""
 
-    def __init__(
-        self,
-        *,
-        config: QuorumConfig,
-        local: ReplicaKey,
-        voters: VoterSet,
-        endpoints: Endpoints,
-        start: CoreStart,
-        rng: Random,
-        recorder: Recorder,
-        bootstrap: tuple[ListenerAddress, ...] = (),
-        listener: str = "",
-    ) -> None:
-        super().__init__(
-            config=config,
-            local=local,
-            voters=voters,
-            endpoints=endpoints,
-            start=start,
-            rng=rng,
-            bootstrap=bootstrap,
-            listener=listener,
-        )
+    def __init__(self, *, recorder: Recorder, **of_core: Any) -> None:
+        """`of_core` are the arguments of a core."""
+        super().__init__(**of_core)
         self._recorder = recorder
-        self._own = key_of(local)
+        self._own = key_of(self.local)
         self._last = self._state()
         self._sent = set[tuple[str, int, int, int]]()
         """The messages of this epoch: one that is sent again is no step."""
@@ -145,19 +125,7 @@ class RecordedCore(RaftCore):
             steps = [ProtocolStep(self._own, "Nothing", self._role(), self.epoch)]
         last = steps[-1]
         on_disk = last.on_disk if last.what == "Restart" else self._on_disk()
-        steps[-1] = ProtocolStep(
-            last.replica,
-            last.what,
-            self._role(),
-            self.epoch,
-            last.end,
-            last.last_epoch,
-            last.candidate,
-            state,
-            last.begin,
-            last.voters,
-            on_disk,
-        )
+        steps[-1] = replace(last, role=self._role(), epoch=self.epoch, state=state, on_disk=on_disk)
         self._last = state
         self._recorder(steps)
 

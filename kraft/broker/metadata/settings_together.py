@@ -84,27 +84,22 @@ def check_together(before: Effective, after: Effective) -> None:
     per_address = "max.connections.per.ip"
     if after.number(per_address) == 0 and not after.values.get(f"{per_address}.overrides"):
         raise _unmet(f"{per_address} can be set to zero only if {per_address}.overrides property is set.")
-    for key in _POOLS:
+    for key in (*_POOLS, _CLEANERS):
         _check_pool(key, before.required(key), after.required(key))
-    _check_cleaners(before.required(_CLEANERS), threads)
     _check_local_retention(after, "log.local.retention.ms", "log.retention.ms", after.retention_ms)
     of_bytes = "log.retention.bytes"
     _check_local_retention(after, "log.local.retention.bytes", of_bytes, after.required(of_bytes))
 
 
 def _check_pool(key: str, old: int, new: int) -> None:
-    text = f"Dynamic thread count update validation failed for {key}={new}, value should"
-    if new < old // 2:
-        raise _invalid(f"{text} be at least half the current value {old}")
-    if new > old * 2:
-        raise _invalid(f"{text} not be greater than double the current value {old}")
-
-
-def _check_cleaners(old: int, new: int) -> None:
-    if new < old // 2:
-        raise _invalid(f"Log cleaner threads cannot be reduced to less than half the current value {old}")
-    if new > old * 2:
-        raise _invalid(f"Log cleaner threads cannot be increased to more than double the current value {old}")
+    if key == _CLEANERS:
+        text = "Log cleaner threads cannot be"
+        less, more = "reduced to less than half", "increased to more than double"
+    else:
+        text = f"Dynamic thread count update validation failed for {key}={new}, value should"
+        less, more = "be at least half", "not be greater than double"
+    if not old // 2 <= new <= old * 2:
+        raise _invalid(f"{text} {less if new < old // 2 else more} the current value {old}")
 
 
 def _check_local_retention(after: Effective, key: str, whole: str, most: int) -> None:
