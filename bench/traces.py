@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -108,8 +109,8 @@ def unchecked() -> Iterator[None]:
     patches = Patches()
     make_world = Scenario.make_world
 
-    def make(scenario: Scenario, *given: object) -> World:
-        world = make_world(scenario, *given)  # type: ignore[arg-type]
+    def make(scenario: Scenario, *given: Any) -> World:
+        world = make_world(scenario, *given)
         watch = world.watch
         world.demand_only_survival()
         world.watch = watch

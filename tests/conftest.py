@@ -110,7 +110,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files that the short run leaves out whole are not imported: that takes as long as a fifth of the tests."""
+    """Files that the short run leaves out whole are not imported."""
     if not config.stash[IS_SHORT] or collection_path.suffix != ".py":
         return None
     return str(collection_path.relative_to(ROOT)) in left_files(config.stash[KEPT]) or None

@@ -11,7 +11,7 @@ import inspect
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 MODULES: Final = (
     *("kraft", "kraft.asyncio", "kraft.client", "kraft.store", "kraft.sync", "kraft.testing"),
@@ -31,10 +31,10 @@ def table_of(module: str) -> str:
     return "\n".join(["| name | |", "| --- | --- |", *rows]) + "\n"
 
 
-def linked(name: str, what: object) -> str:
+def linked(name: str, what: Any) -> str:
     """The name with a link to the file that defines it, if one does."""
     try:
-        path = Path(inspect.getsourcefile(what) or "").relative_to(ROOT)  # type: ignore[arg-type]
+        path = Path(inspect.getsourcefile(what) or "").relative_to(ROOT)
     except (TypeError, ValueError):
         return f"`{name}`"
     return f"[`{name}`](../../{path.as_posix()})"

@@ -134,5 +134,7 @@ def build(out: Path) -> None:
             shutil.copy(path, out / path.name)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1:] == ["--fetch"]:
+    parts()
+elif __name__ == "__main__":
     build(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "out" / "site" / "docs" / "lab")

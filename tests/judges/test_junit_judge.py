@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.interop.kafka_or_skip import skip_here
 from support.judges import junit
 from support.judges.junit import Expected, Found, main, read, row, table, verdicts
 
@@ -63,5 +64,5 @@ def test_a_class_that_is_not_in_the_table_is_refused(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("name", [one.short for one in table()])
 def test_a_class_of_kafkas_tests_passes(name: str) -> None:
     if junit.missing():
-        pytest.skip(junit.missing())
+        skip_here(junit.missing())
     assert main([name]) == 0

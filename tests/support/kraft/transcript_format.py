@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,22 @@ def followed(path: Path, run: Run, config: pytest.Config) -> tuple[str, str]:
         path.write_text(now)
         return now, now
     return now, text
+
+
+def rules_and_scenes(folder: Path, begins: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The rules in the table of a folder's README, and the scenes of its transcripts, each with the name of its file.
+
+    A scene has one rule, in brackets at its beginning, and a command that makes what it is about (`begins`).
+    """
+    rules = re.findall(r"^\| `([a-z0-9-]+)` \| .+ \| (\w+)\.txt \|$", (folder / "README.md").read_text(), re.MULTILINE)
+    scenes = []
+    for path in sorted(folder.glob("*.txt")):
+        for scene in path.read_text().strip().split("\n\n"):
+            head = re.match(r"# \[([a-z0-9-]+)\] ", scene)
+            assert head, f"{path.name}: {scene[:60]}"
+            assert f"\n> {begins}" in scene, head[1]
+            scenes.append((head[1], path.stem))
+    return rules, scenes
 
 
 def fields(settings: tuple[str, ...]) -> dict[str, str]:

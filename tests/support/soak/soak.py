@@ -30,7 +30,7 @@ from support.soak.soak_report import Case, read_cases
 from support.tiers import without_parameters
 
 OUT = ROOT / "out" / "soak"
-PYTEST = (sys.executable, "-m", "pytest", "-m", "soak or spark_cluster")
+PYTEST = (sys.executable, "-m", "pytest", "-m", "soak")
 
 
 class Test(Struct, frozen=True):
@@ -68,7 +68,7 @@ class Report(Struct, frozen=True):
 
 
 def collected() -> list[str]:
-    """The ids of all cases of soak: those marked so, and those that start Spark sessions of their own."""
+    """The ids of all cases that are marked `soak`."""
     done = subprocess.run(
         [*PYTEST, "--collect-only", "-q", "-n", "0"], cwd=ROOT, capture_output=True, text=True, check=False
     )

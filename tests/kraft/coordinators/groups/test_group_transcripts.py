@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from support.broker.transcript_groups import GroupTranscript
-from support.kraft.transcript_format import followed
+from support.kraft.transcript_format import followed, rules_and_scenes
 
 HERE = Path(__file__).parents[3] / "transcripts" / "groups"
 TRANSCRIPTS = sorted(HERE.glob("*.txt"))
@@ -22,12 +21,5 @@ def test_transcript(path: Path, pytestconfig: pytest.Config) -> None:
 
 
 def test_every_rule_has_a_scene_and_every_scene_a_rule() -> None:
-    rules = re.findall(r"^\| `([a-z0-9-]+)` \| .+ \| (\w+)\.txt \|$", (HERE / "README.md").read_text(), re.MULTILINE)
-    scenes = []
-    for path in TRANSCRIPTS:
-        for scene in path.read_text().strip().split("\n\n"):
-            head = re.match(r"# \[([a-z0-9-]+)\] ", scene)
-            assert head, f"{path.name}: {scene[:60]}"
-            assert "\n> groups" in scene, head[1]
-            scenes.append((head[1], path.stem))
+    rules, scenes = rules_and_scenes(HERE, "groups")
     assert sorted(rules) == sorted(scenes)
