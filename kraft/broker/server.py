@@ -28,7 +28,10 @@ from transport.protocol.broker_apis import ALL_APIS
 
 
 class Unfenced(Struct, frozen=True):
-    """The broker is unfenced for the first time: its listeners may open (Kafka: `BrokerServer.startup`)."""
+    """The broker is unfenced for the first time, and its metadata says so: its listeners may open.
+
+    Kafka's open before (`BrokerServer.startup`), and may then name no broker to a client.
+    """
 
 
 class Found(Struct, frozen=True):
@@ -135,7 +138,7 @@ class BrokerServer(RegisteredBroker):
         requests.broker_epoch = agent.lifecycle.epoch
         for key, directory in self._manager.moves.take_wanted().items():
             agent.directories.move(key, directory)
-        if not self._is_announced and not agent.lifecycle.is_fenced:
+        if self._is_to_announce:
             self._agenda.now(Slot.REPORTS)
         self._agenda.at(Slot.AGENT, agent.deadline_ms())
         return sends
@@ -146,9 +149,20 @@ class BrokerServer(RegisteredBroker):
         if findings := self._manager.findings:
             yield Noted(Found(tuple(findings)))
             findings.clear()
-        if not self._is_announced and not self.agent.lifecycle.is_fenced:
+        if self._is_to_announce:
             self._is_announced = True
             yield Noted(Unfenced())
+
+    @property
+    def _is_to_announce(self) -> bool:
+        """Whether the broker is unfenced and names itself to clients, and the owner does not know.
+
+        librdkafka waits for minutes if the first broker that it asks names none.
+        """
+        if self._is_announced or self.agent.lifecycle.is_fenced:
+            return False
+        own = self.agent.image.brokers.by_id.get(self.agent.settings.broker_id)
+        return own is not None and not own.fenced
 
     def _ask_own(self, send: Send, now_ms: int) -> None:
         """Handle a request of this broker to itself."""

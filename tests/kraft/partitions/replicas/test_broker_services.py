@@ -9,7 +9,8 @@ import pytest
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.broker import BrokerAgent
 from kraft.broker.requests import Requests
-from kraft.broker.server import BrokerServer
+from kraft.broker.server import BrokerServer, Unfenced
+from kraft.committed import Noted
 from kraft.handling.reply_keys import Channel, Forwarded
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
@@ -29,6 +30,7 @@ from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    BrokerHeartbeatResponse,
     BrokerRegistrationResponse,
     CreateTopicsRequest,
     EnvelopeRequest,
@@ -293,6 +295,21 @@ def test_an_answer_to_the_agent_lets_the_requests_of_clients_look_again():
     assert broker.services.deadline_ms() > NOW_MS
     broker.services.on_reply(registration.reply_to, BrokerRegistrationResponse(broker_epoch=7), NOW_MS)
     assert broker.services.deadline_ms() == 0
+
+
+def test_listeners_do_not_open_before_the_broker_would_name_itself_to_a_client():
+    """librdkafka waits for minutes if the first broker that it asks names none."""
+    broker = Broker(MetadataImage())
+    [registration] = broker.registration
+    heartbeat = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
+    broker.services.on_reply(registration.reply_to, BrokerRegistrationResponse(broker_epoch=7), NOW_MS)
+    broker.services.on_reply(registration.reply_to, heartbeat, NOW_MS)
+    assert Noted(Unfenced()) not in broker.services.on_tick(NOW_MS)
+    broker.agent.image = IMAGE
+    broker.services.on_reply(registration.reply_to, heartbeat, NOW_MS)
+    assert broker.services.on_tick(NOW_MS).count(Noted(Unfenced())) == 1
+    broker.services.on_reply(registration.reply_to, heartbeat, NOW_MS)
+    assert Noted(Unfenced()) not in broker.services.on_tick(NOW_MS)
 
 
 def test_the_agent_answers_the_fetches_to_a_broker_without_data():
