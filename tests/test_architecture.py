@@ -320,6 +320,7 @@ PACKAGES = {
     "kraft.partitions.replicas": "replicas: leaders, followers, ISR, high watermark, truncation, log directories",
     "kraft.partitions": "topic partitions on disk, and which one a request is about",
     "kraft.coordinators.runtime": "what coordinators share: load, writes, committed reads, timers of a partition",
+    "kraft.coordinators.shares": "what share groups share: the interface to the state of share partitions",
     "kraft.coordinators.groups.assignors": "the assignors of consumer groups: which member gets which partitions",
     "kraft.coordinators.groups.consumer": "groups of KIP-848: members, epochs, targets, reconciliation, replay",
     "kraft.coordinators.groups": "groups and their offsets: state machines, replay, what they answer",
