@@ -93,7 +93,10 @@ LAYERS = (
     ),
     Layer(
         ("kraft.config",),
-        ("metadata_log.records.topic_synonyms", "metadata_log.java_properties", "metadata_log.lazy_names"),
+        (
+            *("metadata_log.records.topic_synonyms", "metadata_log.java_properties", "metadata_log.lazy_names"),
+            "metadata_log.zookeeper_mode",
+        ),
         pure=False,
     ),
     Layer(("kraft.quorum",), ("kraft.config", "kraft.limits", *IN_CORE, "transport.protocol.errors")),

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from kraft.config.addresses import ANY_ADDRESS, QuorumVoter, parse_host_port, parse_voter, split_list
 from kraft.config.errors import ConfigError
 from kraft.config.keys import INT_MAX
+from kraft.config.properties import Setting
 from kraft.config.settings_reader import SettingsReader
+from metadata_log.zookeeper_mode import MIGRATE_FIRST
 
 BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
 CONTROLLER: Final = "controller"
 BROKER: Final = "broker"
+ROLES: Final = "process.roles"
+ZOOKEEPER: Final = "zookeeper.connect"
+
+
+def is_of_zookeeper(settings: Mapping[str, Setting]) -> bool:
+    """Whether settings are those of a node in ZooKeeper mode, which has no roles (Kafka 3.9: `requiresZookeeper`)."""
+    return bool(ZOOKEEPER in settings and not (ROLES in settings and split_list(settings[ROLES].value)))
 
 
 def read_roles(reader: SettingsReader) -> tuple[str, ...]:
     """The roles of the node; as in Kafka, a role that is named twice counts once."""
     roles = split_list(reader.text("process.roles"))
     if not roles:
+        if is_of_zookeeper(reader.settings):
+            raise reader.bad(ZOOKEEPER, "this node is in ZooKeeper mode", hint=MIGRATE_FIRST)
         raise reader.missing("process.roles", "Add process.roles=controller.")
     for role in roles:
         if role not in ("broker", "controller"):

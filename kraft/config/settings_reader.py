@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 DYNAMIC: Final = "dynamic configuration"
 """The place of a setting in the metadata log (`kafka-configs --entity-type brokers`)."""
+_OF_ZOOKEEPER: Final = "zookeeper."
 _SECRETS: Final = tuple(name for name, one in NODE.items() if one.type == "PASSWORD")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
@@ -163,12 +164,17 @@ class SettingsReader(Struct, frozen=True):
     def warnings(self) -> Iterable[str]:
         """A warning for each setting that neither Kafka nor this software knows, and one for all without effect."""
         for key, setting in self.settings.items():
+            if key.startswith(_OF_ZOOKEEPER):
+                continue
             if key not in NODE and key not in TEXTS and not key.startswith(PREFIXES):
                 from difflib import get_close_matches
 
                 nearest = get_close_matches(key, sorted(NODE), n=1, cutoff=0.75)
                 advice = f"; did you mean {nearest[0]}?" if nearest else ""
                 yield f"unknown setting {key}{advice} ({setting.where})"
+        former = [key for key in self.settings if key.startswith(_OF_ZOOKEEPER)]
+        if former:
+            yield f"of ZooKeeper mode, which Kafka 4 does not have: {', '.join(sorted(former))} ({self.source})"
         idle = [key for key in self.settings if (one := definition_of(key)) and one.name in WITHOUT_EFFECT]
         if idle:
             yield f"without effect in this software: {', '.join(sorted(idle))} ({self.source})"

@@ -11,7 +11,7 @@ from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import EpochHistory, parse_epochs
-from metadata_log.log.log_dir import META_PROPERTIES, MetaProperties, parse_meta_properties
+from metadata_log.log.log_dir import META_PROPERTIES, MetaProperties, parse_meta_properties, read_meta_properties
 from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state
 from metadata_log.log.segment import parse_file_name
 from metadata_log.log.snapshot import list_snapshots, snapshot_name
@@ -107,6 +107,7 @@ def read_node(disk: Disk, path: str, advance: Callable[[int], None]) -> NodeFile
     segments, snapshots = _segments(disk, partition), list_snapshots(disk, partition)
     node = NodeFiles(path=path, partition=partition)
     if not segments and not snapshots:
+        read_meta_properties(disk, path.rstrip("/"))  # which may say that the node never had a metadata log
         raise MetadataLogError("there is no metadata log", where=path, hint="Name log directories, as in log.dirs.")
     meta = f"{base}/{META_PROPERTIES}"
     if disk.exists(meta):

@@ -23,6 +23,7 @@ from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentia
 from metadata_log.records.scram import SCRAM_SINCE
 from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, METADATA_VERSIONS, feature_levels
 from metadata_log.types import BOOTSTRAP_SNAPSHOT, PARTITION_DIRECTORY, Uuid, random_uuid
+from metadata_log.zookeeper_mode import MIGRATE_FIRST
 
 META_PROPERTIES: Final = "meta.properties"
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
@@ -101,6 +102,8 @@ def parse_meta_properties(text: bytes, *, where: str | None = None) -> MetaPrope
     if "version" not in entries:
         raise bad("the version is missing", "version")
     version = java_text.whole_number(java_text.trim(entries["version"]))
+    if version == 0 and "broker.id" in entries:
+        raise DirectoryError("this is the directory of a broker in ZooKeeper mode", where=where, hint=MIGRATE_FIRST)
     if version != 1:
         raise DirectoryError(
             f"unknown meta.properties version {entries['version']!r}",

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
+from metadata_log.log.log_dir import read_meta_properties
 from metadata_log.log.segment import file_name, parse_file_name
 from metadata_log.log.snapshot import list_snapshots, parse_snapshot_name, read_snapshot_start, snapshot_name
 from metadata_log.reading.damage import Damage, OnDamage, stops
@@ -405,6 +406,7 @@ class _Walk:
         if has_beginning:
             return None
         if not segments:
+            read_meta_properties(self._disk, directory)  # which may say that the node never had a metadata log
             hint = self._node_below(directory) or WHAT_TO_NAME
             raise MetadataLogError("there is neither a log nor a snapshot here", where=directory, hint=hint)
         if list_snapshots(self._disk, directory):

@@ -109,7 +109,10 @@ def report_lines(report: Report) -> Iterator[str]:
     if report.planned is not None:
         yield _verdict(report.planned)
     yield _summary(report)
-    yield from _coverage(report.diagnosis)
+    if report.facts.live is None and all(node.in_zookeeper_mode for node in report.facts.nodes):
+        yield "No other check is about a node in ZooKeeper mode."
+    else:
+        yield from _coverage(report.diagnosis)
 
 
 def _coverage(diagnosis: Diagnosis) -> Iterator[str]:

@@ -22,6 +22,7 @@ from metadata_log.image.features import KRAFT_VERSION, METADATA_VERSION
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.releases import METADATA_CHANGES, METADATA_VERSIONS, resolve_release
 from metadata_log.types import Uuid
+from metadata_log.zookeeper_mode import MIGRATE_FIRST
 
 NEEDS_NODE: Final = ("restart", "format", "remove-voter", "add-voter", "decommission", "restore")
 """The operations that are about one node."""
@@ -51,6 +52,9 @@ def preflight(
     Raises:
         DirectoryError: The release is unknown.
     """
+    former = [node for node in facts.nodes if node.in_zookeeper_mode and node_id in {None, node.id}]
+    if former:
+        return [_in_zookeeper_mode(operation, node) for node in former]
     target = None if release is None else METADATA_VERSIONS[resolve_release(release)]
     if operation == "start":
         return [*_start(facts, node_id, findings)]
@@ -71,6 +75,18 @@ def preflight(
             _upgrade(facts, node_id, target) if operation == "upgrade" else _STEPS[operation](facts, node_id)
         )
     ]
+
+
+def _in_zookeeper_mode(operation: str, node: Node) -> Finding:
+    return Finding(
+        id=f"before-{operation}",
+        severity=Severity.FATAL,
+        nodes=(node.name,),
+        subjects=() if node.id is None else (str(node.id),),
+        read=tuple(one.path for one in node.directories),
+        evidence=f"{node.name} is in ZooKeeper mode",
+        remedy=MIGRATE_FIRST.rstrip("."),
+    )
 
 
 Reasons = Iterator[tuple[Severity, str]]

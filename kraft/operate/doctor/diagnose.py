@@ -43,6 +43,9 @@ _EXPLAINED: Final = frozenset(("no-quorum-config", "self-not-in-voters", "listen
 """The checks that say more of a setting that a node refuses."""
 
 
+ZOOKEEPER_MODE: Final = "zookeeper-mode"
+
+
 class Skipped(Struct, frozen=True, kw_only=True):
     """A check that did not run, and the input that it needs."""
 
@@ -74,9 +77,17 @@ def available(facts: Facts) -> frozenset[Need]:
     return frozenset(need for need, is_there in at_hand.items() if is_there)
 
 
+def without_zookeeper(facts: Facts) -> Facts:
+    """The facts about nodes in KRaft mode: what the checks look for means nothing on a node in ZooKeeper mode."""
+    if not any(node.in_zookeeper_mode for node in facts.nodes):
+        return facts
+    return replace(facts, nodes=tuple(node for node in facts.nodes if not node.in_zookeeper_mode))
+
+
 def diagnose(facts: Facts) -> Diagnosis:
     """Run every check that has its inputs. Identical findings of several nodes become one."""
-    inputs = available(facts)
+    kraft_facts = without_zookeeper(facts)
+    inputs = available(kraft_facts)
     findings: list[Finding] = []
     skipped: dict[str, str] = {}
     ran: set[str] = set()
@@ -86,7 +97,7 @@ def diagnose(facts: Facts) -> Diagnosis:
             skipped.setdefault(check.id, missing[0])
             continue
         ran.add(check.id)
-        findings += check.find(facts)
+        findings += check.find(facts if check.id == ZOOKEEPER_MODE else kraft_facts)
     left_out = {name: needs for name, needs in skipped.items() if name not in ran}
     return Diagnosis(
         findings=in_order(merged(_once(findings))),

@@ -381,11 +381,16 @@ def test_the_bytes_of_many_values_in_one_batch_are_counted_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "hint"), [(0, "Only version 1, of KRaft nodes"), (2, "Run the version that wrote it")]
+    ("text", "hint"),
+    [
+        ("version=0\nbroker.id=1", "Migrate the cluster to KRaft first"),
+        ("version=0\nnode.id=1", "Only version 1, of KRaft nodes"),
+        ("version=2\nnode.id=1", "Run the version that wrote it"),
+    ],
 )
-def test_another_version_of_meta_properties_comes_with_its_remedy(version: int, hint: str) -> None:
+def test_another_version_of_meta_properties_comes_with_its_remedy(text: str, hint: str) -> None:
     with pytest.raises(DirectoryError) as refused:
-        parse_meta_properties(f"version={version}\ncluster.id=c\nnode.id=1\n".encode())
+        parse_meta_properties(f"{text}\ncluster.id=c\n".encode())
     assert refused.value.hint is not None
     assert hint in refused.value.hint
 

@@ -66,7 +66,7 @@ NOT_TRIED: Final = (
     ),
     ("`open-transaction`", "A bootstrap would have to end within its one transaction."),
     (
-        "`meta-version`, `cluster-id-garbage`, `quorum-state-far-ahead`",
+        "`zookeeper-mode`, `meta-version`, `cluster-id-garbage`, `quorum-state-far-ahead`",
         "The remedy is to leave the file as it is, or to use other software.",
     ),
     ("the other `--before` steps", "Nothing is wrong yet: the answer is about a step that was not taken."),

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from kraft.config.node_settings import ROLES, ZOOKEEPER, is_of_zookeeper
 from kraft.operate.doctor.checks.check import Check, listed
 from kraft.operate.doctor.facts.finding import Finding, Need, Severity
 from kraft.operate.doctor.facts.node import Directory, Facts, Node
@@ -16,6 +17,28 @@ def _directories(facts: Facts) -> Iterator[tuple[Node, Directory]]:
     for node in facts.nodes:
         for directory in node.directories:
             yield node, directory
+
+
+def zookeeper_mode(facts: Facts) -> Iterator[Finding]:
+    """A node in ZooKeeper mode, by `zookeeper.connect` without roles, or by meta.properties."""
+    for node in facts.nodes:
+        if not node.in_zookeeper_mode:
+            continue
+        settings = node.settings
+        metas = [one.meta for one in node.directories if one.meta is not None and one.meta.is_of_zookeeper]
+        told = [f"{one.path} is of version 0, with a broker.id" for one in metas]
+        places = [f"{one.path}: version" for one in metas]
+        if settings is not None and is_of_zookeeper(settings.values):
+            told = [f"{ZOOKEEPER} is set, and {ROLES} is not", *told]
+            places = [settings.where(ZOOKEEPER), *places]
+        yield Finding(
+            id="zookeeper-mode",
+            severity=Severity.FATAL,
+            nodes=(node.name,),
+            subjects=tuple(one.path for one in node.directories),
+            read=tuple(places),
+            evidence="; ".join(told),
+        )
 
 
 def meta_missing(facts: Facts) -> Iterator[Finding]:
@@ -45,11 +68,10 @@ def meta_version(facts: Facts) -> Iterator[Finding]:
         meta = directory.meta
         if meta is None or (meta.version == 1 and not meta.problem):
             continue
-        is_zookeeper = meta.version == 0 and "broker.id" in meta.text and not meta.problem
         shown = meta.problem or f"version={meta.text.get('version', '(missing)')}"
         yield Finding(
             id="meta-version",
-            severity=Severity.WARN if is_zookeeper else Severity.FATAL,
+            severity=Severity.WARN if meta.is_of_zookeeper else Severity.FATAL,
             nodes=(node.name,),
             subjects=(directory.path,),
             read=(f"{meta.path}: version",),
@@ -277,6 +299,7 @@ def empty_voter(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS: Final = (
+    Check("zookeeper-mode", zookeeper_mode),
     Check("meta-missing", meta_missing, (Need.DIRECTORY,)),
     Check("meta-version", meta_version, (Need.DIRECTORY,)),
     Check("node-id-mismatch", node_id_mismatch, (Need.SETTINGS, Need.DIRECTORY)),

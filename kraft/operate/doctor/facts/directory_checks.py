@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.operate.doctor.facts.finding import Described
+from metadata_log.zookeeper_mode import MIGRATE_FIRST
 
 _OTHER_COPY: Final = "kraft recover plan DIR… over the directories of all nodes shows the best other copy"
 
 DIRECTORY_CHECKS: Final = (
+    Described(
+        id="zookeeper-mode",
+        title="The node is in ZooKeeper mode: zookeeper.connect is set without process.roles, or meta.properties is of "
+        "version 0 with a broker.id.",
+        severity="fatal",
+        consequence="The metadata is in ZooKeeper. Neither Kafka 4 nor kraft serve starts on the node, and no other "
+        "check is about it.",
+        remedy=MIGRATE_FIRST.rstrip("."),
+        source="KIP-866; Kafka 4.3.1, tried: exit 1",
+    ),
     Described(
         id="meta-missing",
         title="A configured log directory has no meta.properties.",

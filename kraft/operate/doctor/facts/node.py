@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.config.addresses import QuorumVoter
+from kraft.config.node_settings import is_of_zookeeper
 from kraft.operate.doctor.facts.log_facts import ImageFacts, LogFacts, NamedVoter, VoterChange
 from kraft.operate.doctor.facts.settings import VOTERS, Settings
 from kraft.quorum.voters import majority
@@ -97,6 +98,11 @@ class Meta(Struct, frozen=True, kw_only=True):
     def node_id(self) -> int | None:
         """The node id, in version 0 the broker id; None if it is missing or no number."""
         return _number(self.text.get("node.id", self.text.get("broker.id", "")))
+
+    @property
+    def is_of_zookeeper(self) -> bool:
+        """Whether a broker in ZooKeeper mode wrote the file."""
+        return self.version == 0 and "broker.id" in self.text and not self.problem
 
     @property
     def cluster_id(self) -> str:
@@ -240,6 +246,13 @@ class Node(Struct, frozen=True, kw_only=True):
         """The id of the directory of the metadata log."""
         directory = self.metadata_directory
         return None if directory is None or directory.meta is None else directory.meta.directory_id
+
+    @property
+    def in_zookeeper_mode(self) -> bool:
+        """Whether the node is in ZooKeeper mode: by its settings, or by a directory that no node in KRaft mode used."""
+        if self.settings is not None and is_of_zookeeper(self.settings.values):
+            return True
+        return self.log is None and any(one.meta is not None and one.meta.is_of_zookeeper for one in self.directories)
 
     @property
     def has_broker_files(self) -> bool:
