@@ -77,6 +77,7 @@ COST_US: Final[dict[str, float]] = {
     "HASHES_PER_STEP": 50,
     "TARGET_TOPICS_PER_STEP": 10,
     "DRAFT_BYTES_PER_STEP": 1,
+    "SHARE_PARTITIONS_PER_STEP": 5,
     "TIMERS_CLEARED_PER_STEP": 10,
     "LARGE_TRANSACTION": 2.5,
     "UNSERVED_ENTRIES": 2.5,
@@ -241,6 +242,8 @@ TARGET_TOPICS_PER_STEP: Final = 1000
 """Of how many topics a portion writes the targets, which is at least the target of a member: some milliseconds."""
 DRAFT_BYTES_PER_STEP: Final = 8 << 10
 """How many bytes of records are encoded in a portion, which is at least a record: some milliseconds."""
+SHARE_PARTITIONS_PER_STEP: Final = 1000
+"""The partitions of the topics of a share group that a portion looks at, or gives to members."""
 OPERATION_BEGINNINGS: Final = 4
 """How often an operation begins, before its client is told to ask again: others change the group all the time."""
 TIMERS_CLEARED_PER_STEP: Final = 100

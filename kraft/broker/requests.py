@@ -158,7 +158,7 @@ class Requests:
         self._table: dict[int, Api[Any]] = {}
         """The handler of each API that was asked for."""
         self._coordinators: CoordinatorRooms | None = None
-        self.apis: tuple[ApiKey, ...] = tuple(sorted({*apis.ROWS, *coordinators.ROWS}))
+        self.apis: tuple[ApiKey, ...] = tuple(sorted({*apis.ROWS, *coordinators.ROWS} - coordinators.WITHHELD))
         self._senders: dict[type, Sender] = {
             Verification: verifier,
             Channel: ids,

@@ -27,9 +27,42 @@ _BOUNDED: Final = (
         ("group.consumer.min.assignment.interval.ms", 0),
         ("group.consumer.max.assignment.interval.ms", 15_000),
     ),
+    (
+        ("group.share.session.timeout.ms", 45_000),
+        ("group.share.min.session.timeout.ms", 45_000),
+        ("group.share.max.session.timeout.ms", 60_000),
+    ),
+    (
+        ("group.share.heartbeat.interval.ms", 5000),
+        ("group.share.min.heartbeat.interval.ms", 5000),
+        ("group.share.max.heartbeat.interval.ms", 15_000),
+    ),
+    (
+        ("group.share.assignment.interval.ms", 1000),
+        ("group.share.min.assignment.interval.ms", 0),
+        ("group.share.max.assignment.interval.ms", 15_000),
+    ),
+    (
+        ("group.share.delivery.count.limit", 5),
+        ("group.share.min.delivery.count.limit", 2),
+        ("group.share.max.delivery.count.limit", 10),
+    ),
+    (
+        ("group.share.record.lock.duration.ms", 30_000),
+        ("group.share.min.record.lock.duration.ms", 15_000),
+        ("group.share.max.record.lock.duration.ms", 60_000),
+    ),
+    (
+        ("group.share.partition.max.record.locks", 2000),
+        ("group.share.min.partition.max.record.locks", 100),
+        ("group.share.max.partition.max.record.locks", 4000),
+    ),
 )
 """Settings with their least and greatest values, and the defaults of all."""
 _ASSIGNORS: Final = "group.consumer.assignors"
+_SHARE_ASSIGNORS: Final = "group.share.assignors"
+SHARE_ASSIGNOR: Final = "simple"
+"""The assignor of share groups."""
 _MIGRATION: Final = "group.consumer.migration.policy"
 _PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
 PROTOCOLS: Final = frozenset(("classic", "consumer", "share", "streams"))
@@ -42,6 +75,12 @@ def _assignors(reader: SettingsReader) -> tuple[str, ...]:
     if unknown := [one for one in given if one not in ASSIGNORS]:
         raise reader.bad(_ASSIGNORS, f"there is no assignor {unknown[0]}", hint=f"There are {', '.join(ASSIGNORS)}.")
     return tuple(given)
+
+
+def _check_share_assignors(reader: SettingsReader) -> None:
+    given: Any = reader.value(_SHARE_ASSIGNORS) if _SHARE_ASSIGNORS in reader.settings else [SHARE_ASSIGNOR]
+    if list(given) != [SHARE_ASSIGNOR]:
+        raise reader.bad(_SHARE_ASSIGNORS, f"it is not {SHARE_ASSIGNOR}", hint="Share groups have no other assignor.")
 
 
 def _migration_policy(reader: SettingsReader) -> str:
@@ -69,6 +108,17 @@ class ConsumerGroupConfig(Struct, frozen=True, kw_only=True):
     """The kinds of groups that there may be."""
 
 
+class ShareGroupConfig(Struct, frozen=True, kw_only=True):
+    """The settings of share groups (KIP-932) at a group coordinator; the defaults are Kafka's."""
+
+    session_timeout_ms: Annotated[int, Key("group.share.session.timeout.ms")] = 45_000
+    heartbeat_interval_ms: Annotated[int, Key("group.share.heartbeat.interval.ms")] = 5000
+    assignment_interval_ms: Annotated[int, Key("group.share.assignment.interval.ms")] = 1000
+    max_size: Annotated[int, Key("group.share.max.size")] = 200
+    initialize_retry_ms: Annotated[int, Key("group.share.initialize.retry.interval.ms")] = 30_000
+    """After how long a share partition that waits for its state is asked for again."""
+
+
 class GroupConfig(Struct, frozen=True, kw_only=True):
     """The settings of a group coordinator; the defaults are Kafka's."""
 
@@ -88,11 +138,13 @@ class GroupConfig(Struct, frozen=True, kw_only=True):
     initial_rebalance_delay_ms: Annotated[int, Key("group.initial.rebalance.delay.ms")] = 3000
     max_size: Annotated[int, Key("group.max.size")] = 2**31 - 1
     consumer: ConsumerGroupConfig = ConsumerGroupConfig()
+    share: ShareGroupConfig = ShareGroupConfig()
 
 
 def check_groups(reader: SettingsReader) -> None:
     """Raise `ConfigError` for settings of groups that Kafka refuses, or for an assignor that this software lacks."""
     _assignors(reader)
+    _check_share_assignors(reader)
     for bounded in _BOUNDED:
         values: list[Any] = [reader.value(key) if key in reader.settings else usual for key, usual in bounded]
         if not values[1] <= values[0] <= values[2]:

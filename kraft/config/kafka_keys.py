@@ -29,12 +29,14 @@ group.consumer.migration.policy group.consumer.min.assignment.interval.ms group.
 group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
 group.coordinator.rebalance.protocols group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
 group.min.session.timeout.ms group.share.assignment.interval.ms group.share.assignor.offload.enable
-group.share.delivery.count.limit group.share.heartbeat.interval.ms group.share.max.assignment.interval.ms
-group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
-group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.min.assignment.interval.ms
-group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
-group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms group.share.partition.max.record.locks
-group.share.record.lock.duration.ms group.share.session.timeout.ms group.streams.acceptable.recovery.lag
+group.share.assignors group.share.delivery.count.limit group.share.heartbeat.interval.ms
+group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
+group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.size
+group.share.min.assignment.interval.ms group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms
+group.share.min.partition.max.record.locks group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
+group.share.partition.max.record.locks group.share.record.lock.duration.ms group.share.session.timeout.ms
+group.streams.acceptable.recovery.lag
 group.streams.assignment.interval.ms group.streams.assignor.offload.enable group.streams.assignors
 group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
 group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.standby.replicas
@@ -108,8 +110,8 @@ controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
 errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.coordinator.append.linger.ms
 group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.threads
-group.share.assignors group.share.dlq.manager.class.name group.share.initialize.retry.interval.ms
-group.share.max.share.sessions group.share.max.size group.share.persister.class.name group.streams.max.size
+group.share.dlq.manager.class.name group.share.max.share.sessions group.share.persister.class.name
+group.streams.max.size
 group.streams.topology.description.plugin.class internal.metadata.delete.delay.millis
 kafka.metrics.polling.interval.secs kafka.metrics.reporters log.cleaner.io.buffer.size
 log.cleaner.io.max.bytes.per.second log.dir.failure.timeout.ms log.flush.start.offset.checkpoint.interval.ms

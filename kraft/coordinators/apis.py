@@ -63,6 +63,12 @@ ROWS: Final[Mapping[ApiKey, Callable[[CoordinatorRooms], Api[Any]]]] = MappingPr
                 m.ConsumerGroupDescribeRequest, one.consumers.describe, refuse=one.consumers.refuse_describe
             )
         ),
+        ApiKey.SHARE_GROUP_HEARTBEAT: row(
+            lambda one: Api(m.ShareGroupHeartbeatRequest, one.shares.heartbeat, refuse=one.shares.refuse_heartbeat)
+        ),
+        ApiKey.SHARE_GROUP_DESCRIBE: row(
+            lambda one: Api(m.ShareGroupDescribeRequest, one.shares.describe, refuse=one.shares.refuse_describe)
+        ),
         ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: row(
             lambda one: Api(
                 m.StreamsGroupTopologyDescriptionUpdateRequest,
@@ -95,3 +101,20 @@ ROWS: Final[Mapping[ApiKey, Callable[[CoordinatorRooms], Api[Any]]]] = MappingPr
     }
 )
 """The rows, which `kraft.broker.requests` makes with the first request of each API."""
+WITHHELD: Final = frozenset(
+    {
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    }
+)
+"""The APIs of share groups, which are served at listeners, and advertised, only all together."""

@@ -15,6 +15,7 @@ from kraft.coordinators.groups.offsets_handler import OffsetsHandler
 from kraft.coordinators.groups.state import GroupsState
 from kraft.coordinators.groups.streams_handler import StreamsGroupHandler
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
+from kraft.coordinators.shares.group_handler import ShareGroupHandler
 from kraft.coordinators.transactions.admin_handler import TransactionAdminHandler
 from kraft.coordinators.transactions.coordinator import TransactionsHandler
 from kraft.coordinators.transactions.marker_sender import MarkerSender
@@ -33,6 +34,7 @@ class CoordinatorRooms(Struct, frozen=True):
     members: MembersHandler
     committed: OffsetsHandler
     consumers: ConsumerGroupHandler
+    shares: ShareGroupHandler
     streams: StreamsGroupHandler
     groups: GroupAdminHandler
     transactions: TransactionsHandler
@@ -57,6 +59,7 @@ def coordinator_rooms(
         members=MembersHandler(groups, config, rights),
         committed=OffsetsHandler(groups, config, rights),
         consumers=ConsumerGroupHandler(groups, config, rights),
+        shares=ShareGroupHandler(groups, config, rights),
         streams=StreamsGroupHandler(is_enabled="streams" in config.consumer.protocols, rights=rights),
         groups=GroupAdminHandler(groups, config, rights),
         transactions=TransactionsHandler(

@@ -38,6 +38,8 @@ class Counted(Struct):
     """The completed rebalances of classic groups."""
     epochs: int = 0
     """The new epochs of consumer groups."""
+    share_epochs: int = 0
+    """The new epochs of share groups."""
 
 
 def java_hash(text: str) -> int:

@@ -102,7 +102,21 @@ def timeline_order_of_number(number: int) -> int:
     return _GOLDEN * number & _LONG
 
 
+def in_hash_map_order(names: Iterable[str]) -> list[str]:
+    """Texts in the order of a `java.util.HashMap` with them as keys."""
+    of_map = sorted(names, key=timeline_order)
+    size = _FIRST_SIZE
+    while len(of_map) > size * 3 // 4:
+        size *= 2
+    return sorted(of_map, key=lambda name: _spread(java_hash(name)) & (size - 1))
+
+
 def _spread_hash(topic: str, number: int) -> int:
     """The number that a Java map makes of `TopicPartition.hashCode`."""
-    value = (31 * (31 + number) + java_hash(topic)) & _MASK
+    return _spread(31 * (31 + number) + java_hash(topic))
+
+
+def _spread(value: int) -> int:
+    """The number that a Java map makes of a hash."""
+    value &= _MASK
     return value ^ (value >> 16)

@@ -15,6 +15,7 @@ from kraft.coordinators.groups.classic_group import CONSUMER, GroupState
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.handler import GroupsHandler
 from kraft.coordinators.groups.offsets import delete_group, delete_some
+from kraft.coordinators.groups.shares.group import ShareGroup
 from kraft.coordinators.groups.state import GroupsState, Place
 from kraft.coordinators.runtime.partition import CoordinatorPartition
 from kraft.coordinators.runtime.parts import InParts
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 MISSING_SINCE: Final = 6
 """The version of DescribeGroups with an error for a group that does not exist."""
 CLASSIC: Final = "classic"
+SHARE: Final = "share"
 
 
 class Deletions(InParts[deletions.DeleteGroupsRequest]):
@@ -278,6 +280,8 @@ def _listed(known: CoordinatorPartition[GroupsState], state: GroupsState, group_
     recorded = state.groups[group_id]
     if isinstance(recorded, ConsumerGroup):
         return lists.ListedGroup(group_id, CONSUMER, recorded.state.value, CONSUMER)
+    if isinstance(recorded, ShareGroup):
+        return lists.ListedGroup(group_id, SHARE, recorded.state, SHARE)
     group_state = GroupState.STABLE if recorded.members else GroupState.EMPTY
     return lists.ListedGroup(group_id, recorded.protocol_type, group_state.value, CLASSIC)
 

@@ -14,7 +14,7 @@ from kraft.coordinators.groups.classic_group import CONSUMER, ClassicGroup, Grou
 from kraft.coordinators.groups.consumer.commits import CheckPartition, check_commit
 from kraft.coordinators.groups.consumer.draft import tombstones
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
-from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState, Offset, Offsets, Place, consumer_group
+from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState, Offset, Offsets, Place, consumer_group, share_group
 from kraft.coordinators.runtime.shard import Context, CoordinatorResult, Record
 from kraft.limits import (
     GROUPS_PER_PARTITION,
@@ -113,6 +113,8 @@ def commit(
     group_id, producer, state, now_ms = committer.group_id, committer.producer, context.state, context.now_ms
     check = _check_of_consumer(committer, context)
     if check is None:
+        if share_group(state, group_id) is not None:
+            raise ApiError(Error.GROUP_ID_NOT_FOUND)
         group = may_commit(committer, groups, context)
         if group is not None and producer is None and committer.member_id in group.members:
             member = group.members[committer.member_id]

@@ -20,6 +20,9 @@ from kraft.coordinators.groups.consumer.groups import ConsumerGroups, Downgrade,
 from kraft.coordinators.groups.consumer.member import Member
 from kraft.coordinators.groups.migration import downgraded, may_downgrade, upgraded, watch_upgraded
 from kraft.coordinators.groups.offsets import expired, of_deleted_topics
+from kraft.coordinators.groups.shares.deleted_topics import Forgetting
+from kraft.coordinators.groups.shares.group import ShareGroup
+from kraft.coordinators.groups.shares.heartbeats import Begin, ShareGroups, ShareTimer, ShareWatch
 from kraft.coordinators.groups.state import (
     GroupsState,
     Place,
@@ -27,6 +30,7 @@ from kraft.coordinators.groups.state import (
     end_transaction,
     lacking_before,
     replay_groups,
+    share_group,
 )
 from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.partition import RETRY_TIMER_MS
@@ -44,6 +48,7 @@ from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHe
 from transport.protocol.messages.heartbeat import HeartbeatRequest
 from transport.protocol.messages.join_group import JoinGroupRequest
 from transport.protocol.messages.leave_group import LeaveGroupRequest
+from transport.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from transport.protocol.messages.sync_group import SyncGroupRequest
 
 EXPIRY: Final = GroupTimer("expiry", "")
@@ -75,19 +80,28 @@ class GroupShard:
         settings: The settings.
         counted: What the groups of the broker have done.
         is_full: Whether the groups of the broker take as much memory as they may.
+        begin: Asks for the states of share partitions.
     """
 
     kinds = CONSUMER_OFFSETS
 
-    def __init__(self, settings: GroupConfig, counted: Counted, is_full: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        settings: GroupConfig,
+        counted: Counted,
+        is_full: Callable[[], bool] = lambda: False,
+        begin: Begin = lambda *_: None,
+    ) -> None:
         self._settings = settings
         self.classic = ClassicGroups(settings, counted, is_full)
         self.consumer = ConsumerGroups(settings.consumer, _downgrading(self.classic, settings), counted, is_full)
+        self.shares = ShareGroups(settings.share, counted, begin, is_full)
         self._expiring: Sweep | None = None
         """The walk that looks for old offsets."""
         self._deleting: Sweep | None = None
         self._deleted: dict[str, Uuid] = {}
         """The deleted topics by name."""
+        self._forgetting = Forgetting()
 
     def empty(self) -> GroupsState:
         """The state without groups."""
@@ -119,6 +133,8 @@ class GroupShard:
 
     def on_timer(self, key: Hashable, context: Context) -> CoordinatorResult:
         """Act on a timer that has ended."""
+        if isinstance(key, ShareTimer):
+            return self._on_share_timer(key, context)
         if isinstance(key, ConsumerTimer):
             return self.consumer.on_timer(consumer_group(context.state, key.group_id), key, context)
         assert isinstance(key, GroupTimer), key
@@ -132,11 +148,15 @@ class GroupShard:
             context.budget.take(0 if known is None else len(known.members) // MEMBERS_PER_UNIT)
             if group is not None:
                 return self.consumer.start(group, context)
+            if isinstance(known, ShareGroup):
+                return self.shares.start(known, context)
             return self.classic.start(key.group_id, context)
         return self.classic.on_timer(key, context)
 
     def on_deleted_topics(self, topics: Mapping[str, Uuid], context: Context) -> None:
-        """Forget the offsets of the topics, soon."""
+        """Forget the offsets of the topics, and the states of their share partitions, soon."""
+        self._forgetting.add(topics.values())
+        context.timers.set(ShareTimer(ShareWatch.DELETION), context.now_ms)
         self._deleted |= topics
         self._deleting = None
         context.timers.set(DELETION, context.now_ms)
@@ -144,6 +164,41 @@ class GroupShard:
     def on_unloaded(self, context: Context) -> Generator[None, None, None]:
         """All that wait are told."""
         return self.classic.unload(context)
+
+    # ----------------------------------------------------------------------------------------------------- share groups
+
+    def share_heartbeating(
+        self, request: WireRequest[ShareGroupHeartbeatRequest], context: Context
+    ) -> Generator[None, None, CoordinatorResult] | None:
+        """The same operation as `share_heartbeat` in portions, of which only the last one has effects.
+
+        Returns:
+            The portions; None if the operation is little work.
+        """
+        message = request.message
+        group = self._share_group(message, context)
+        if not self.shares.is_much(group, message, context.image):
+            return None
+        return self.shares.heartbeating(group, request, context)
+
+    def share_heartbeat(self, request: WireRequest[ShareGroupHeartbeatRequest], context: Context) -> CoordinatorResult:
+        """ShareGroupHeartbeat."""
+        return self.shares.heartbeat(self._share_group(request.message, context), request, context)
+
+    def _share_group(self, message: ShareGroupHeartbeatRequest, context: Context) -> ShareGroup | None:
+        """The group of a heartbeat; None if it is new. Raises `ApiError` for one of another type."""
+        group = share_group(context.state, message.group_id)
+        if group is None:
+            if self.present(message.group_id, context.state) is not None:
+                raise ApiError(Error.GROUP_ID_NOT_FOUND, f"Group {message.group_id} is not a share group.")
+            if message.member_epoch == 0:
+                self.check_room(context)
+        return group
+
+    def _on_share_timer(self, key: ShareTimer, context: Context) -> CoordinatorResult:
+        if key.watch is ShareWatch.DELETION:
+            return self._forgetting.go_on(key, context)
+        return self.shares.on_timer(share_group(context.state, key.group_id), key, context)
 
     # -------------------------------------------------------------------------------------------------- consumer groups
 
@@ -164,14 +219,13 @@ class GroupShard:
         group = consumer_group(context.state, message.group_id)
         if present is not group or not self.consumer.is_much(group, message, context.image):
             return None
-        if group is None:
-            self._check_room(message, context)
+        if group is None and message.member_epoch == 0:
+            self.check_room(context)
         return self.consumer.heartbeating(group, request, may_describe, context)
 
-    def _check_room(self, message: ConsumerGroupHeartbeatRequest, context: Context) -> None:
+    def check_room(self, context: Context) -> None:
         """Raise `ApiError` if there may be no further group."""
-        is_full = len(context.state.groups) >= GROUPS_PER_PARTITION or self.classic.is_full()
-        if message.member_epoch == 0 and is_full:
+        if len(context.state.groups) >= GROUPS_PER_PARTITION or self.classic.is_full():
             raise ApiError(Error.COORDINATOR_NOT_AVAILABLE)
 
     def consumer_heartbeat(
@@ -186,7 +240,10 @@ class GroupShard:
         classic = self.classic.find(group_id, context.state) if group is None and message.member_epoch == 0 else None
         if classic is None:
             if group is None:
-                self._check_room(message, context)
+                if isinstance(context.state.groups.get(group_id), ShareGroup):
+                    raise ApiError(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+                if message.member_epoch == 0:
+                    self.check_room(context)
             return self.consumer.heartbeat(group, request, may_describe, context)
         if classic.state is GroupState.EMPTY:
             before = (Record(GroupMetadataKey(group=group_id)),)
@@ -209,6 +266,8 @@ class GroupShard:
         message = request.message
         group = consumer_group(context.state, message.group_id)
         if group is None:
+            if isinstance(context.state.groups.get(message.group_id), ShareGroup):
+                raise ApiError(Error.INCONSISTENT_GROUP_PROTOCOL)
             return self.classic.join(request, context)
         if group.members:
             return finished(self._joining_consumers(group, request, context))

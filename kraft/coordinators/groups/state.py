@@ -14,6 +14,9 @@ from msgspec import Struct, structs
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.consumer.member import Member
 from kraft.coordinators.groups.consumer.replaying import GroupKey, is_nothing, lacking, replay
+from kraft.coordinators.groups.shares import replaying as shares
+from kraft.coordinators.groups.shares.group import ShareGroup
+from kraft.coordinators.groups.shares.replaying import ShareGroupKey
 from kraft.coordinators.runtime.shard import Record
 from kraft.coordinators.runtime.weights import text_bytes
 from kraft.limits import OFFSETS_ENDED_PER_STEP, SHARED_PLACES
@@ -29,6 +32,9 @@ from metadata_log.records.consumer_offsets import (
     LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupMemberMetadataKey,
+    ShareGroupTargetAssignmentMemberKey,
 )
 from metadata_log.types import NO_PRODUCER, Uuid
 
@@ -70,8 +76,8 @@ collector then has nothing to look at; else a `Map`.
 """
 NO_OFFSETS: Final[Offsets] = {}
 _FEW_OFFSETS: Final = 8
-Group = GroupMetadataValue | ConsumerGroup
-"""The group as the log has it: a classic one, or one of KIP-848."""
+Group = GroupMetadataValue | ConsumerGroup | ShareGroup
+"""The group as the log has it: a classic one, one of KIP-848, or a share group."""
 
 
 class GroupsState(Struct, frozen=True, gc=False):
@@ -110,6 +116,12 @@ def consumer_group(state: GroupsState, group_id: str) -> ConsumerGroup | None:
     return group if isinstance(group, ConsumerGroup) else None
 
 
+def share_group(state: GroupsState, group_id: str) -> ShareGroup | None:
+    """A share group; None if there is none of this name."""
+    group = state.groups.get(group_id)
+    return group if isinstance(group, ShareGroup) else None
+
+
 _OFFSET_BYTES: Final = 400
 _GROUP_BYTES: Final = 1200
 _MEMBER_BYTES: Final = 1000
@@ -133,11 +145,11 @@ def _offset_bytes(offsets: Offsets, place: Place) -> int:
 
 
 def group_bytes(group_id: str, group: Group | None) -> int:
-    """The memory that a group takes, in bytes; for a consumer group without its members."""
+    """The memory that a group takes, in bytes; for a consumer or share group without its members."""
     if group is None:
         return 0
     own = _GROUP_BYTES + _PLACES * text_bytes(group_id)
-    if isinstance(group, ConsumerGroup) or not group.members:
+    if isinstance(group, (ConsumerGroup, ShareGroup)) or not group.members:
         return own
     return own + sum(
         [
@@ -194,6 +206,8 @@ def _member_bytes(member: Member) -> int:
 def _whole_bytes(group_id: str, group: Group | None) -> int:
     """The memory of a group with all members that are left, in bytes."""
     own = group_bytes(group_id, group)
+    if isinstance(group, ShareGroup):
+        return own + shares.parts_bytes(group)
     if not isinstance(group, ConsumerGroup):
         return own
     keys: list[GroupKey] = [ConsumerGroupRegularExpressionKey(group_id, one) for one in group.resolved]
@@ -211,18 +225,33 @@ def lacking_before(state: GroupsState, record: Record) -> str:
     key, value = record.key, record.value
     if isinstance(key, GroupMetadataKey):
         known = state.groups.get(key.group)
-        if value is not None and isinstance(known, ConsumerGroup):
-            return f"group {key.group} is a consumer group, and has a GroupMetadataKey"
+        if value is not None and isinstance(known, (ConsumerGroup, ShareGroup)):
+            return f"group {key.group} is a {_kind(known)} group, and has a GroupMetadataKey"
         return ""
-    if not isinstance(key, GroupKey):
+    if not isinstance(key, (GroupKey, ShareGroupKey)):
         return ""
     known = state.groups.get(key.group_id)
     match known:
-        case ConsumerGroup():
+        case ConsumerGroup() if isinstance(key, GroupKey):
             return lacking(known, key, value)
-        case GroupMetadataValue() if known.members or known.protocol_type:
-            return f"group {key.group_id} is a classic group, and has a {type(key).__name__}"
+        case ShareGroup() if isinstance(key, ShareGroupKey):
+            return shares.lacking(known, key, value)
+        case None:
+            return ""
+        case GroupMetadataValue() if not known.members and not known.protocol_type:
+            return ""
+        case _ if isinstance(known, GroupMetadataValue) or value is not None:
+            return f"group {key.group_id} is a {_kind(known)} group, and has a {type(key).__name__}"
     return ""
+
+
+def _kind(group: Group) -> str:
+    match group:
+        case ConsumerGroup():
+            return "consumer"
+        case ShareGroup():
+            return "share"
+    return "classic"
 
 
 def _with_offsets(offsets: Offsets, changes: Mapping[Place, Offset]) -> Offsets:
@@ -263,16 +292,18 @@ def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: 
             return structs.replace(state, groups=with_entry(state.groups, group, record.value), bytes=size)
         case key if isinstance(key, GroupKey):
             return _with_consumer_record(state, key, record)
+        case key if isinstance(key, ShareGroupKey):
+            return _with_share_record(state, key, record)
     return state
 
 
 def _with_consumer_record(state: GroupsState, key: GroupKey, record: Record) -> GroupsState:
     known = state.groups.get(key.group_id)
-    if isinstance(known, GroupMetadataValue):
+    if known is not None and not isinstance(known, ConsumerGroup):
         if record.value is None:
             # Of a consumer group that was there before.
             return state
-        known = None
+        state, known = _without_share_group(state, key.group_id), None
     if record.value is None and isinstance(key, ConsumerGroupMemberMetadataKey) and known is not None:
         for part in (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupTargetAssignmentMemberKey):
             if lacking(known, key, None):
@@ -291,7 +322,37 @@ def _with_consumer_record(state: GroupsState, key: GroupKey, record: Record) -> 
     return structs.replace(state, groups=with_entry(state.groups, key.group_id, group), bytes=size)
 
 
-def _is_from(known: ConsumerGroup | None, before: ConsumerGroup) -> bool:
+def _without_share_group(state: GroupsState, group_id: str) -> GroupsState:
+    """A group of another type follows, of which the log has lost the end."""
+    return without_group(state, group_id) if share_group(state, group_id) is not None else state
+
+
+def _with_share_record(state: GroupsState, key: ShareGroupKey, record: Record) -> GroupsState:
+    group_id = key.group_id
+    known = state.groups.get(group_id)
+    if known is not None and not isinstance(known, ShareGroup):
+        if record.value is None:
+            # Of a share group that was there before.
+            return state
+        state, known = without_group(state, group_id), None
+    if record.value is None and isinstance(key, ShareGroupMemberMetadataKey) and known is not None:
+        for part in (ShareGroupCurrentMemberAssignmentKey, ShareGroupTargetAssignmentMemberKey):
+            state = _with_share_record(state, part(group_id, key.member_id), Record(part(group_id, key.member_id)))
+        known = share_group(state, group_id)
+        if known is None:
+            return state
+    before = 0 if known is None else group_bytes(group_id, known) + shares.part_bytes(known, key)
+    if record.found is not None and _is_from(known, record.found[0]):
+        group = record.found[1]
+    else:
+        group = shares.replay(known, key, record.value)
+    if group is None or (record.value is None and shares.is_nothing(group)):
+        return without_group(state, group_id)
+    size = state.bytes + group_bytes(group_id, group) + shares.part_bytes(group, key) - before
+    return structs.replace(state, groups=with_entry(state.groups, group_id, group), bytes=size)
+
+
+def _is_from(known: ConsumerGroup | ShareGroup | None, before: ConsumerGroup | ShareGroup) -> bool:
     """Whether a record was made for this group; a new one is not in the state."""
     return before is known or (known is None and before.is_new)
 

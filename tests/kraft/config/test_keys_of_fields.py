@@ -39,6 +39,7 @@ BESIDE: Final = {
     "RequestSettings": (
         *("broker_id", "cluster_id", "inter_broker_listener", "most_waiting", "own_settings", "session_eviction_ms"),
     ),
+    "ShareGroupConfig": (),
     "SnapshotOptions": ("clean_every_ms",),
     "TokenSettings": (),
     "TopicDefaults": ("node_id",),

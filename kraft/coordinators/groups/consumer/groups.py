@@ -546,15 +546,15 @@ class ConsumerGroups:
 
     def session_ms(self, group_id: str, image: MetadataImage) -> int:
         """The time for which a member may be silent, in ms."""
-        return _configured(image, group_id, "consumer.session.timeout.ms", self._settings.session_timeout_ms)
+        return of_group(image, group_id, "consumer.session.timeout.ms", self._settings.session_timeout_ms)
 
     def heartbeat_ms(self, group_id: str, image: MetadataImage) -> int:
         """The time between two heartbeats of a member, in ms."""
-        return _configured(image, group_id, "consumer.heartbeat.interval.ms", self._settings.heartbeat_interval_ms)
+        return of_group(image, group_id, "consumer.heartbeat.interval.ms", self._settings.heartbeat_interval_ms)
 
     def assignment_ms(self, group_id: str, image: MetadataImage) -> int:
         """The least time between two targets."""
-        return _configured(image, group_id, "consumer.assignment.interval.ms", self._settings.assignment_interval_ms)
+        return of_group(image, group_id, "consumer.assignment.interval.ms", self._settings.assignment_interval_ms)
 
 
 def check(message: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
@@ -665,6 +665,7 @@ def _told(assigned: Assigned) -> Assignment:
     )
 
 
-def _configured(image: MetadataImage, group_id: str, key: str, default: int) -> int:
+def of_group(image: MetadataImage, group_id: str, key: str, default: int) -> int:
+    """The number that a group has in its configuration; that of the broker, if it has none."""
     value = image.configs.of((ResourceType.GROUP, group_id)).get(key)
     return default if value is None else int(value)

@@ -14,6 +14,7 @@ from kraft.config.group_settings import GroupConfig
 from kraft.coordinators.groups.consumer.draft import tombstones
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.shard import GroupShard
+from kraft.coordinators.groups.shares.group import ShareGroup
 from kraft.coordinators.groups.state import SIMPLE, Group, GroupsState, end_transaction, lacking_before, replay_groups
 from kraft.coordinators.runtime.loading import Lacking, loading
 from kraft.coordinators.runtime.shard import Record
@@ -194,10 +195,12 @@ def cleaned(steps: Sequence[Step], rng: Random) -> list[Step]:
 
 def without_order(group: Group) -> Group:
     """The group without the order in which its members came."""
-    if not isinstance(group, ConsumerGroup):
-        return group
-    members = {name: replace(one, joined=0) for name, one in group.members.items()}
-    return replace(group, joins=0, members=Map(members))
+    match group:
+        case ConsumerGroup():
+            return replace(group, joins=0, members=Map({k: replace(one, joined=0) for k, one in group.members.items()}))
+        case ShareGroup():
+            return replace(group, joins=0, members=Map({k: replace(one, joined=0) for k, one in group.members.items()}))
+    return group
 
 
 def meaning(state: GroupsState) -> tuple[dict[str, Group], object, object]:
