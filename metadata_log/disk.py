@@ -171,6 +171,12 @@ def make_directory(disk: Disk, path: str) -> None:
         disk.fsync_dir(parent)
 
 
+def check_exists(disk: Disk, path: str) -> None:
+    """Raise `FileNotFoundError` with a sentence if there is nothing at a path."""
+    if not disk.exists(path):
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory or file", path)
+
+
 def is_directory(disk: Disk, path: str) -> bool:
     """Whether a path is a directory; raises `OSError`."""
     try:

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from inspect import cleandoc
 from itertools import pairwise
 from typing import Final
 
@@ -45,8 +46,21 @@ def hint_for(failed: click.UsageError, words: Sequence[str]) -> str:
     near = [f"`{one}`" for one in _near(failed, path)]
     if near:
         return f"Did you mean {' or '.join(near)}? See `{path} --help`."
+    if isinstance(failed, click.MissingParameter) and (example := _example_of(failed)):
+        return f"For example `{example}`. See `{path} --help`."
     named = _name_like_an_option(failed)
     return f"A name that begins with - follows --, as in `{path} … -- {named}`." if named else f"See `{path} --help`."
+
+
+def _example_of(failed: click.UsageError) -> str:
+    """The first example of a command's help; empty without one."""
+    if failed.ctx is None:
+        return ""
+    epilog = failed.ctx.command.epilog or ""
+    if epilog.startswith(_EXAMPLE):
+        return epilog.removeprefix(_EXAMPLE).strip()
+    examples = cleandoc(failed.ctx.command.help or "").partition(_IN_DOCSTRING)[2].strip()
+    return examples.partition("\n")[0].strip()
 
 
 def _name_like_an_option(failed: click.UsageError) -> str | None:

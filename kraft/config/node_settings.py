@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from kraft.config.addresses import ANY_ADDRESS, QuorumVoter, parse_host_port, parse_voter, split_list
-from kraft.config.errors import ConfigError
 from kraft.config.keys import INT_MAX
 from kraft.config.properties import Setting
 from kraft.config.settings_reader import SettingsReader
@@ -59,9 +58,9 @@ def read_voters(reader: SettingsReader, node_id: int, role: str = CONTROLLER) ->
     if not entries:
         if reader.entries(BOOTSTRAP_SERVERS, parse_host_port):
             return ()
-        raise ConfigError(
+        raise reader.not_set(
+            key,
             f"{key} is not set, nor is {BOOTSTRAP_SERVERS}",
-            where=reader.source,
             hint=f"Name every voter of a static quorum: {key}=id@host:port,… "
             f"or some controllers of a dynamic one: {BOOTSTRAP_SERVERS}=host:port,…",
         )

@@ -30,6 +30,8 @@ T = TypeVar("T")
 DYNAMIC: Final = "dynamic configuration"
 """The place of a setting in the metadata log (`kafka-configs --entity-type brokers`)."""
 _OF_ZOOKEEPER: Final = "zookeeper."
+_SIMILAR: Final = 0.75
+"""How similar an unknown key is to the one that it may mean."""
 _SECRETS: Final = tuple(name for name, one in NODE.items() if one.type == "PASSWORD")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
@@ -85,7 +87,22 @@ class SettingsReader(Struct, frozen=True):
 
     def missing(self, key: str, hint: str) -> ConfigError:
         """The error for a required setting that is not in the file."""
-        return ConfigError(f"{key} is not set", where=self.source, hint=hint)
+        return self.not_set(key, f"{key} is not set", hint)
+
+    def not_set(self, key: str, what: str, hint: str) -> ConfigError:
+        """The error for a setting that a node needs; it names an unknown key that may mean this one."""
+        from difflib import get_close_matches
+
+        unknown = {one.lower(): one for one in self._unknown()}
+        for near in get_close_matches(key, unknown, n=1, cutoff=_SIMILAR):
+            typed = unknown[near]
+            return ConfigError(what, where=self.settings[typed].where, hint=f"Did you mean {key} by {typed}?")
+        return ConfigError(what, where=self.source, hint=hint)
+
+    def _unknown(self) -> list[str]:
+        """The keys of the file that neither Kafka nor this software knows."""
+        known = (*PREFIXES, _OF_ZOOKEEPER)
+        return [key for key in self.settings if key not in NODE and key not in TEXTS and not key.startswith(known)]
 
     def flag(self, key: str) -> bool:
         """A setting that is true or false; raises `ConfigError`."""
@@ -163,15 +180,12 @@ class SettingsReader(Struct, frozen=True):
 
     def warnings(self) -> Iterable[str]:
         """A warning for each setting that neither Kafka nor this software knows, and one for all without effect."""
-        for key, setting in self.settings.items():
-            if key.startswith(_OF_ZOOKEEPER):
-                continue
-            if key not in NODE and key not in TEXTS and not key.startswith(PREFIXES):
-                from difflib import get_close_matches
+        for key in self._unknown():
+            from difflib import get_close_matches
 
-                nearest = get_close_matches(key, sorted(NODE), n=1, cutoff=0.75)
-                advice = f"; did you mean {nearest[0]}?" if nearest else ""
-                yield f"unknown setting {key}{advice} ({setting.where})"
+            nearest = get_close_matches(key, sorted(NODE), n=1, cutoff=_SIMILAR)
+            advice = f"; did you mean {nearest[0]}?" if nearest else ""
+            yield f"unknown setting {key}{advice} ({self.settings[key].where})"
         former = [key for key in self.settings if key.startswith(_OF_ZOOKEEPER)]
         if former:
             yield f"of ZooKeeper mode, which Kafka 4 does not have: {', '.join(sorted(former))} ({self.source})"

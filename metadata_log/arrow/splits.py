@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metadata_log.disk import Disk, File, OsDisk
+from metadata_log.disk import Disk, File, OsDisk, check_exists
 from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersion
 from metadata_log.log.log_dir import META_PROPERTIES, parse_meta_properties
 from metadata_log.log.segment import DELETED_SUFFIX, file_name, parse_file_name, scan_headers
@@ -83,8 +83,7 @@ def log_files(disk: Disk, path: str, *, snapshots: bool = False) -> list[str]:
     `path` is a file, a partition directory, or a log directory. Raises `FileNotFoundError` for a missing path, and
     `MetadataLogError` for a directory without a metadata log.
     """
-    if not disk.exists(path):
-        raise FileNotFoundError(path)
+    check_exists(disk, path)
     names = _names(disk, path)
     if names is None:
         return [path]

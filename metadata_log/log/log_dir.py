@@ -417,7 +417,8 @@ def _checked_meta(disk: Disk, directory: str, node_id: int, cluster_id: str | No
             f"the directory belongs to cluster {meta.cluster_id}, not to {cluster_id}",
             where=path,
             field="cluster.id",
-            hint="Check log.dirs in the configuration; a node of another cluster needs an empty directory.",
+            hint="Check log.dirs in the configuration. All nodes of a cluster have one id; a new cluster has a new "
+            "one, of `kraft random-uuid`, and empty directories.",
         )
     return meta
 

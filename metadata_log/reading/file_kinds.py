@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, check_exists
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_METADATA
 from metadata_log.log.quorum_state_file import FILE_NAME as QUORUM_STATE
@@ -112,8 +112,7 @@ def files_in(disk: Disk, path: str) -> list[str]:
     Raises:
         FileNotFoundError: The path does not exist.
     """
-    if not disk.exists(path):
-        raise FileNotFoundError(path)
+    check_exists(disk, path)
     try:
         names = disk.list(path)
     except NotADirectoryError:

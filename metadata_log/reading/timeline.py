@@ -15,7 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, check_exists
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.log_dir import read_meta_properties
 from metadata_log.log.segment import file_name, parse_file_name
@@ -204,8 +204,7 @@ def continue_timeline(
 
 
 def _is_directory(disk: Disk, path: str) -> bool:
-    if not disk.exists(path):
-        raise FileNotFoundError(path)
+    check_exists(disk, path)
     try:
         disk.list(path)
     except (NotADirectoryError, FileNotFoundError):

@@ -82,19 +82,36 @@ def find_directories(
     if not allow_none and all(
         one.problem is not None and one.problem.what == f"nothing is found at {one.path}" for one in logs
     ):
-        raise SourceError(
-            f"nothing is found at {', '.join(paths)}{_where_relative(paths)}"
-            if not any(has_magic(path) for path in paths)
-            else f"the glob {', '.join(paths)} matches no metadata log{_where_relative(paths)}",
-            hint=_LOOK_BELOW,
-        )
+        raise _nothing_found(paths, os.getcwd())
     return _named_by_path([by_path[path] for path in sorted(by_path)])
 
 
-def _where_relative(paths: Sequence[str]) -> str:
+def check_anything_is_there(paths: Sequence[str], where: str) -> None:
+    """Raise `SourceError` if nothing at all is at some paths of this machine; relative ones begin in `where`.
+
+    A caller asks this before Spark does, whose error is a traceback of its own around ours.
+    """
+    if any(is_remote(path) for path in paths):
+        return
+    disks = Disks(None)
+    places = (os.path.join(where, local_path(path)) for path in paths)
+    if not any(os.path.exists(each) for place in places for each in _expand(place, disks)):
+        raise _nothing_found(paths, where)
+
+
+def _nothing_found(paths: Sequence[str], where: str) -> SourceError:
+    return SourceError(
+        f"nothing is found at {', '.join(paths)}{_where_relative(paths, where)}"
+        if not any(has_magic(path) for path in paths)
+        else f"the glob {', '.join(paths)} matches no metadata log{_where_relative(paths, where)}",
+        hint=_LOOK_BELOW,
+    )
+
+
+def _where_relative(paths: Sequence[str], where: str) -> str:
     """The directory in which relative paths begin: that of Spark's workers, which is not always the caller's."""
     relative = any(not (is_remote(path) or local_path(path).startswith("/")) for path in paths)
-    return f" (a relative path begins in {os.getcwd()} here)" if relative else ""
+    return f" (a relative path begins in {where} here)" if relative else ""
 
 
 def _nothing_at(path: str) -> str:

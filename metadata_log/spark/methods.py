@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from metadata_log.spark.directories import check_anything_is_there
 from metadata_log.spark.errors import OptionError
 from metadata_log.spark.options import nearest
 
@@ -38,7 +39,12 @@ class Views:
 
         Raises:
             OptionError: The view, an option or a value is unknown. Spark may wrap the error.
+            SourceError: Nothing at all is at the paths. Spark Connect says so when the DataFrame is evaluated.
         """
+        from metadata_log.arrow.schema import DAMAGE
+
+        if view != DAMAGE and (where := _directory_of(self._spark)) is not None:
+            check_anything_is_there(self._paths, where)
         reader = self._spark.read.format("kraft").option("view", view)
         if self._spark.conf.get(_PUSHDOWN, "false") == "true":
             reader = reader.option("pushFilters", True)
@@ -76,6 +82,12 @@ def views(spark: SparkSession, *paths: str) -> Views:
         raise OptionError("no path is given: views(spark, path, …) takes directories, files and globs")
     register(spark)
     return Views(spark, paths)
+
+
+def _directory_of(spark: SparkSession) -> str | None:
+    """Where the relative paths of a session begin; None if its files may be on another machine (Spark Connect)."""
+    jvm = getattr(spark, "_jvm", None)
+    return None if jvm is None else str(jvm.java.lang.System.getProperty("user.dir"))
 
 
 def register(spark: SparkSession) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from metadata_log.spark.java import java_version
 from support import ROOT
-from support.documented_programs import program, run_program
+from support.documented_programs import HOWTO, program, run_program
 from support.real_data import unpack
 from support.spark.fleets import write_log
 from support.spark.spark_processes import LOOPBACK, run_job, spark_class
@@ -53,9 +53,11 @@ def test_executors_in_other_processes_read_the_source(fleet: Path, tmp_path: Pat
 
 def test_the_program_of_the_documentation(tmp_path: Path) -> None:
     path = program("spark.md", "leaders.py", tmp_path)
-    unpack("static3", "nodes/c1", tmp_path / "fleet" / "static3")
-    unpack("clusters", "failover/nodes/c1", tmp_path / "fleet" / "failover")
-    said = run_program(str(path), "fleet/*", folder=tmp_path)
+    page = (HOWTO / "spark.md").read_text()
+    for archive, target in re.findall(r"^\$ python3 -m tarfile -e tests/data/(.*)\.tar\.xz (.*)$", page, re.MULTILINE):
+        unpack(archive, "", tmp_path / target)
+    (words,) = re.findall(r"^\$ python leaders\.py (.*)$", page, re.MULTILINE)
+    said = run_program(str(path), *words.split(), folder=tmp_path)
     assert re.search(r"c92P2-zHd3OC2pYwL82DeQ\|unclean-election +\|1 ", said)
     assert "broker 103 was fenced: its session timed out; 101 leads" in said
 

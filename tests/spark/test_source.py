@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from metadata_log.log.segment import file_name
 from metadata_log.spark import views
+from metadata_log.spark.errors import SourceError
 from support.real_data import unpack
 from support.spark.fleets import random_log, write_log, write_meta
 from support.spark.windows import CONFIGS, LEADERS, PARTITIONS, RAW
@@ -89,6 +90,12 @@ def test_views_as_methods(spark: SparkSession, fleet: Path) -> None:
     of_one = views(spark, f"{fleet}/failover", f"{fleet}/static3")
     assert of_one.partitions_state(asOfOffset=300).select("cluster", "as_of_offset").distinct().count() == 2
     assert "leader_history" in dir(of_one)
+    for path in (f"{fleet}/absent/*", f"{fleet}/absent", "absent/*"):
+        with pytest.raises(
+            SourceError, match=r"(nothing is found at|the glob) .*absent.* Give the directory that holds"
+        ):
+            views(spark, path).leader_history()
+    assert views(spark, f"{fleet}/absent").damage().count() == 1
     with pytest.raises(AttributeError, match="did you mean leader_history"):
         of_one.leaders_history()
 

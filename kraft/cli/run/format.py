@@ -19,6 +19,7 @@ from kraft.security.contexts import load_tls
 from metadata_log.disk import OsDisk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.log_dir import already_formatted, check_formatted, first_voter, format_directory
+from metadata_log.printable import printable
 from metadata_log.records.control import VotersRecord, VotersRecordVoter
 from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.records.scram import parse_credential
@@ -101,6 +102,7 @@ def _bad(what: str) -> UsageError:
     )
 
 
+_MAKE_ONE: Final = "Make one with `kraft random-uuid`, the same for every node."
 _FLAGS: Final = "--standalone, --initial-controllers or --no-initial-controllers"
 
 
@@ -110,7 +112,7 @@ _FLAGS: Final = "--standalone, --initial-controllers or --no-initial-controllers
     epilog='Example: kraft format server.properties --cluster-id "$(kraft random-uuid)"',
 )
 @with_config_file
-@click.option("-t", "--cluster-id", required=True, metavar="ID", help="The id of the cluster, the same on every node.")
+@click.option("-t", "--cluster-id", metavar="ID", help="The id of the cluster, the same on every node; required.")
 @click.option("-s", "--standalone", is_flag=True, help="This node is the first voter of a dynamic quorum.")
 @click.option(
     "-I",
@@ -134,7 +136,7 @@ _FLAGS: Final = "--standalone, --initial-controllers or --no-initial-controllers
 def format_command(
     *,
     config_path: str,
-    cluster_id: str,
+    cluster_id: str | None,
     standalone: bool,
     initial_controllers: str | None,
     no_initial_controllers: bool,
@@ -151,8 +153,10 @@ def format_command(
     """
     if standalone + (initial_controllers is not None) + no_initial_controllers > 1:
         raise UsageError(f"only one of {_FLAGS} can be given", hint="See `kraft format --help`.")
+    if cluster_id is None:
+        raise UsageError("missing option '-t' / '--cluster-id'", hint=_MAKE_ONE)
     if not cluster_id.strip():
-        raise UsageError("the cluster id is empty", where="--cluster-id", hint="Make one with `kraft random-uuid`.")
+        raise UsageError("the cluster id is empty", where="--cluster-id", hint=_MAKE_ONE)
     config = FormatConfig.load(config_path)
     tls = load_tls(config.tls)  # refuse what the start of the node would refuse
     rng = _random()
@@ -170,7 +174,7 @@ def format_command(
         initial_voters=voters,
         credentials=tuple(parse_credential(text, rng) for text in credentials),
     )
-    for warning in (*config.warnings, *tls.warnings):
+    for warning in (*config.warnings, *tls.warnings, *_strange(cluster_id)):
         click.echo(f"kraft: warning: {warning}", err=True)
     _check_directories(config.directories)
     formatted = check_formatted(OsDisk(), config.directories, node_id=config.node_id, cluster_id=cluster_id)
@@ -189,6 +193,19 @@ def format_command(
             click.echo(f"Formatting {kind} directory {path} with metadata.version {plan.release}.")
         else:
             click.echo(f"{path} is formatted already; it stays as it is.")
+
+
+def _strange(cluster_id: str) -> tuple[str, ...]:
+    """A warning of an id that servers take, and some tools of Kafka's do not."""
+    try:
+        Uuid.parse(cluster_id)
+    except ValueError:
+        made = "the ids of `kraft random-uuid` are"
+        return (
+            f"cluster id {printable(cluster_id)} is not 16 bytes in URL-safe base64, as {made}: some tools refuse it, "
+            "and it cannot change later",
+        )
+    return ()
 
 
 def _check_directories(directories: Sequence[str]) -> None:

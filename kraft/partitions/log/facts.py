@@ -8,7 +8,7 @@ from kraft.partitions.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVE
 from kraft.partitions.log.loading import loading
 from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.overlay import OverlayDisk
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, check_exists
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from metadata_log.log.partition_names import PartitionName, parse_partition_name
 from metadata_log.log.producer_snapshot import StoredProducer
@@ -97,8 +97,7 @@ def read_partition(
     if name is None:
         raise ValueError(f"{directory_name!r} is not the name of a partition directory, such as orders-0")
     path = f"{log_directory}/{directory_name}"
-    if not disk.exists(path):
-        raise FileNotFoundError(path)
+    check_exists(disk, path)
     plain = PartitionName(name.topic, name.number)
     findings = list[str]()
     checkpointed = dict[str, int | None]()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -24,9 +27,10 @@ from kraft.adapters.reach import store_at
 from kraft.history_checker import check_history
 from kraft.sim.workloads.linearizability import Operation, Verdict, check
 from kraft.store import Event
-from support.documented_programs import program
+from support.documented_programs import HOWTO, commands, program
 from support.eventually import eventually
 from support.kraft.store_quorums import client_url, prepare
+from support.left_out import leave_out
 from support.loopback import free_ports
 
 ROOT = Path(__file__).parents[3]
@@ -242,3 +246,37 @@ def test_the_leader_is_killed_again_and_again_under_load(
     # The log holds the store's commands, and no records of metadata.
     assert not [one for one in history.findings if one.rule != "Metadata"], history.findings
     print(f"{answered} operations were answered, {len(clients.history) - answered} writes had no answer")
+
+
+def test_the_session_of_the_page(tmp_path: Path) -> None:
+    """Its three lines of a shell, as they stand there but for the ports, and what `curl` gets."""
+    if shutil.which("curl") is None:
+        leave_out("curl", "curl is not on the PATH")
+    page = (HOWTO / PAGE).read_text()
+    program(PAGE, "service_fastapi.py", tmp_path)
+    ports = free_ports(6)
+    renamed = dict(zip(("19091", "19092", "19093", "8001", "8002", "8003"), map(str, ports), strict=True))
+    prepared, started = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for one, other in renamed.items():
+        prepared = prepared.replace(one, other)
+    of_node = "".join(f"{number}) port={ports[number - 1]}; http={ports[number + 2]};; " for number in (1, 2, 3))
+    choose = f"case $n in {of_node}esac; "
+    prepared = prepared.replace("do\n", f"do {choose}\n", 1).replace("1909$n", "$port")
+    started = started.replace("do ", f"do {choose}", 1).replace("800$n", "$http")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+    shell = partial(subprocess.Popen, cwd=tmp_path, env=environment, start_new_session=True)
+    assert shell(["sh", "-ec", prepared]).wait() == 0
+    running = shell(["sh", "-ec", f"{started}\nwait"])
+    try:
+        for port in ports[3:]:
+            eventually(lambda port=port: answers(port), "the service answers")
+        for command, lines in commands(HOWTO / PAGE):
+            words = command
+            for one, other in renamed.items():
+                words = words.replace(f":{one}/", f":{other}/")
+            done = subprocess.run(["sh", "-c", f"{words} --silent"], capture_output=True, text=True, check=True)
+            assert re.fullmatch(re.escape("\n".join(lines)).replace("…", ".*"), done.stdout), (command, done.stdout)
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()

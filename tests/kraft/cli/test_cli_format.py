@@ -277,7 +277,8 @@ def test_every_case_of_kafkas_storage_tool(
         assert "hint: " in done.err
         assert not directory.exists()
         return
-    assert (done.code, done.err) == (0, "")
+    told = "kraft: warning: cluster id " if case["case"].endswith("cluster-id-not-a-uuid") else ""
+    assert (done.code, done.err[: len(told)], done.err.count("\n")) == (0, told, bool(told))
     assert done.out.splitlines() == [line.replace("DIR", str(directory)) for line in case["messages"]]
     prefix = f"format/nodes/{case['case']}/"
     theirs = {name.removeprefix(prefix): content for name, content in CLUSTERS.items() if name.startswith(prefix)}
@@ -383,3 +384,17 @@ def test_a_path_with_a_zero_byte_is_refused_with_its_line(capsys: pytest.Capture
     done = run(capsys, "format", str(config), "--cluster-id", CLUSTER_ID)
     assert done.code == 1
     assert f"a path holds a zero byte ({config}:6)" in done.err
+
+
+def test_a_cluster_id_that_no_tool_made_is_taken_with_a_warning(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As `kafka-storage` takes it; a node with another id is refused later, and the words say where ids come from."""
+    config = str(write_config(tmp_path, port=1))
+    assert "hint: Make one with `kraft random-uuid`" in run(capsys, "format", config).err
+    done = run(capsys, "format", config, "--cluster-id", "abc")
+    assert (done.code, done.err.count("warning")) == (0, 1)
+    assert "cluster id abc is not 16 bytes in URL-safe base64, as the ids of `kraft random-uuid` are" in done.err
+    refused = run(capsys, "format", config, "--cluster-id", ID)
+    assert f"the directory belongs to cluster abc, not to {ID}" in refused.err
+    assert "`kraft random-uuid`" in refused.err

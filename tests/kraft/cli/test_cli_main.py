@@ -69,7 +69,7 @@ def test_the_list_of_commands_is_complete() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["no-such-command"], ["format"], ["serve", "--no-such-option"], ["quickstart", "--controllers", "x"]]
+    "words", [["no-such-command"], ["serve", "--no-such-option"], ["quickstart", "--controllers", "x"]]
 )
 def test_wrong_usage_is_one_line_a_hint_and_exit_code_2(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     done = run(capsys, *words)
@@ -77,6 +77,15 @@ def test_wrong_usage_is_one_line_a_hint_and_exit_code_2(capsys: pytest.CaptureFi
     error, hint = done.err.splitlines()
     assert error.startswith("kraft: error: ")
     assert re.fullmatch(r"hint: See `kraft.* --help`\.", hint)
+
+
+@pytest.mark.parametrize("words", ["registry", "consume", "produce", "check", "sim replay", "groups list", "elect"])
+def test_what_is_missing_comes_with_an_example(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    done = run(capsys, *words.split())
+    assert done.code == 2
+    error, hint = done.err.splitlines()
+    assert error.startswith("kraft: error: missing ")
+    assert re.fullmatch(rf"hint: For example `kraft {words} .*`\. See `kraft {words} --help`\.", hint)
 
 
 @pytest.mark.parametrize(

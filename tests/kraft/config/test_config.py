@@ -498,3 +498,25 @@ def test_a_login_between_brokers_that_cannot_be_is_refused(without: str, more: t
 def test_a_listener_knows_whether_other_hosts_reach_it(host: str, loopback: bool) -> None:
     (listener,) = Config.parse(GOOD, overrides=[f"listeners=CONTROLLER://{host}:9001"]).listeners
     assert listener.is_loopback == loopback
+
+
+@pytest.mark.parametrize(
+    ("near", "key"),
+    [
+        ("process.role=controller", "process.roles"),
+        ("process.roles=controller\nNode.Id=1", "node.id"),
+        ("process.roles=controller\nnode.id=1\ncontroller.listener.name=C", "controller.listener.names"),
+        (
+            "process.roles=controller\nnode.id=1\ncontroller.listener.names=C\ncontroller.quorum.voter=1@a:1",
+            "controller.quorum.voters",
+        ),
+    ],
+)
+def test_a_missing_key_is_looked_for_among_the_unknown_ones(near: str, key: str) -> None:
+    """The error names the near miss and its line."""
+    with pytest.raises(ConfigError) as missing:
+        Config.parse(near, source="a.properties")
+    typed = near.splitlines()[-1].partition("=")[0]
+    assert f"{key} is not set" in str(missing.value)
+    assert f"(a.properties:{len(near.splitlines())})" in str(missing.value)
+    assert missing.value.hint == f"Did you mean {key} by {typed}?"
