@@ -49,37 +49,6 @@ def test_two_members_join_after_twice_the_delay_and_three_at_the_rebalance_timeo
     assert {brokers.answers[one].generation_id for one in numbers} == {1}
 
 
-def test_an_old_client_joins_without_learning_its_id_first() -> None:
-    brokers = GroupBrokers()
-    number = brokers.send(joining(), 3)
-    brokers.wait(3000)
-    assert brokers.answers.pop(number).members[0].member_id.startswith("c-")
-
-
-def test_a_member_that_leaves_makes_the_others_join_again() -> None:
-    brokers = GroupBrokers()
-    leader, other = brokers.stable(2)
-    assert state_of(brokers) == "Stable"
-    assert [one.error_code for one in brokers.leave((leader, None)).members] == [0]
-    assert brokers.beat(other, 1) == Error.REBALANCE_IN_PROGRESS
-    joined = brokers.answers.pop(brokers.join(member_id=other))
-    assert (joined.generation_id, joined.leader) == (2, other)
-    assert brokers.beat(other, 2) == 0
-    assert brokers.beat(leader, 2) == Error.UNKNOWN_MEMBER_ID
-
-
-def test_a_silent_member_is_removed_at_its_session_timeout() -> None:
-    brokers = GroupBrokers()
-    leader, other = brokers.stable(2)
-    brokers.wait(SESSION_MS - 1)
-    assert brokers.beat(other, 1) == 0
-    brokers.wait(MS)
-    assert brokers.beat(other, 1) == Error.REBALANCE_IN_PROGRESS
-    joined = brokers.answers.pop(brokers.join(member_id=other))
-    assert (joined.generation_id, joined.leader) == (2, other)
-    assert brokers.beat(leader, 1) == Error.UNKNOWN_MEMBER_ID
-
-
 def test_the_last_member_leaves_an_empty_group() -> None:
     brokers = GroupBrokers()
     (only,) = brokers.stable()
@@ -88,41 +57,6 @@ def test_the_last_member_leaves_an_empty_group() -> None:
     _, number = brokers.member()
     brokers.wait(3000)
     assert brokers.answers.pop(number).generation_id == 3
-
-
-def test_a_member_that_never_syncs_is_removed() -> None:
-    brokers = GroupBrokers()
-    pairs = [brokers.member(), brokers.member()]
-    brokers.wait(6000)
-    (leader, _), (other, _) = pairs
-    number = brokers.sync(leader, 1, "g", (leader, b"l"), (other, b"o"))
-    assert brokers.answers.pop(number).assignment == b"l"
-    brokers.wait(REBALANCE_MS)
-    assert brokers.beat(other, 1) == Error.UNKNOWN_MEMBER_ID
-    assert brokers.beat(leader, 1) == Error.REBALANCE_IN_PROGRESS
-
-
-def test_a_member_that_does_not_join_again_is_left_behind() -> None:
-    brokers = GroupBrokers()
-    leader, other = brokers.stable(2)
-    number = brokers.join(member_id=leader, protocols=(("range", b"other"),))
-    brokers.wait(REBALANCE_MS - 1)
-    assert number not in brokers.answers
-    brokers.wait(MS)
-    assert [one.member_id for one in brokers.answers.pop(number).members] == [leader]
-    assert brokers.beat(other, 2) == Error.UNKNOWN_MEMBER_ID
-
-
-def test_followers_wait_for_the_assignment_of_the_leader() -> None:
-    brokers = GroupBrokers()
-    (leader, _), (other, _) = pairs = [brokers.member(), brokers.member()]
-    brokers.wait(6000)
-    assert all(number in brokers.answers for _, number in pairs)
-    number = brokers.sync(other, 1)
-    assert number not in brokers.answers
-    brokers.sync(leader, 1, "g", (other, b"o"))
-    assert brokers.answers.pop(number).assignment == b"o"
-    assert state_of(brokers) == "Stable"
 
 
 def test_a_rebalance_tells_those_who_wait_for_an_assignment() -> None:
@@ -150,36 +84,6 @@ def test_a_full_group_takes_no_more() -> None:
     brokers.stable(2)
     refused = brokers.ask(joining())
     assert (refused.error_code, refused.member_id) == (Error.GROUP_MAX_SIZE_REACHED, "")
-
-
-def test_members_leave_in_one_request() -> None:
-    brokers = GroupBrokers()
-    leader, other = brokers.stable(2)
-    answer = brokers.leave((other, None), ("nobody", None), ("", "no-instance"))
-    assert answer.error_code == 0
-    assert [one.error_code for one in answer.members] == [0, Error.UNKNOWN_MEMBER_ID, Error.UNKNOWN_MEMBER_ID]
-    assert brokers.beat(leader, 1) == Error.REBALANCE_IN_PROGRESS
-
-
-def static(brokers: GroupBrokers, **fields: Any) -> tuple[Any, int]:
-    number = brokers.join(instance_id="i", **fields)
-    brokers.wait(3000)
-    return brokers.answers.pop(number), number
-
-
-def test_a_static_member_comes_back_without_a_rebalance() -> None:
-    brokers = GroupBrokers()
-    joined, _ = static(brokers)
-    first = joined.member_id
-    brokers.sync(first, 1, "g", (first, b"a"))
-    again = brokers.answers.pop(brokers.join(instance_id="i"))
-    assert (again.error_code, again.generation_id, again.skip_assignment) == (0, 1, True)
-    assert again.member_id not in ("", first)
-    assert brokers.beat(first, 1, instance_id="i") == Error.FENCED_INSTANCE_ID
-    assert brokers.answers.pop(brokers.sync(again.member_id, 1)).assignment == b"a"
-    refused = brokers.ask(joining(member_id=first, instance_id="i"))
-    assert refused.error_code == Error.FENCED_INSTANCE_ID
-    assert brokers.leave(("", "i")).members[0].error_code == 0
 
 
 def test_a_static_member_that_comes_back_during_a_rebalance_fences_the_old_one() -> None:

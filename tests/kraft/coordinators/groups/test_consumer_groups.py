@@ -96,23 +96,6 @@ def test_a_coordinator_with_a_slower_clock_assigns_at_once(interval_ms: int) -> 
     assert world.groups["g"].assignment_epoch == second.member_epoch == 3
 
 
-def test_no_partition_has_two_owners_while_members_join() -> None:
-    world = World({"a": 7, "b": 5})
-    for number in range(5):
-        world.join(f"m{number}", "a", "b")
-        world.wait(1000)
-        settled(world, *(f"m{one}" for one in range(number + 1)))
-        owned = [
-            (topic, partition)
-            for member in world.groups["g"].members.values()
-            for topic, epochs in member.assigned.items()
-            for partition in epochs
-        ]
-        assert len(owned) == len(set(owned)) == 12
-        sizes = [sum(map(len, member.assigned.values())) for member in world.groups["g"].members.values()]
-        assert max(sizes) - min(sizes) <= 1
-
-
 def test_a_member_that_does_not_revoke_is_fenced() -> None:
     world = World({"a": 4})
     world.join("one", "a", rebalance_timeout_ms=10_000)
@@ -142,18 +125,6 @@ def test_a_new_leader_goes_on_while_a_member_revokes() -> None:
     world.wait(20_000)
     assert world.send("one", 2, kept).member_epoch == 3
     assert count(world.send("two", 3)) == 2
-
-
-def test_a_silent_member_is_fenced_after_its_session() -> None:
-    world = World({"a": 4})
-    world.join("one", "a")
-    world.join("two", "a")
-    world.wait(44_999)
-    world.send("two", 2)
-    world.wait(1)
-    assert list(world.groups["g"].members) == ["two"]
-    world.wait(45_000)
-    assert world.state() is GroupState.EMPTY
 
 
 def test_rules_of_epochs() -> None:

@@ -31,11 +31,6 @@ from support.broker.request_brokers import directory_of, replayed, topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.heartbeat import HeartbeatRequest
 from transport.protocol.messages.list_groups import ListGroupsRequest
-from transport.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
 from transport.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -229,20 +224,6 @@ def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
     assert brokers.commit(1) == 0
     brokers.wait(50)
     assert brokers.committed() == (1, 0)
-
-
-def test_offsets_are_deleted() -> None:
-    brokers = GroupBrokers()
-    assert brokers.commit(1) == 0
-    topics = [
-        OffsetDeleteRequestTopic("orders", [OffsetDeleteRequestPartition(0), OffsetDeleteRequestPartition(77)]),
-        OffsetDeleteRequestTopic("nothing", [OffsetDeleteRequestPartition(0)]),
-    ]
-    answer = brokers.ask(OffsetDeleteRequest("g", topics))
-    codes = [one.error_code for topic in answer.topics for one in topic.partitions]
-    assert codes == [0, Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_OR_PARTITION]
-    assert brokers.committed() == (-1, 0)
-    assert brokers.ask(OffsetDeleteRequest("none", topics)).error_code == Error.GROUP_ID_NOT_FOUND
 
 
 def test_a_new_leader_tells_what_is_committed_once_its_followers_have_fetched() -> None:

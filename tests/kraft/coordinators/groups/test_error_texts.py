@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 
-from kraft.config.group_settings import ConsumerGroupConfig
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.types import Uuid
 from support.broker.group_clients import GroupBrokers
 from transport.protocol.errors import Error
-from transport.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from transport.protocol.messages.describe_groups import DescribeGroupsRequest
 
 MEMBER = str(Uuid.ZERO)
 
@@ -48,24 +45,3 @@ def test_a_refused_heartbeat_says_why(fields: dict[str, Any], error: Error, word
     answer = brokers.ask(beat(**fields), 1)
     assert answer.error_code == error
     assert words in (answer.error_message or ""), answer
-
-
-def test_a_heartbeat_to_a_missing_group_says_so() -> None:
-    answer = world().ask(beat(member_epoch=1), 1)
-    assert (answer.error_code, answer.error_message) == (Error.GROUP_ID_NOT_FOUND, "Group g not found.")
-
-
-def test_a_full_group_says_so() -> None:
-    brokers = world(consumer=ConsumerGroupConfig(max_size=1))
-    assert brokers.ask(beat(), 1).error_message is None
-    answer = brokers.ask(beat(member_id="x"), 1)
-    assert (answer.error_code, "1 members" in answer.error_message) == (Error.GROUP_MAX_SIZE_REACHED, True)
-
-
-def test_a_description_of_a_missing_group_says_so() -> None:
-    brokers = world()
-    [classic] = brokers.ask(DescribeGroupsRequest(["g"]), 6).groups
-    assert (classic.error_code, classic.error_message) == (Error.GROUP_ID_NOT_FOUND, "Group g not found.")
-    [consumer] = brokers.ask(ConsumerGroupDescribeRequest(["g"]), 1).groups
-    assert consumer.error_code == Error.GROUP_ID_NOT_FOUND
-    assert "g" in consumer.error_message

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kraft.handling.orders import by_coordinator, in_partition_order, timeline_order, with_repeats
@@ -120,14 +118,6 @@ def test_a_missing_group_is_not_said_to_be_of_another_kind() -> None:
     committed(brokers)
     found = brokers.ask(ConsumerGroupDescribeRequest(["nope", "g"]), 1).groups
     assert [one.error_message for one in found] == ["Group nope not found.", "Group g is not a consumer group."]
-
-
-@pytest.mark.parametrize("name", ["member_id", "group_id", "instance_id", "rack_id"])
-def test_an_empty_name_of_a_heartbeat_is_named(name: str) -> None:
-    fields: dict[str, Any] = {"group_id": "g", "member_id": MEMBER, "member_epoch": 0, "rebalance_timeout_ms": 9000}
-    answer = world().ask(ConsumerGroupHeartbeatRequest(**(fields | {name: " "})), 1)
-    words = "".join(one.capitalize() for one in name.split("_"))
-    assert (answer.error_code, answer.error_message) == (Error.INVALID_REQUEST, f"{words} can't be empty.")
 
 
 def test_an_instance_that_a_member_has_given_up_is_free() -> None:

@@ -88,22 +88,6 @@ def test_a_transaction_that_times_out_at_the_last_epoch_ends(epoch: int, version
     assert committed(cluster, 1) == [b"y"]
 
 
-@pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize("epoch", [LAST_EPOCH, FENCING_EPOCH])
-def test_a_producer_with_the_last_epoch_ends_its_transaction(epoch: int, commit: bool) -> None:
-    cluster = Coordinated()
-    producer = Producer(cluster)
-    first = producer.id
-    with_epoch(cluster, producer, epoch)
-    assert producer.produce(1, b"x") is Error.NONE
-    assert producer.end(commit=commit) is Error.NONE
-    assert (producer.id != first, producer.epoch) == (True, 0)
-    assert state_of(cluster, FIRST).transaction_state == ("CompleteCommit" if commit else "CompleteAbort")
-    assert producer.produce(1, b"y") is Error.NONE
-    assert producer.end(commit=True) is Error.NONE
-    assert committed(cluster, 1) == ([b"x", b"y"] if commit else [b"y"])
-
-
 def test_a_producer_of_version_2_with_the_last_epoch_is_out_where_no_record_holds_the_next_id() -> None:
     cluster = Coordinated(version=0)
     producer = Producer(cluster)
