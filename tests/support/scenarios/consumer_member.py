@@ -23,7 +23,6 @@ from transport.protocol.messages.consumer_group_heartbeat import (
 )
 
 LEAVE: Final = -1
-LEAVE_FOR_A_WHILE: Final = -2
 Place = tuple[Uuid, int]
 """A partition: the id of its topic, and its number."""
 
@@ -73,21 +72,17 @@ class ConsumerMember:
         )
         return self._take(self._ask(request))
 
-    def beat(
-        self, *, held: Iterable[Place] | None = None, epoch: int | None = None, says_nothing: bool = False
-    ) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat with what is held and with the epoch, or with others instead; a good answer is followed."""
+    def beat(self, *, held: Iterable[Place] | None = None) -> ConsumerGroupHeartbeatResponse:
+        """A heartbeat with what is held, or with others instead; a good answer is followed."""
         by_topic: dict[Uuid, list[int]] = {}
         for topic, number in sorted(self.held if held is None else held):
             by_topic.setdefault(topic, []).append(number)
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.id,
-            member_epoch=self.epoch if epoch is None else epoch,
+            member_epoch=self.epoch,
             instance_id=self.instance,
-            topic_partitions=None
-            if says_nothing
-            else [ConsumerGroupHeartbeatRequestTopicPartitions(*one) for one in by_topic.items()],
+            topic_partitions=[ConsumerGroupHeartbeatRequestTopicPartitions(*one) for one in by_topic.items()],
         )
         return self._take(self._ask(request))
 

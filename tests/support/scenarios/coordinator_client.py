@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -408,13 +407,6 @@ def written(cluster: Cluster, key: str, kind: int = GROUP) -> list[CoordinatorRe
             if pair is not None and key in {getattr(pair.key, name, None) for name in NAMES}:
                 found.append(pair)
     return found
-
-
-def milliseconds_of(work: Callable[[], object]) -> float:
-    """How long something takes."""
-    begin = time.monotonic()
-    work()
-    return (time.monotonic() - begin) * 1000
 
 
 def fail_over(cluster: Cluster, key: str, kind: int = GROUP) -> tuple[int, int]:

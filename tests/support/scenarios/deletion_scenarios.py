@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from support.interop.real_kafka import eventually
-from support.scenarios.fetch_scenarios import delete_records
 from support.scenarios.reassignment_scenarios import wait_until_gone
 from support.scenarios.scenario_client import EARLIEST, batch
 from support.scenarios.scenario_cluster import SECONDS, Cluster, Topic
@@ -17,12 +16,27 @@ from transport.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from transport.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from transport.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 
 SEGMENT = 1 << 20
 """Bytes: the least that a topic may have, and two of the batches below."""
 VALUE = 400_000
 OLD_MS = 3_600_000
+
+
+def delete_records(cluster: Cluster, topic: Topic, offset: int) -> tuple[Error, int]:
+    """Delete the records before an offset; returns the error and the low watermark."""
+    named = DeleteRecordsTopic(topic.name, [DeleteRecordsPartition(0, offset)])
+    request = DeleteRecordsRequest(topics=[named], timeout_ms=SECONDS * 1000)
+    [found] = cluster.ask(cluster.leader(topic), request, 2, DeleteRecordsResponse).topics
+    [partition] = found.partitions
+    return Error.of(partition.error_code), partition.low_watermark
 
 
 def segments(cluster: Cluster, broker: int, topic: Topic) -> list[str]:

@@ -1,16 +1,13 @@
-"""B04 to B06: an idempotent producer's batch is in the log once, whatever ends between two attempts."""
+"""B05 and B06: an idempotent producer's batch is in the log once, whatever ends between two attempts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from support.scenarios.scenario_client import batch
 from support.scenarios.scenario_cluster import Cluster, Topic
 from support.scenarios.scenario_list import scenario
 from transport.protocol.errors import Error
-
-LAST_SEQUENCE: Final = 2**31 - 1
 
 
 def offer(
@@ -20,38 +17,6 @@ def offer(
     data = batch(*(values or (b"v",)), producer=producer, sequence=sequence)
     answer = cluster.produce(cluster.leader(topic), topic, data)
     return Error.of(answer.error_code), answer.base_offset
-
-
-@scenario("B04")
-def a_batch_that_is_sent_again_is_not_appended_again(cluster: Cluster) -> None:
-    topic = cluster.create("b04")
-    producer = number, epoch = cluster.producer_id(cluster.leader(topic))
-    assert epoch == 0
-    for sequence in range(7):
-        assert offer(cluster, topic, producer, sequence) == (Error.NONE, sequence)
-    # Five batches are remembered: 2 to 6.
-    for sequence in (6, 4, 2):
-        assert offer(cluster, topic, producer, sequence) == (Error.NONE, sequence), sequence
-    for sequence in (1, 0, 8, 1000):
-        assert offer(cluster, topic, producer, sequence) == (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, -1), sequence
-    overlapping = offer(cluster, topic, producer, 6, b"again", b"and one more")
-    assert overlapping == (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
-    assert offer(cluster, topic, (number, 1), 3) == (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
-    assert offer(cluster, topic, (number, 1), 0) == (Error.NONE, 7)
-    assert offer(cluster, topic, (number, 0), 7) == (Error.INVALID_PRODUCER_EPOCH, -1)
-    stored = cluster.wait_for_equal_logs(topic, 8)
-    assert [(one.producer_epoch, one.base_sequence) for one in stored] == [*((0, at) for at in range(7)), (1, 0)]
-
-
-@scenario("B04")
-def sequence_numbers_wrap_within_a_batch(cluster: Cluster) -> None:
-    topic = cluster.create("b04-wrap", 2)
-    producer = cluster.producer_id(cluster.leader(topic))
-    assert offer(cluster, topic, producer, LAST_SEQUENCE - 1, b"a", b"b", b"c", b"d") == (Error.NONE, 0)
-    assert offer(cluster, topic, producer, LAST_SEQUENCE - 1, b"a", b"b", b"c", b"d") == (Error.NONE, 0)
-    assert offer(cluster, topic, producer, 3) == (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
-    assert offer(cluster, topic, producer, 2) == (Error.NONE, 4)
-    cluster.wait_for_equal_logs(topic, 5)
 
 
 @scenario("B05")

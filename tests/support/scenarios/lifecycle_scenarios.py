@@ -1,4 +1,4 @@
-"""B27 to B33: stale fetches, controllers that are away, kills at full rate, damage, and controlled shutdowns."""
+"""B28 to B33: controllers that are away, kills at full rate, damage, and controlled shutdowns."""
 
 from __future__ import annotations
 
@@ -8,46 +8,12 @@ import time
 
 from support.interop.real_kafka import eventually
 from support.scenarios.confluent_load import ConfluentLoad
-from support.scenarios.reassignment_scenarios import elect, reassign
 from support.scenarios.scenario_client import batch, in_background
 from support.scenarios.scenario_cluster import FETCH_WAIT_MS, LAG_MS, SECONDS, Cluster
 from support.scenarios.scenario_list import scenario
 from transport.protocol.errors import Error
-from transport.protocol.messages.fetch import ReplicaState
 
 CLEAN = ".kafka_cleanshutdown"
-
-
-@scenario("B27")
-def stale_fetches_of_followers_are_refused(cluster: Cluster) -> None:
-    topic = cluster.create("b27", 2)
-    follower, leader = topic.replicas
-    reassign(cluster, topic, (leader, follower))
-    elect(cluster, topic)
-    cluster.wait_for_leader(topic, leader)
-    stranger = next(one for one in cluster.makes if one not in topic.replicas)
-    assert cluster.send(lambda: leader, topic, batch(b"0")) == 0
-    partition, brokers = cluster.partition(topic), cluster.image().brokers.by_id
-    before = partition.isr, partition.partition_epoch
-    registered = ReplicaState(follower, brokers[follower].epoch)
-    earlier = ReplicaState(follower, brokers[follower].epoch - 1)
-    other = ReplicaState(stranger, brokers[stranger].epoch)
-    epoch = partition.leader_epoch
-    found = {
-        "of an earlier run": cluster.fetch(leader, topic, 0, replica=earlier, leader_epoch=epoch),
-        "of an older leader": cluster.fetch(leader, topic, 0, replica=registered, leader_epoch=epoch - 1),
-        "of a newer leader": cluster.fetch(leader, topic, 0, replica=registered, leader_epoch=epoch + 1),
-        "of no replica": cluster.fetch(leader, topic, 0, replica=other, leader_epoch=epoch),
-        "at a follower": cluster.fetch(follower, topic, 0, replica=other, leader_epoch=epoch),
-    }
-    assert {what: Error.of(one.error_code) for what, one in found.items()} == {
-        "of an earlier run": Error.NOT_LEADER_OR_FOLLOWER,
-        "of an older leader": Error.FENCED_LEADER_EPOCH,
-        "of a newer leader": Error.UNKNOWN_LEADER_EPOCH,
-        "of no replica": Error.UNKNOWN_LEADER_EPOCH,
-        "at a follower": Error.NOT_LEADER_OR_FOLLOWER,
-    }
-    assert (cluster.partition(topic).isr, cluster.partition(topic).partition_epoch) == before
 
 
 @scenario("B30")

@@ -35,13 +35,6 @@ from transport.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from transport.protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 from transport.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -292,14 +285,6 @@ class Client:
     def watermark(self, broker: int, topic: Topic) -> int:
         """The high watermark of a leader, as consumers see it."""
         return self.offset_for(broker, topic).offset
-
-    def end_of_epoch(self, broker: int, topic: Topic, epoch: int) -> EpochEndOffset:
-        """The answer of a broker to OffsetForLeaderEpoch."""
-        named = OffsetForLeaderTopic(topic.name, [OffsetForLeaderPartition(0, leader_epoch=epoch)])
-        request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[named])
-        [found] = self.ask(broker, request, 4, OffsetForLeaderEpochResponse).topics
-        [partition] = found.partitions
-        return partition
 
     def producer_id(self, broker: int) -> tuple[int, int]:
         """A new producer id with its epoch."""

@@ -1,4 +1,4 @@
-"""B07 to B09: transactions of both versions, their coordinator, and the markers that end them.
+"""B07 and B08: transactions of both versions, and their coordinator.
 
 A broker of Kafka coordinates where there is one, a broker of ours elsewhere.
 """
@@ -19,12 +19,6 @@ from transport.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
-)
-from transport.protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
 )
 
 STATE: Final = "__transaction_state"
@@ -161,39 +155,3 @@ def a_leader_asks_the_coordinator_before_it_appends(cluster: Cluster) -> None:
     assert committed(cluster, topic) == [b"plain", b"kept", b"open"]
     assert committed(cluster, other) == [b"verified"]
     cluster.wait_for_equal_logs(topic, 5)
-
-
-@scenario("B09")
-def markers_with_old_epochs_are_refused_and_others_are_appended_again(cluster: Cluster) -> None:
-    topic = cluster.create("b09")
-    leader = cluster.leader(topic)
-    number, _ = cluster.producer_id(leader)
-
-    def end(broker: int, epoch: int, version: int, *, coordinator_epoch: int = 0, topic: Topic = topic) -> Error:
-        marker = WritableTxnMarker(
-            number,
-            epoch,
-            transaction_result=True,
-            topics=[WritableTxnMarkerTopic(topic.name, [0])],
-            coordinator_epoch=coordinator_epoch,
-            transaction_version=version,
-        )
-        answer = cluster.ask(broker, WriteTxnMarkersRequest(markers=[marker]), 2, WriteTxnMarkersResponse)
-        [found] = answer.markers[0].topics[0].partitions
-        return Error.of(found.error_code)
-
-    # A producer without an open transaction gets a marker all the same.
-    assert end(leader, 1, TV1) == Error.NONE
-    assert end(leader, 1, TV1) == Error.NONE
-    assert end(leader, 0, TV1) == Error.INVALID_PRODUCER_EPOCH
-    assert end(leader, 0, TV2) == Error.INVALID_PRODUCER_EPOCH
-    # With version 2 an equal epoch is a marker that is sent again, for no transaction is open.
-    assert end(leader, 1, TV2) == Error.NONE
-    assert end(leader, 2, TV2, coordinator_epoch=5) == Error.NONE
-    assert end(leader, 2, TV2, coordinator_epoch=4) == Error.TRANSACTION_COORDINATOR_FENCED
-    assert end(topic.replicas[1], 3, TV2, coordinator_epoch=5) == Error.NOT_LEADER_OR_FOLLOWER
-    unknown = Topic("b09-nowhere", topic.id, topic.replicas)
-    assert end(leader, 3, TV2, topic=unknown) == Error.UNKNOWN_TOPIC_OR_PARTITION
-    stored = cluster.wait_for_equal_logs(topic, 4)
-    assert [(one.is_control, one.producer_epoch) for one in stored] == [(True, 1), (True, 1), (True, 1), (True, 2)]
-    assert read(cluster, topic).last_stable_offset == 4
