@@ -81,6 +81,7 @@ COST_US: Final[dict[str, float]] = {
     "TIMERS_CLEARED_PER_STEP": 10,
     "LARGE_TRANSACTION": 2.5,
     "UNSERVED_ENTRIES": 2.5,
+    "SHARE_RUNS": 0.6,
 }
 """The microseconds that one counted thing takes, for each kind of portion, on a core of the machine of the benches. To
 decode a record takes 2.4 us there, to replay it 1.9, to free a partition less than 0.1; the others are upper estimates,
@@ -93,6 +94,7 @@ WITHIN: Final[dict[str, tuple[float, str]]] = {
     "CONFIGS_PER_STEP": (10, "METADATA_STEPS_PER_TURN"),
     "ITEMS_PER_ANSWER": (0.3, "ANSWERS_PER_TURN"),
     "PARTITIONS_PER_STEP": (7, "REQUEST_STEPS_PER_TURN"),
+    "SHARE_PIECES_PER_STEP": (8, "REQUEST_STEPS_PER_TURN"),
     "MARKERS_PER_STEP": (60, "REQUEST_STEPS_PER_TURN"),
     "MARKERS_ANSWERED_PER_STEP": (3, "REQUEST_STEPS_PER_TURN"),
     "ADDITIONS_PER_STEP": (60, "REQUEST_STEPS_PER_TURN"),
@@ -159,6 +161,8 @@ WAITING_PER_TURN: Final = 200
 """The waiting data requests that are looked at: a change may wake thousands of consumers."""
 PARTITIONS_PER_STEP: Final = 64
 """The partitions of a data request that a step looks at, where nothing is read."""
+SHARE_PIECES_PER_STEP: Final = 32
+"""The acknowledged runs of records that a step looks at."""
 MARKERS_PER_STEP: Final = 8
 """The markers of transactions that a step writes: each is an append to a log."""
 ADDITIONS_PER_STEP: Final = 8
@@ -473,6 +477,10 @@ REGEX_PAUSE_MS: Final = 10_000
 """The least time between two looks at the names of all topics for one group."""
 REGEX_PORTION_PAUSE_MS: Final = 1
 """When the next portion of a look at the names of all topics follows."""
+SHARE_RUNS: Final = 10_000
+"""The runs of records with one state in a share partition, all of which a lock that ends looks at. Beyond them a member
+cannot acknowledge a part of what it holds: a record batch of a producer may have any number of records.
+"""
 LOOKS_NOTED: Final = 20_000
 LOOKS_NOTED_BYTES: Final = 8 << 20
 """Of how many groups, with names of how many bytes, it is known when their topics were looked at last: groups end
