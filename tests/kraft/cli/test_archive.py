@@ -154,15 +154,6 @@ def test_logs_of_all_nodes_merge_into_one_archive(cluster: str, tmp_path: Path) 
     assert {path: path.read_bytes() for path in (tmp_path / "nodes").rglob("*") if path.is_file()} == before
 
 
-def test_an_archive_of_one_source_equals_its_segment_files(tmp_path: Path) -> None:
-    node = unpack("static3", "nodes/c1", tmp_path / "c1") / "__cluster_metadata-0"
-    archive = open_archive(OsDisk(), str(tmp_path / "archive"))
-    archive.add(open_source(OsDisk(), str(node)), now_ms=0)
-    archive.close()
-    for file in [*node.glob("*.log"), *node.glob("*.checkpoint")]:
-        assert (tmp_path / "archive" / file.name).read_bytes() == file.read_bytes()
-
-
 DAMAGED_LOGS = ["bitflip-middle-batch", "bitflip-old-segment", "epoch-backwards", "offset-gap"]
 
 
@@ -649,18 +640,6 @@ def test_verify_reports_unknown_files_and_invalid_manifests() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- the command
-
-
-def test_archive_command_prints_its_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = unpack("static3", "nodes", tmp_path / "nodes")
-    to = str(tmp_path / "archive")
-    done = run(capsys, "archive", "--from", str(nodes / "c1"), "--from", str(nodes / "c3"), "--to", to, "--verify")
-    assert (done.code, done.err) == (0, "")
-    assert "5317 records, 10 checkpoints; the archive holds offsets 0 to 5316" in done.out
-    assert ": gap-free; cluster c92P2-zHd3OC2pYwL82DeQ, offsets 0 to 5318, " in done.out
-    again = run(capsys, "archive", "--from", str(nodes / "c3"), "--to", to, "--json")
-    assert (again.code, '"records": 0' in again.out) == (0, True)
-    assert run(capsys, "dump", "--verify", to).code == 0
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import trio
 
 from kraft.admin import open_admin
 from kraft.cli.cluster.administration import parse_bootstrap
-from kraft.cli.main import kraft, main
+from kraft.cli.main import main
 from kraft.config.keys import STANDARD_AUTHORIZER
 from metadata_log.serde import Message
 from support.differential.controller_sides import Side
@@ -368,21 +367,3 @@ def test_an_unreachable_cluster_is_one_clear_error(capsys: pytest.CaptureFixture
     done = run(capsys, "topics", "list", "--bootstrap-controller", address, "--timeout", "0.2")
     assert (done.code, done.out) == (1, "")
     assert f"{address}: Connection refused" in done.err
-
-
-def commands(group: click.Group, *words: str, only: str = "") -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """The subcommands at every level, with the words that lead to them."""
-    context = click.Context(group)
-    for name in [only] if only else group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        yield (*words, name), command
-        if isinstance(command, click.Group):
-            yield from commands(command, *words, name)
-
-
-def test_every_level_has_an_example() -> None:
-    for name in ("acls", "brokers", "configs", "elect", "features", "reassign", "topics", "users"):
-        for words, command in commands(kraft, only=name):
-            assert (command.epilog or "").startswith("Example: kraft "), words
-            assert command.short_help, words

@@ -13,7 +13,7 @@ from kraft.cli.files.unavailable import intervals
 from metadata_log.history.views import VIEWS, View
 from support.kraft.command_line import Done, run
 from support.kraft.damaged import damaged
-from support.real_data import archive, unpack
+from support.real_data import unpack
 
 LAST = "__cluster_metadata-0/00000000000000004847.log"
 
@@ -35,25 +35,6 @@ def history(capsys: pytest.CaptureFixture[str], *words: str | Path) -> Done:
 def lines_of(done: Done) -> list[str]:
     assert (done.code, done.err) == (0, "")
     return done.out.splitlines()
-
-
-def test_the_leaders_of_a_partition_and_why_it_moved(capsys: pytest.CaptureFixture[str], failover: Path) -> None:
-    lines = lines_of(history(capsys, failover, "--topic", "audit-1-0"))
-    assert [line[:42] for line in lines[:4]] == [
-        "       42  2026-11-21T08:22:04.880Z     e1",
-        "      342  2026-11-21T08:22:12.677Z     e1",
-        "      601  2026-11-21T08:22:25.521Z     e1",
-        "      708  2026-11-21T08:22:26.151Z     e1",
-    ]
-    assert [line[55:] for line in lines[:4]] == [
-        "leader 101, replicas [101,102,103], ISR [101,102,103] — the topic was created; the first live replica leads",
-        "leader 101 → 102, ISR [101,102,103] → [102,103] — broker 101 was fenced: its session timed out; "
-        "102 leads: the first live in-sync replica in the order of the replicas",
-        "ISR [102,103] → [101,102,103] — the leader 102 reported: 101 joined the ISR, having caught up",
-        "leader 102 → 101 — a preferred election, asked for or by the periodic balancing of leaders; "
-        "101 leads: the first of the replicas, and in sync",
-    ]
-    assert all(line[44:].startswith("audit-1-0: ") for line in lines)
 
 
 def test_a_topic_is_shown_with_its_partitions_and_configurations(
@@ -126,63 +107,6 @@ def test_json_output_has_the_rows_of_the_history(capsys: pytest.CaptureFixture[s
     assert rows[-1]["valid_to"] is None
 
 
-def test_elections_are_listed_with_their_causes(capsys: pytest.CaptureFixture[str], static3: Path) -> None:
-    lines = lines_of(history(capsys, static3, "--elections"))
-    controllers = [line for line in lines if "  controller " in line]
-    assert len(controllers) == 13
-    assert controllers[1].endswith(
-        "controller 3: active in epoch 2 — controller 3 was elected for epoch 2 with the votes of 2, 3, 2.1 s after "
-        "the last record of the epoch before"
-    )
-    unclean = [line for line in lines if "UNCLEAN" in line]
-    assert unclean
-    assert all("records may be lost" in line for line in unclean)
-    assert any("preferred — a preferred election" in line for line in lines)
-    one = lines_of(history(capsys, static3, "--elections", "--topic", "orders-3"))
-    assert one
-    assert all(" orders-3: leader " in line for line in one)
-
-
-def test_gaps_are_the_times_at_which_controllers_were_killed(
-    capsys: pytest.CaptureFixture[str], static3: Path, failover: Path
-) -> None:
-    lines = lines_of(history(capsys, static3, "--gaps"))
-    assert lines[0].split() == ["from", "to", "seconds", "offset", "epochs", "controllers", "why"]
-    assert lines[1].startswith("2026-11-21T08:14:53.245Z  2026-11-21T08:14:55.343Z  2.098    1543    1 → 2    1 → 3")
-    assert lines[-1] == "12 gaps, 16.0 s in all, the longest 5.3 s"
-    [gap] = [json.loads(line) for line in lines_of(history(capsys, failover, "--gaps", "--json"))]
-    assert (gap["leader_before"], gap["leader_after"], gap["epoch_before"], gap["epoch"]) == (2, 1, 1, 3)
-    none = lines_of(history(capsys, static3, "--gaps", "--until", "1000"))
-    assert none == ["There was no such gap: a controller was active all the time."]
-
-
-def test_unavailable_partitions_are_listed_with_lost_brokers_and_totals(
-    capsys: pytest.CaptureFixture[str], failover: Path
-) -> None:
-    lines = lines_of(history(capsys, failover, "--unavailable"))
-    assert lines[-1] == (
-        "31 times without a leader, 174.7 s over all partitions; 111 times below min.insync.replicas, 665.9 s"
-    )
-    of_partition = [line for line in lines if " alerts-4-0 " in line]
-    assert [" ".join(line.split()) for line in of_partition] == [
-        f"2026-11-21T08:23:12.076Z 2026-11-21T08:23:17.711Z 5.635 1837 alerts-4-0 {kind} "
-        "101 (session-timeout, 0.5 s before), 102 (session-timeout) "
-        "broker 102 was fenced: its session timed out; no replica can lead: 102 was the last"
-        for kind in ("below min ISR", "no leader")
-    ]
-    rows = [line.split() for line in lines]
-    assert ["metrics-0", "5", "5", "28.2", "5.6", "5", "28.2", "5.6"] in rows
-    cause = "session-timeout of 101 and 102"
-    assert [*cause.split(), "111", "31", "174.7", "5.6", "111", "665.9", "6.1"] in rows
-    of_topic = lines_of(history(capsys, failover, "--unavailable", "--topic", "alerts-4"))
-    assert of_topic[-1].startswith("4 times without a leader, 22.5 s")
-    later = history(capsys, failover, "--unavailable", "--since", "2026-11-21T08:23:19Z")
-    assert later.out == "No partition was without a leader or below min.insync.replicas.\n"
-    began = lines_of(history(capsys, failover, "--unavailable", "--until", "1837"))
-    assert began[-1].startswith("1 time without a leader, 0.0 s")
-    assert any(line.split()[1] == "still" for line in began)
-
-
 def test_unavailable_partitions_as_json_have_the_rows_of_the_view_and_totals(
     capsys: pytest.CaptureFixture[str], failover: Path
 ) -> None:
@@ -232,14 +156,6 @@ def test_lost_brokers_are_those_fenced_or_unregistered_at_the_beginning() -> Non
     assert found.cause == "controlled-shutdown of 4, broker-unregistered of 3, config-set"
 
 
-def test_secret_values_are_hidden(capsys: pytest.CaptureFixture[str], static3: Path) -> None:
-    state: dict[str, Any] = json.loads(archive("history")["static3/state.json"])
-    assert "alice" in state["describeScram"]
-    out = history(capsys, static3, "--json").out
-    assert "stored_key" not in out
-    assert '"view": "scram_history"' in out
-
-
 @pytest.mark.parametrize(
     ("case", "words", "tells_on"),
     [
@@ -270,12 +186,6 @@ def test_history_reports_damage_and_shows_no_wrong_rows(
         assert found == [line for line in sound if int(line[:9]) < 5316]
 
 
-def test_history_warns_of_an_unfinished_last_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    done = history(capsys, damaged("truncated-last-batch", tmp_path))
-    assert done.code == 0
-    assert done.err.startswith("kraft: warning: a batch of 72 bytes ends after 52")
-
-
 def test_a_history_that_begins_with_a_snapshot_is_announced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = history(capsys, damaged("log-missing-snapshot-present", tmp_path))
     assert (done.code, done.out) == (1, "")
@@ -296,28 +206,6 @@ def test_parquet_files(capsys: pytest.CaptureFixture[str], static3: Path, tmp_pa
     assert {row["topic"] for row in table} == {"orders"}
     told = [json.loads(line) for line in lines_of(history(capsys, static3, "--topic", "orders", "--json"))]
     assert len(table) == sum(row["view"] == "partition_history" for row in told)
-
-
-def test_history_writes_an_html_page(capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Path) -> None:
-    pytest.importorskip("jinja2")
-    page = tmp_path / "page.html"
-    [line] = lines_of(history(capsys, static3, "--since", "4000", "--html", page))
-    assert "orders-3" in page.read_text()
-    assert str(static3) in page.read_text()
-    [line] = lines_of(history(capsys, static3, "--topic", "orders", "--html", page))
-    assert "Only topic orders." in page.read_text()
-    assert line.startswith(f"{page}: ")
-    assert page.read_text().lstrip().lower().startswith("<!doctype html")
-
-
-def test_the_title_of_a_history_page_is_an_option(
-    capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("jinja2")
-    page = tmp_path / "page.html"
-    lines_of(history(capsys, static3, "--since", "4000", "--html", page, "--title", "The night of the 21st"))
-    assert "<title>The night of the 21st</title>" in page.read_text()
-    assert "<h1>The night of the 21st</h1>" in page.read_text()
 
 
 @pytest.mark.parametrize(

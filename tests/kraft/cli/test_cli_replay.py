@@ -20,7 +20,6 @@ from support.kraft.damaged import damaged
 from support.real_data import archive, unpack
 
 LAST = "__cluster_metadata-0/00000000000000004847.log"
-SEGMENT = "__cluster_metadata-0/00000000000000001893.log"
 SNAPSHOT = "__cluster_metadata-0/00000000000000005210-0000000008.checkpoint"
 
 
@@ -72,29 +71,6 @@ def test_replayed_state_equals_the_output_of_kafkas_tools(capsys: pytest.Capture
     assert found["damage"] == []
 
 
-def test_secrets_are_hidden_unless_asked_for(capsys: pytest.CaptureFixture[str], node: Path) -> None:
-    hidden = facts(run(capsys, "replay", str(node), "--json"))["scram"]
-    shown = facts(run(capsys, "replay", str(node), "--json", "--show-secrets"))["scram"]
-    assert [one["user"] for one in hidden] == [one["user"] for one in shown] == ["alice", "alice"]
-    assert {one[name] for one in hidden for name in ("salt", "stored_key", "server_key")} == {"(redacted)"}
-    assert all(len(bytes.fromhex(one["stored_key"])) in (32, 64) for one in shown)
-
-
-@pytest.mark.parametrize(
-    ("at", "offset", "time"),
-    [
-        ("100", 100, "2026-11-21T08:14:22.635Z"),
-        ("2026-11-21T08:15:00Z", 1558, "2026-11-21T08:14:59.685Z"),
-        ("2026-11-21T10:15:00+02:00", 1558, "2026-11-21T08:14:59.685Z"),
-    ],
-)
-def test_points_in_the_log_are_given_as_offset_or_time(
-    capsys: pytest.CaptureFixture[str], node: Path, at: str, offset: int, time: str
-) -> None:
-    found = facts(run(capsys, "replay", str(node), "--at", at, "--json"))
-    assert (found["offset"], found["time"]) == (offset, time)
-
-
 @pytest.mark.parametrize(
     "part", ["", "__cluster_metadata-0", SNAPSHOT, "__cluster_metadata-0/00000000000000000000.log"]
 )
@@ -115,68 +91,6 @@ def test_the_image_is_that_of_the_library_at_random_offsets(node: Path) -> None:
             library.configs,
             library.brokers,
         ), (seed, offset)
-
-
-def test_the_summary(capsys: pytest.CaptureFixture[str], node: Path) -> None:
-    done = run(capsys, "replay", str(node), "--at", "4162")
-    lines = done.out.splitlines()
-    assert lines[0] == f"{node} after offset 4162, epoch 4, 2026-11-21T08:16:23.638Z"
-    assert "  metadata.version 30 (4.3-IV0)" in lines
-    titles = [line for line in lines if line and not line.startswith(" ")][1:]
-    assert titles[0] == "features"
-    assert [title.split(",")[0].split(":")[0].rstrip("s") for title in titles[1:4]] == [
-        "3 broker",
-        "3 controller",
-        "44 topic",
-    ]
-    assert any(line.startswith("  … and ") and "--all" in line for line in lines)
-    everything = run(capsys, "replay", str(node), "--at", "4162", "--all").out
-    assert "…" not in everything
-    assert len(everything.splitlines()) > 400
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "error", "hint"),
-    [
-        (
-            ["NODE", "--at", "99999"],
-            1,
-            "offset 99999 is beyond the end: the last record has offset 5316, 2026-11-21T08:17:58.733Z (NODE)",
-            "--at",
-        ),
-        (
-            ["NODE", "--at", "2030-01-01T00:00:00Z"],
-            1,
-            "2030-01-01T00:00:00.000Z is beyond the end: the last record has offset 5316",
-            "--at",
-        ),
-        (
-            ["NODE", "--at", "2020-01-01T00:00:00Z"],
-            1,
-            "no record here is as old as 2020-01-01T00:00:00.000Z (NODE)",
-            "offset 0, ",
-        ),
-        (["NODE", "--at", "soon"], 2, "'soon' is neither an offset nor a time, such as 12345", "--help"),
-        (["NODE", "--at", "2026-11-21T08:15:00+2"], 2, "is neither an offset nor a time", "--help"),
-        (["NODE/" + SNAPSHOT, "--at", "5"], 1, "the state at offset 5 is unknown", ""),
-        (["NODE/" + SNAPSHOT, "--at", "5210"], 1, "offset 5210 is beyond the end", ""),
-        (["NODE/meta.properties"], 1, "this is neither a directory, nor a segment, nor a snapshot", ""),
-        (["NODE/nothing"], 2, "does not exist", "--help"),
-        (["EMPTY"], 1, "there is neither a log nor a snapshot here", ""),
-    ],
-)
-def test_replay_refuses_invalid_arguments(
-    capsys: pytest.CaptureFixture[str], node: Path, tmp_path: Path, words: list[str], code: int, error: str, hint: str
-) -> None:
-    def named(text: str) -> str:
-        return text.replace("NODE", str(node)).replace("EMPTY", str(tmp_path))
-
-    done = run(capsys, "replay", *map(named, words))
-    assert done.code == code
-    assert done.err.startswith("kraft: error: ")
-    assert named(error) in done.err
-    assert hint in done.err
-    assert done.out == ""
 
 
 @pytest.mark.parametrize(
@@ -210,13 +124,6 @@ def test_replay_reports_damage_and_shows_the_image_before_the_damage(
     is_unknown = case == "unknown-record-type"
     assert ("hint: What these records changed is missing here" in done.err) is is_unknown
     assert ("hint: This is the state before the damage" in done.err) == (file.endswith(".log") and not is_unknown)
-
-
-def test_replay_warns_of_an_unfinished_last_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    done = run(capsys, "replay", str(damaged("truncated-last-batch", tmp_path)))
-    assert done.code == 0
-    assert done.err.startswith("kraft: warning: a batch of 72 bytes ends after 52")
-    assert done.out.startswith(f"{tmp_path} after offset 5315")
 
 
 def test_damage_is_skipped_or_fatal_according_to_the_mode(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -263,64 +170,3 @@ def test_partitions_at_a_moment_equal_the_replayed_image(
         assert [[one[name] for name in names] for one in found] == [
             [one[name] for name in names] for one in topic["partitions"]
         ]
-
-
-def test_a_partition_at_a_moment_has_the_record_and_the_fence_that_made_its_leader(
-    capsys: pytest.CaptureFixture[str], node: Path
-) -> None:
-    [found] = of_topic(capsys, node, "orders-3", "--at", "2026-11-21T08:15:50Z")
-    assert (found["leader"], found["previous_leader"], found["isr"], found["leader_epoch"]) == (103, 101, [102, 103], 1)
-    since = found["leader_since"]
-    assert (since["offset"], since["cause"], since["cause_record"], since["cause_offset"], since["cause_broker"]) == (
-        2130,
-        "session-timeout",
-        "PartitionChangeRecord",
-        2130,
-        101,
-    )
-    assert since["fence"] == {
-        "broker": 101,
-        "since": "2026-11-21T08:15:43.540Z",
-        "offset": 2144,
-        "cause": "session-timeout",
-    }
-    dumped = run(capsys, "dump", "--records", str(node / SEGMENT), "--json", "--since", "2144", "--until", "2144")
-    fence = json.loads(dumped.out)
-    assert (fence["name"], fence["json"]["brokerId"], fence["json"]["fenced"]) == (
-        "BrokerRegistrationChangeRecord",
-        101,
-        1,
-    )
-    assert (found["isr_since"]["offset"], found["isr_since"]["cause"], found["isr_since"]["fence"]) == (
-        2285,
-        "isr-expand",
-        None,
-    )
-    [later] = of_topic(capsys, node, "orders-3", "--at", "2523")
-    assert (later["leader"], later["leader_since"]["cause"], later["leader_since"]["fence"]) == (
-        101,
-        "preferred-election",
-        None,
-    )
-
-
-@pytest.mark.parametrize(
-    ("topic", "at", "error", "hint"),
-    [
-        ("order", "3000", "there is no topic order", "Did you mean orders?"),
-        ("order-3", "3000", "there is no topic order", "Did you mean orders?"),
-        ("orders-6", "3000", "there is no partition orders-6 at that moment", "orders has partitions 0 to 5."),
-        ("orders-3", "5", "there is no topic orders", "`kraft history` shows topics of other times."),
-        ("orders-3", "9999", "offset 9999 is beyond the end: the last record has offset 5316", "Leave --at out"),
-        ("orders-3", "2026-11-22T00:00:00Z", "is beyond the end: the last record has offset 5316", "Leave --at out"),
-        ("orders-3", "2025-01-01T00:00:00Z", "no record here is as old as", "The history begins at offset 0"),
-    ],
-)
-def test_an_unknown_partition_or_moment_is_an_error(
-    capsys: pytest.CaptureFixture[str], node: Path, topic: str, at: str, error: str, hint: str
-) -> None:
-    done = run(capsys, "replay", str(node), "--topic", topic, "--at", at)
-    assert (done.code, done.out) == (1, "")
-    first, second = done.err.splitlines()
-    assert error in first
-    assert hint in second

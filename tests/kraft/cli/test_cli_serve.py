@@ -104,12 +104,6 @@ def test_a_node_stops_when_its_parent_process_dies(capsys: pytest.CaptureFixture
         assert node.process.wait() == 0
 
 
-def test_warnings_of_the_configuration_are_logged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config = formatted(capsys, tmp_path, controller_quorum_election_timout_ms="5")
-    with serving(config) as node:
-        assert "did you mean controller.quorum.election.timeout.ms?" in node.said("warning")
-
-
 def test_an_open_listener_without_acls_is_warned_of_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = formatted(capsys, tmp_path, controller_quorum_election_timeout_ms="100")
     port = int(re.findall(r"^listeners=.*:(\d+)$", config.read_text(), re.MULTILINE)[0])
@@ -165,11 +159,6 @@ def test_a_command_within_a_test_leaves_the_settings_of_its_process(
     assert (root.handlers, root.level, gc.get_threshold()) == before
 
 
-def test_an_unformatted_directory_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config = write_config(tmp_path, port=free_ports(1)[0])
-    assert "not formatted" in refused(capsys, config)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -188,14 +177,6 @@ def test_a_quorum_state_that_cannot_be_read_stops_the_node(
     (partition / "quorum-state").write_text(text)
     assert said in refused(capsys, config)
     assert (partition / "quorum-state").read_text() == text
-
-
-def test_a_bad_value_is_named_with_its_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config = write_config(tmp_path, port=free_ports(1)[0], metadata_max_idle_interval_ms="never")
-    done = run(capsys, "serve", "-c", str(config))
-    assert done.code == 1
-    assert "metadata.max.idle.interval.ms=never: allowed is a whole number" in done.err
-    assert f"({config}:7)" in done.err
 
 
 def test_the_directory_of_another_node_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -68,11 +67,6 @@ def test_a_snapshot_is_shown_as_kafkas_shell_shows_it(capsys: pytest.CaptureFixt
     assert lines_of(shell(capsys, node / SNAPSHOT, "find", "image")) == archive("shell")[FIND].decode().splitlines()
 
 
-def test_the_local_directory_shows_the_version_of_this_software(capsys: pytest.CaptureFixture[str], node: Path) -> None:
-    assert lines_of(shell(capsys, node, "ls", "/local")) == ["commitId", "version"]
-    assert lines_of(shell(capsys, node, "cat", "/local/version")) == [version("trio-kraft")]
-
-
 def test_globs_lists_and_paths(capsys: pytest.CaptureFixture[str], node: Path) -> None:
     assert lines_of(shell(capsys, node, "ls")) == ["image", "local"]
     assert lines_of(shell(capsys, node, "pwd")) == ["/"]
@@ -91,30 +85,21 @@ def test_the_shell_shows_snapshots_and_log_at_an_offset(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "error"),
+    ("words", "error"),
     [
-        (["cat", "/nothing"], 1, "cat: /nothing: No such file or directory."),
-        (["cat", "/image"], 1, "cat: /image: Is a directory"),
-        (["ls", "/no*"], 1, "ls: /no*: no such file or directory."),
-        (["tree", "/x", "/y"], 1, "tree: /x: No such file or directory.; tree: /y: No such file or directory."),
-        (["find", "x"], 1, "find: x: no such file or directory."),
-        (["man", "x"], 1, "man: unknown command x. Type help to get a list of commands."),
-        (["tree"], 2, "tree is used as `tree PATH...`"),
-        (["pwd", "x"], 2, "pwd is used as `pwd`"),
+        (["tree"], "tree is used as `tree PATH...`"),
         (
             ["rm", "/image"],
-            2,
             "unknown command rm: the commands are cat, cd, exit, find, help, history, ls, man, pwd, tree",
         ),
-        (["cd", "/image"], 2, "cd is for the prompt that `kraft shell DIR` gives"),
-        (["history"], 2, "history is for the prompt"),
+        (["cd", "/image"], "cd is for the prompt that `kraft shell DIR` gives"),
     ],
 )
-def test_shell_refuses_invalid_paths(
-    capsys: pytest.CaptureFixture[str], node: Path, words: list[str], code: int, error: str
+def test_wrong_words_are_a_usage_error(
+    capsys: pytest.CaptureFixture[str], node: Path, words: list[str], error: str
 ) -> None:
     done = shell(capsys, node, *words)
-    assert (done.code, done.out) == (code, "")
+    assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"kraft: error: {error}")
 
 
@@ -177,20 +162,6 @@ def test_help_and_man_know_every_command(session: Session) -> None:
         execute(session, ["man", name])
         assert written[-1] == f"{name}: {command.about}\n\nusage: {command.usage}\n"
     assert list(COMMANDS) == ["cat", "cd", "exit", "find", "help", "history", "ls", "man", "pwd", "tree"]
-
-
-def test_names_are_listed_in_columns_on_a_terminal(session: Session) -> None:
-    written: list[str] = []
-    session.write = written.append
-    session.width = lambda: 40
-    execute(session, ["ls", "/image"])
-    lines = "".join(written).splitlines()
-    assert lines[0].split() == ["acls", "features"]
-    assert max(map(len, lines)) <= 40
-    session.width = lambda: 10
-    written.clear()
-    execute(session, ["ls", "/image"])
-    assert len("".join(written).splitlines()) == 10
 
 
 @pytest.mark.parametrize(

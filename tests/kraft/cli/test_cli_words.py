@@ -15,7 +15,7 @@ import pytest
 from test_cli_main import COMMANDS
 from test_cli_serve import formatted, serving
 
-from kraft.cli.help import break_command, nearest
+from kraft.cli.help import nearest
 from kraft.cli.kafka_tools import translate_command
 from kraft.cli.main import kraft
 from support.kraft.command_line import Done, run
@@ -233,30 +233,6 @@ def examples(text: str) -> list[str]:
     behind = text.partition("Example:")[2].partition("\n\n")[0]
     lines = re.sub(r" \\\n +", " ", behind).splitlines()
     return [line.strip() for line in lines if line.strip()]
-
-
-@pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_no_word_of_help_is_broken_at_a_hyphen(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    shown = run(capsys, *command.split(), "--help").out
-    assert not re.search(r"\w-$", shown, re.MULTILINE), shown
-    assert "\N{NON-BREAKING HYPHEN}" not in shown
-    assert max(map(len, shown.splitlines())) <= 80
-
-
-def test_long_commands_are_wrapped_between_words() -> None:
-    command = """kraft x 'a b' --option "value of it" --flag"""
-    assert break_command(command, 200) == [command]
-    assert break_command(command, 26) == ["kraft x 'a b' \\", '    --option "value of it" \\', "    --flag"]
-    assert break_command(command, 1) == [
-        "kraft \\",
-        "    x \\",
-        "    'a b' \\",
-        '    --option "value of it" \\',
-        "    --flag",
-    ]
 
 
 # -------------------------------------------------------------------------------------------------------- closed output
