@@ -12,7 +12,7 @@ from support.doctor.fault import Fault, carry_through
 from support.doctor.faults_brokers import BROKER_FAULTS, OLDER_FAULTS, prepare
 from support.doctor.faults_files import ADDRESS_FAULTS, FILE_FAULTS
 from support.doctor.faults_quorum import DOWN, EVEN, QUORUM_FAULTS
-from support.doctor.faults_settings import SETTINGS_FAULTS, STATIC_FAULTS
+from support.doctor.faults_static import STATIC_FAULTS
 from support.interop.real_kafka import KafkaInstallation
 
 pytestmark = pytest.mark.kafka
@@ -43,7 +43,7 @@ def test_faults_of_a_live_quorum_are_found_and_cured(kafka: KafkaInstallation, t
 @pytest.mark.soak
 def test_faults_in_the_files_of_a_voter_are_found_and_cured(kafka: KafkaInstallation, tmp_path: Path) -> None:
     with doctor_cluster(DoctorCluster(kafka, tmp_path)) as cluster:
-        carry_all(cluster, (*FILE_FAULTS, *SETTINGS_FAULTS, *ADDRESS_FAULTS))
+        carry_all(cluster, (*FILE_FAULTS, *ADDRESS_FAULTS))
 
 
 @pytest.mark.soak

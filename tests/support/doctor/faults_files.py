@@ -1,4 +1,4 @@
-"""Faults in the directory of a voter that is stopped, while the other two lead: lost, damaged, old files."""
+"""Faults of a voter that is stopped, while the other two lead: lost, damaged, old files; another address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
-from support.doctor.doctor_cluster import PATIENCE_SECONDS, SPARE, DoctorCluster, edit, kraft, setting, told
+from support.doctor.doctor_cluster import PATIENCE_SECONDS, DoctorCluster, edit, kraft, setting, told
 from support.doctor.fault import LIVE, OFFLINE, Act, Expected, Fault, Found, wait_for
 from support.doctor.faults_quorum import live, offline, printed
 from support.interop.real_kafka import eventually
@@ -138,146 +138,6 @@ STALE: Final = Fault(
             done="controller 3 started; `kraft quorum replication` until its lag is gone",
             cure=start_and_catch_up,
         ),
-    ),
-)
-
-
-# --------------------------------------------------------------------------------------------------------- identities
-
-
-def lose_meta(cluster: DoctorCluster) -> None:
-    shutil.move(cluster.meta(NODE), cluster.aside / "meta.properties")
-
-
-META_MISSING: Final = voter(
-    "no-meta-properties",
-    "meta.properties of controller 3 is not there, as on a volume that is not mounted",
-    lose_meta,
-    on_voter(
-        check="meta-missing",
-        command="Mount the right volume",
-        done="the file is back",
-        cure=lambda cluster, finding: shutil.move(cluster.aside / "meta.properties", cluster.meta(NODE)),
-    ),
-)
-
-DIRECTORY_ID_MISSING: Final = voter(
-    "no-directory-id",
-    "the line directory.id is removed from meta.properties",
-    lambda cluster: edit(cluster.meta(NODE), directory_id=None),
-    on_voter(
-        check="directory-id-missing",
-        severity="fatal",
-        command=">> {root}/n3/meta.properties",
-        done="the printed `echo directory.id=… >> meta.properties`",
-        cure=lambda cluster, finding: shell(finding["remedy"]),
-    ),
-)
-
-
-def restore_directory_id(cluster: DoctorCluster, finding: Found) -> None:
-    """Write the directory id of the remedy back."""
-    match = re.search(r"restore directory\.id=([\w-]{22})", finding["remedy"])
-    assert match is not None, finding["remedy"]
-    edit(cluster.meta(NODE), directory_id=match[1])
-
-
-OTHER_DIRECTORY_ID: Final = voter(
-    "other-directory-id",
-    "directory.id in meta.properties is another one",
-    lambda cluster: edit(cluster.meta(NODE), directory_id=told("random-uuid").strip()),
-    on_voter(
-        check="directory-id-not-voter",
-        command="restore directory.id=",
-        done="the printed directory.id written back",
-        cure=restore_directory_id,
-    ),
-)
-
-
-def clone(cluster: DoctorCluster) -> None:
-    """The spare controller gets a copy of the voter's directory."""
-    cluster.write_config(SPARE)
-    shutil.copytree(cluster.data(NODE), cluster.data(SPARE))
-    edit(cluster.meta(SPARE), node_id=str(SPARE))
-
-
-def remove_spare(cluster: DoctorCluster) -> None:
-    cluster.move_aside(cluster.data(SPARE))
-
-
-CLONE: Final = voter(
-    "clone",
-    "controller 4 is made from a copy of controller 3's directory; only node.id is changed",
-    clone,
-    Expected(
-        check="directory-id-duplicate",
-        way=OFFLINE,
-        words=offline(),
-        nodes=(NODE, SPARE),
-        command="A clone gets an id of its own: kraft random-uuid",
-        done="directory.id from `kraft random-uuid`",
-        cure=lambda cluster, finding: edit(cluster.meta(SPARE), directory_id=told("random-uuid").strip()),
-    ),
-    afterwards=remove_spare,
-)
-
-
-def same_node_id(cluster: DoctorCluster) -> None:
-    """A second host is set up with the voter's node id."""
-    edit(cluster.write_config(SPARE), node_id=str(NODE))
-    cluster.format(SPARE, "--no-initial-controllers")
-
-
-def keep_the_voter(cluster: DoctorCluster, finding: Found) -> None:
-    """The evidence shows both ends; the directory without a log goes."""
-    assert re.search(rf"{cluster.data(SPARE)} ends at (?:no log|0 )", finding["evidence"]), finding["evidence"]
-    remove_spare(cluster)
-
-
-SAME_NODE_ID: Final = voter(
-    "node-id-twice",
-    "another directory is formatted with node.id=3",
-    same_node_id,
-    on_voter(
-        check="node-id-duplicate",
-        command="Compare the ends of both logs, keep the one that the voter set names, and never start both",
-        done="the directory without a log moved away",
-        cure=keep_the_voter,
-    ),
-)
-
-
-# ---------------------------------------------------------------------------------------------------------- the vote
-
-
-def empty_quorum_state(cluster: DoctorCluster) -> None:
-    shutil.copy2(cluster.log(NODE) / "quorum-state", cluster.aside / "quorum-state")
-    (cluster.log(NODE) / "quorum-state").write_bytes(b"")
-
-
-def remove_quorum_state(cluster: DoctorCluster, finding: Found) -> None:
-    """Remove the file while another node proves the epoch."""
-    assert cluster.status()["leaderEpoch"] >= 1
-    (cluster.log(NODE) / "quorum-state").unlink()
-
-
-QUORUM_STATE: Final = voter(
-    "empty-quorum-state",
-    "quorum-state is empty, as after a full disk",
-    empty_quorum_state,
-    on_voter(
-        check="quorum-state-unreadable",
-        command="Restore the file. Removing it is safe only while another node proves the epoch",
-        done="`kraft quorum status` shows the epoch; the file removed",
-        cure=remove_quorum_state,
-    ),
-    on_voter(
-        check="quorum-state-missing",
-        command="Restore the file, or start this node only after the others have a leader in a higher epoch",
-        done="the file restored",
-        cure=lambda cluster, finding: shutil.copy2(cluster.aside / "quorum-state", cluster.log(NODE)),
-        follows=True,
     ),
 )
 
@@ -440,43 +300,6 @@ POWER_LOSS: Final = voter(
 # -------------------------------------------------------------------------------------------------------- access rights
 
 
-def read_only(cluster: DoctorCluster) -> None:
-    cluster.data(NODE).chmod(0o500)
-
-
-READ_ONLY: Final = voter(
-    "directory-read-only",
-    "chmod 500 of the log directory",
-    read_only,
-    on_voter(
-        check="file-modes",
-        severity="fatal",
-        command="chmod 700 {root}/n3",
-        done="the printed `chmod 700 DIR`",
-        cure=lambda cluster, finding: shell(finding["remedy"]),
-    ),
-)
-
-
-def open_password(cluster: DoctorCluster) -> None:
-    edit(cluster.config(NODE), listener_name_controller_ssl_key_password="hidden")
-    cluster.config(NODE).chmod(0o644)
-
-
-OPEN_PASSWORD: Final = voter(
-    "password-readable",
-    "a password in the properties file, which has mode 644",
-    open_password,
-    on_voter(
-        check="file-modes",
-        command="chmod 600 {root}/n3.properties",
-        done="the printed `chmod 600 FILE`",
-        cure=lambda cluster, finding: shell(finding["remedy"]),
-    ),
-    afterwards=lambda cluster: edit(cluster.config(NODE), listener_name_controller_ssl_key_password=None),
-)
-
-
 def open_credentials(cluster: DoctorCluster) -> None:
     password = cluster.root / "alice.txt"
     password.write_text("hidden\n")
@@ -553,18 +376,10 @@ AUTO_JOIN: Final = voter(
 
 FILE_FAULTS: Final = (
     STALE,
-    META_MISSING,
-    DIRECTORY_ID_MISSING,
-    OTHER_DIRECTORY_ID,
-    CLONE,
-    SAME_NODE_ID,
-    QUORUM_STATE,
     LOST_SEGMENT,
     LOST_START,
     CUT_SNAPSHOT,
     DIVERGED,
-    READ_ONLY,
-    OPEN_PASSWORD,
     OPEN_CREDENTIALS,
     NO_SEGMENTS,
     POWER_LOSS,

@@ -11,12 +11,12 @@ from support.doctor.fault import Fault
 from support.doctor.faults_brokers import BROKER_FAULTS, OLDER_FAULTS
 from support.doctor.faults_files import ADDRESS_FAULTS, FILE_FAULTS
 from support.doctor.faults_quorum import QUORUM_FAULTS
-from support.doctor.faults_settings import SETTINGS_FAULTS, STATIC_FAULTS
+from support.doctor.faults_static import STATIC_FAULTS
 
 SECTIONS: Final = (
     ("A live quorum", "three voters of a dynamic quorum, and a spare controller", QUORUM_FAULTS),
     ("Files of a voter", "controller 3 is stopped, and 1 and 2 lead", FILE_FAULTS),
-    ("Configuration of a voter", "controller 3 is stopped, and 1 and 2 lead", (*SETTINGS_FAULTS, *ADDRESS_FAULTS)),
+    ("Address of a voter", "controller 3 is stopped, and 1 and 2 lead", ADDRESS_FAULTS),
     ("A static quorum", "three voters of controller.quorum.voters", STATIC_FAULTS),
     ("Brokers, topics, features", "three voters and three brokers", BROKER_FAULTS),
     (
@@ -68,6 +68,11 @@ NOT_TRIED: Final = (
     (
         "`zookeeper-mode`, `meta-version`, `cluster-id-garbage`, `quorum-state-far-ahead`",
         "The remedy is to leave the file as it is, or to use other software.",
+    ),
+    (
+        "identities of directories, a vote that cannot be read, access rights of a directory, and all settings",
+        "The remedy is to put the file back. `tests/kraft/operate/test_doctor_cases.py` and `test_doctor_files.py` have"
+        " such directories, written by Kafka.",
     ),
     ("the other `--before` steps", "Nothing is wrong yet: the answer is about a step that was not taken."),
 )
