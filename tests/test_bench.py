@@ -17,12 +17,18 @@ SECONDS = 300
 CEILINGS: dict[str, dict[str, list[float]]] = json.loads((BENCH / "ceilings.json").read_bytes())
 
 
-def test_a_commit_costs_more_than_its_system_calls(tmp_path: Path) -> None:
-    """The bench itself checks every record, and that each write of ours is committed."""
-    command = [sys.executable, str(BENCH / "floor.py"), "--bursts=2", "--computing=1,1,1,1", f"--dir={tmp_path}"]
+def bench(name: str, *options: str) -> str:
+    """What a bench prints."""
+    command = [sys.executable, str(BENCH / name), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == ["ours", "bare", "computing"]
+    return done.stdout
+
+
+def test_a_commit_costs_more_than_its_system_calls(tmp_path: Path) -> None:
+    """The bench itself checks every record, and that each write of ours is committed."""
+    told = bench("floor.py", "--bursts=2", "--computing=1,1,1,1", f"--dir={tmp_path}")
+    assert [line.split()[0] for line in told.splitlines()[2:]] == ["ours", "bare", "computing"]
 
 
 def test_controllers_bench_reports_each_figure(tmp_path: Path) -> None:
@@ -30,9 +36,7 @@ def test_controllers_bench_reports_each_figure(tmp_path: Path) -> None:
     decide = ["--topics=2", "--partitions=20", "--reps=1"]
     what = "--what=decide,beat,load"
     small = [what, *decide, "--brokers=3", "--seconds=0.1", "--load=200", "--load-reps=1", "--heat=0.1"]
-    command = [sys.executable, str(BENCH / "controller.py"), "--targets=ours", *small, f"--dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
+    told = bench("controller.py", "--targets=ours", *small, f"--dir={tmp_path}")
     for line in (
         "create a topic of 20 partitions, ms",
         "fence the leader of 21, ms",
@@ -42,15 +46,13 @@ def test_controllers_bench_reports_each_figure(tmp_path: Path) -> None:
         "start with a log of 200 partitions, ms",
         "start with a snapshot of 200 partitions, ms",
     ):
-        assert line in done.stdout
+        assert line in told
 
 
 def test_turns_bench_reports_each_phase(tmp_path: Path) -> None:
     """Each phase has its line; the bench itself checks that it does its work."""
     small = ["--what=turns", "--load=2000", "--partitions=20"]
-    command = [sys.executable, str(BENCH / "controller.py"), *small, f"--dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
+    told = bench("controller.py", *small, f"--dir={tmp_path}")
     for line in (
         "longest turn with 2,000 partitions",
         "become active",
@@ -65,16 +67,14 @@ def test_turns_bench_reports_each_phase(tmp_path: Path) -> None:
         "load the snapshot in place of the former state",
         "apply 9,362 records as a standby",
     ):
-        assert line in done.stdout
+        assert line in told
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="another release of Python has other instructions")
 def test_no_request_costs_more_than_its_ceiling() -> None:
     """Each line has its figures; a commit is one sync at each node, a vote two, and no way gets longer."""
-    command = [sys.executable, str(BENCH / "guard.py"), "--json", "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    walks = json.loads(done.stdout)
+    told = bench("guard.py", "--json", "--check")
+    walks = json.loads(told)
     assert walks.keys() == CEILINGS.keys()
     assert all(walk["bytecode"] > walk["calls"] > 0 < walk["objects"] for walk in walks.values()), walks
     syncs = {
@@ -144,13 +144,6 @@ def test_each_raised_ceiling_has_a_line_in_the_changelog() -> None:
                 assert wanted in changes, f"the changelog does not say why there is now {wanted}"
 
 
-def test_the_table_of_the_walks_has_each_counted_line() -> None:
-    table = (BENCH.parent / "docs" / "walks.md").read_text(encoding="utf-8")
-    for name in CEILINGS:
-        what, in_flight = name.rsplit(", ", 1)
-        assert f"\n| {what} | {in_flight} | " in table, name
-
-
 def test_ours_is_measured_where_no_peer_is_installed(tmp_path: Path) -> None:
     """Without programs on PATH the driver names each peer as missing, and loads ours alone beside a busy loop."""
     small = ["--clients=1,3", "--turns=2", "--seconds=0.2", "--heat=0.2", "--busy=1", "--json"]
@@ -173,10 +166,8 @@ def test_two_commits_are_measured_side_by_side(tmp_path: Path) -> None:
     """The commit before the working tree, in turn with it; the bench itself checks each answer."""
     small = ["--clients=1,2", "--outstanding=1,8", "--reps=1", "--seconds=0.2", f"--dir={tmp_path}"]
     what = "--what=commit,log,produce,fetch"
-    command = [sys.executable, str(BENCH / "ab.py"), "HEAD", ".", what, *small]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()[2:]
+    told = bench("ab.py", "HEAD", ".", what, *small)
+    lines = told.splitlines()[2:]
     assert sum("the longest turn of the new leader took" in line for line in lines) == 2
     rows = [line.replace("log, tasks", "tasks").split() for line in lines if "longest turn" not in line]
     logs = [("log", "1"), ("log", "8"), ("tasks", "1"), ("tasks", "8")]
@@ -196,10 +187,8 @@ def test_a_commit_that_is_not_in_the_clone_is_skipped_with_the_reason(tmp_path: 
 def test_commit_bench_prints_each_median_with_its_spread(tmp_path: Path) -> None:
     """Ours alone; the generator itself checks that each write is committed."""
     small = ["--targets=ours", "--clients=1,2", "--reps=2", "--seconds=0.2", "--heat=0.2", f"--dir={tmp_path}"]
-    command = [sys.executable, str(BENCH / "commit.py"), *small]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    rows, medians = done.stdout.split("median (least-most) of 2")
+    told = bench("commit.py", *small)
+    rows, medians = told.split("median (least-most) of 2")
     assert [line.split()[3] for line in rows.splitlines() if line.startswith("ours")] == ["1", "2"] * 2
     found = [line.split()[3:] for line in medians.splitlines() if line.startswith("ours")]
     assert [cells[0] for cells in found] == ["1", "2"]
@@ -212,17 +201,6 @@ def test_commit_bench_prints_each_median_with_its_spread(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_commit_bench_loads_a_quorum_with_tls_and_logins(tmp_path: Path) -> None:
-    small = ["--targets=ours", "--clients=1", "--reps=1", "--seconds=0.2", "--heat=0.2", f"--dir={tmp_path}"]
-    command = [sys.executable, str(BENCH / "commit.py"), *small, "--security=SASL_SSL"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    [row, _] = [line.split() for line in done.stdout.splitlines() if line.startswith("ours, linger 0, SASL_SSL")]
-    assert row[4] == "1"
-    assert float(row[5]) > 0
-    assert float(row[9]) > 0, "the controllers take processor time"
-
-
 def number(printed: str) -> float:
     return float(printed.replace(",", ""))
 
@@ -231,10 +209,8 @@ def test_produce_bench_reports_each_figure_of_a_broker(tmp_path: Path) -> None:
     """Ours alone; the bench itself checks that each record is acknowledged, and that each one is consumed."""
     small = ["--targets=ours", "--brokers=1", "--client=confluent", "--reps=1", "--session=4", "--json"]
     load = ["--megabytes=1", "--heat=0.1", "--requests=40", "--partitions=4"]
-    command = [sys.executable, str(BENCH / "produce.py"), *small, *load, f"--dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = {line["name"]: line for line in json.loads(done.stdout)["lines"]}
+    told = bench("produce.py", *small, *load, f"--dir={tmp_path}")
+    lines = {line["name"]: line for line in json.loads(told)["lines"]}
     expected = (
         *("start to first record, ms", "produce, MiB/s", "consume, MiB/s", "acks=all p50, ms", "acks=all p99, ms"),
         *("memory before, MiB", "memory with 4 more partitions, MiB"),
@@ -257,10 +233,8 @@ def test_produce_bench_reports_each_figure_of_a_broker(tmp_path: Path) -> None:
 def test_failover_bench_reports_both_kinds_of_outage(tmp_path: Path) -> None:
     """Ours alone; the bench itself checks that another node commits, and that all voters catch up."""
     small = ["--targets=ours", "--rounds=2", "--heat=0.2", f"--dir={tmp_path}"]
-    command = [sys.executable, str(BENCH / "failover.py"), *small]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    rounds, medians = done.stdout.split("median ms")
+    told = bench("failover.py", *small)
+    rounds, medians = told.split("median ms")
     gaps: dict[str, list[float]] = {"killed": [], "stopped gracefully": []}
     for line in rounds.splitlines():
         if line.endswith(" ms"):
@@ -274,17 +248,6 @@ def test_failover_bench_reports_both_kinds_of_outage(tmp_path: Path) -> None:
         assert least <= median <= most
         assert ratio == 1.0
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.soak
-def test_failover_bench_measures_a_quorum_with_tls_and_logins(tmp_path: Path) -> None:
-    small = ["--targets=ours", "--rounds=1", "--heat=0.2", f"--dir={tmp_path}", "--security=SASL_SSL"]
-    command = [sys.executable, str(BENCH / "failover.py"), *small]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines() if "ours SASL_SSL" in line and line.endswith(" ms")]
-    assert len(rows) == 2
-    assert all(float(row[-2]) > 0 for row in rows)
 
 
 def test_the_calls_of_an_event_are_counted() -> None:
@@ -307,39 +270,28 @@ def test_digests_of_runs_survive_another_process_and_show_a_changed_part(tmp_pat
     """Sets in another order change nothing, and one byte on a disk, or in a message, is seen there and only there."""
     stored = tmp_path / "digests.json"
 
-    def bench(*options: str, seed: str = "1") -> subprocess.CompletedProcess[str]:
+    def ask(*options: str, seed: str = "1") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(BENCH / "digests.py"), *options]
         env = os.environ | {"PYTHONHASHSEED": seed}
         return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, env=env)
 
     few = ("--seeds=1", "--only=core", "--only=data-cluster")
-    assert bench(*few, f"--out={stored}").returncode == 0
-    again = bench(f"--against={stored}", seed="2")
+    assert ask(*few, f"--out={stored}").returncode == 0
+    again = ask(f"--against={stored}", seed="2")
     assert (again.returncode, again.stdout) == (0, "2 of 2 runs are equal\n"), again.stderr
     runs = json.loads(stored.read_bytes())
     assert runs["core"]["0"]["result"].split()[0] == "641", "it runs what `kraft sim run` runs"
     runs["core"]["0"]["messages"] = runs["core"]["0"]["disk"]
     stored.write_text(json.dumps(runs), encoding="utf-8")
-    changed = bench(f"--against={stored}", "--only=core")
+    changed = ask(f"--against={stored}", "--only=core")
     assert (changed.returncode, changed.stdout) == (1, "core, seed 0: messages differ\n0 of 1 runs are equal\n")
 
 
 def test_scrape_bench_reports_rates_and_the_time_of_a_scrape(tmp_path: Path) -> None:
     """The bench itself scrapes over HTTP while it commits."""
     small = ["--rounds=2", "--seconds=0.5", "--every=0.3", "--clients=4"]
-    command = [sys.executable, str(BENCH / "metrics" / "scrape.py"), *small, f"--dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["round", "round", "median", "a"]
-
-
-def test_scrape_bench_reports_the_cost_of_a_live_view(tmp_path: Path) -> None:
-    small = ["--top", "--rounds=1", "--seconds=0.3", "--every=0.2", "--clients=2"]
-    command = [sys.executable, str(BENCH / "metrics" / "scrape.py"), *small, f"--dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["round", "top", "top", "a"]
-    assert re.search(r"round 1: \d+ changes/s alone, \d+ with top", done.stdout)
+    told = bench("metrics/scrape.py", *small, f"--dir={tmp_path}")
+    assert [line.split()[0] for line in told.splitlines()] == ["round", "round", "median", "a"]
 
 
 def test_the_bench_of_seeds_goes_on_where_it_ended_and_repeats_what_it_stored(tmp_path: Path) -> None:
@@ -347,31 +299,31 @@ def test_the_bench_of_seeds_goes_on_where_it_ended_and_repeats_what_it_stored(tm
     results, written = tmp_path / "results.jsonl", tmp_path / "page.md"
     kinds = ["--only=core", "--only=replica"]
 
-    def bench(*options: str) -> subprocess.CompletedProcess[str]:
+    def ask(*options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(BENCH / "seeds.py"), "--jobs=1", f"--results={results}", *options]
         return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
-    first = bench("--seeds=20", *kinds)
+    first = ask("--seeds=20", *kinds)
     assert (first.returncode, first.stdout) == (0, "0 seeds are done, 18 are left\n"), first.stderr
-    more = bench("--seeds=30", *kinds)
+    more = ask("--seeds=30", *kinds)
     assert more.stdout.startswith("18 seeds are done, 9 are left"), more.stderr
-    assert bench("--check=2").stdout.splitlines()[0].startswith("core: 2 of 2 digests are equal")
-    assert bench(f"--report={written}").returncode == 0
+    assert ask("--check=2").stdout.splitlines()[0].startswith("core: 2 of 2 digests are equal")
+    assert ask(f"--report={written}").returncode == 0
     page = written.read_text(encoding="utf-8")
     assert "| `core` | slow-disk |" in page
     assert "| all |  | 27 |" in page
     assert page.endswith("Undecided histories: 0. Violations: 0.\n")
     with results.open("a") as file:
         file.write('{"kind":"core","seed":1000000,"code":"planted","violation":"two leaders"}\n')
-    assert bench(f"--report={written}").returncode == 0
+    assert ask(f"--report={written}").returncode == 0
     assert "- `core`, seed 1000000 of `planted`: two leaders\n" in written.read_text(encoding="utf-8")
-    assert bench("--again").stdout.startswith("26 seeds are done, 1 are left")
-    assert bench(f"--report={written}").returncode == 0
+    assert ask("--again").stdout.startswith("26 seeds are done, 1 are left")
+    assert ask(f"--report={written}").returncode == 0
     page = written.read_text(encoding="utf-8")
     assert "Violations: 0.\n\nViolations that were examined and mended" in page
     assert re.search(r"- `core`, seed 1000000 of `planted`, passes with `\w+\+?`: two leaders\n$", page)
     results.write_text(results.read_text(encoding="utf-8").replace('"digest":"', '"digest":"0'), encoding="utf-8")
-    changed = bench("--check=2")
+    changed = ask("--check=2")
     assert changed.returncode == 1
     assert changed.stdout.startswith("core: 0 of 2 digests are equal")
 
@@ -379,22 +331,18 @@ def test_the_bench_of_seeds_goes_on_where_it_ended_and_repeats_what_it_stored(tm
 def test_the_bench_of_a_fleet_reads_a_log_of_any_length(tmp_path: Path) -> None:
     """A log of repeated rounds is planned and read whole: each record has a row."""
     small = ["--only=records", "--powers=4", "--views=records", "--rounds=1", f"--dir={tmp_path}"]
-    command = [sys.executable, str(BENCH / "fleet.py"), "scale", *small]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
+    told = bench("fleet.py", "scale", *small)
     figures = r"\d\.\d\d \(.*?\) CPU µs/record, ([\d,]+) rows, .* MiB; planning .* s, 1 tasks, .* MiB"
-    records = re.search(rf"^records, ([\d,]+) records, 1 MiB: {figures}$", done.stdout, re.MULTILINE)
-    assert records is not None, done.stdout
+    records = re.search(rf"^records, ([\d,]+) records, 1 MiB: {figures}$", told, re.MULTILINE)
+    assert records is not None, told
     assert records[1] == records[2]
 
 
 def test_the_bench_of_embedded_dictionaries_loses_nothing_of_ours(tmp_path: Path) -> None:
     """Ours and PySyncObj, where it is installed; of what ours acknowledges nothing is lost, not even without power."""
     small = ["--clients=1,2", "--reps=1", "--rounds=1", "--seconds=0.2", "--only=load,failover,loss"]
-    command = [sys.executable, str(BENCH / "embed.py"), *small, f"--dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()]
+    told = bench("embed.py", *small, f"--dir={tmp_path}")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in told.splitlines()]
     ours = [row[1:] for row in rows if row[0] == "trio-kraft"]
     first, second, program, failover, lost = ours
     assert [first[0], second[0]] == ["1", "2"]

@@ -7,12 +7,10 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).parents[2]
 TASKS: dict[str, dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["poe"]["tasks"]
@@ -41,13 +39,6 @@ def test_programs_and_files_named_by_tasks_exist(task: str) -> None:
         assert not [word for word in arguments if word.startswith("tests/") and not (ROOT / word).exists()]
 
 
-def test_poe_lists_each_task() -> None:
-    listed = subprocess.run(
-        [Path(sys.executable).parent / "poe", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    assert [name for name in TASKS if not re.search(rf"^  {name} ", listed, re.MULTILINE)] == []
-
-
 def test_continuous_integration_runs_tasks_and_the_test_command_of_the_readme() -> None:
     ran = re.findall(r"^task ([\w-]+)$", CI, re.MULTILINE)
     checks = {"lint", "types", "types-of-tests", "docs", "wheel", "binaries"}
@@ -55,37 +46,6 @@ def test_continuous_integration_runs_tasks_and_the_test_command_of_the_readme() 
     assert set(ran) <= set(TASKS)
     assert f"\n{README_TEST_COMMAND}\n" in (ROOT / "README.md").read_text()
     assert f"{README_TEST_COMMAND} --full".replace("uv", "$uv", 1) in CI.splitlines()
-
-
-def test_hooks_are_local_and_run_the_tools_of_the_tasks() -> None:
-    repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    assert [repository["repo"] for repository in repositories] == ["local"]
-    hooks = repositories[0]["hooks"]
-    assert {hook["language"] for hook in hooks} == {"system"}
-    entries = [hook["entry"].removeprefix("uv run --no-sync ").split() for hook in hooks]
-    assert [entry[1] for entry in entries if entry[0] == "poe"] == ["types", "tidy"]
-    assert [entry for entry in entries if entry[0] != "poe"] == [
-        [*line, "--force-exclude"] for line in words_of("lint")
-    ]
-
-
-def test_coverage_is_told_by_package() -> None:
-    sys.path.insert(0, str(ROOT / ".ci"))
-    lines = import_module("coverage_of_tests").lines
-    counts = {"kraft/store/a.py": (1, 4), "kraft/store/b.py": (3, 4), "transport/c.py": (2, 2)}
-    files = {
-        name: {"summary": {"covered_lines": ran, "num_statements": of, "percent_covered": 100 * ran / of}}
-        for name, (ran, of) in counts.items()
-    }
-    told = [line.strip() for line in lines(files)]
-    assert told[:4] == ["60.0 %  all", "50.0 %  kraft", "50.0 %  kraft/store", "100.0 %  transport"]
-    assert told[5] == "25.0 %  kraft/store/a.py"
-
-
-def test_pre_commit_accepts_the_hooks() -> None:
-    command = [str(Path(sys.executable).parent / "pre-commit"), "validate-config", ".pre-commit-config.yaml"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
 
 
 def test_files_and_tests_of_the_page_exist() -> None:

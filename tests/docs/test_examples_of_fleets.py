@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,10 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 
 from kraft.cli.main import main
-from metadata_log.cluster_names import parse_cluster_names
 from metadata_log.disk import OsDisk
 from metadata_log.history import VIEWS, rows
 from metadata_log.reading.timeline import read_timeline
@@ -115,14 +111,6 @@ def test_the_notebook_answers_ten_questions_from_the_tables(
     assert all(5_000 < path.stat().st_size < 60_000 for path in pictures)
 
 
-def test_the_notebook_has_ten_questions_and_keeps_no_output() -> None:
-    notebook = json.loads((EXAMPLES / "operations-review.ipynb").read_text())
-    texts = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
-    assert [int(found[1]) for text in texts if (found := re.match(r"## (\d+)\. .*\?$", text))] == list(range(1, 11))
-    assert all(not cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code")
-    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
-
-
 def test_models_over_the_tables_hold_their_tests(home: Path, tmp_path: Path, form: str) -> None:
     """Their rows are those of the view `incidents`; an outage that is missing from the incidents is found."""
     lake = tmp_path / "lake"
@@ -162,17 +150,6 @@ def without_incidents(lake: str, name: str, form: str) -> pa.Table:
     return lake_tables.read_table(lake, name, form).slice(0, 0 if name == "incidents" else None)
 
 
-def test_the_project_of_dbt_has_what_the_models_read() -> None:
-    project = EXAMPLES / "dbt"
-    sources = yaml.safe_load((project / "models" / "sources.yml").read_text())["sources"]
-    texts = "".join(path.read_text() for path in project.rglob("*.sql"))
-    named = set(re.findall(r"source\('(\w+)', '(\w+)'\)", texts))
-    assert named == {(source["name"], table["name"]) for source in sources for table in source["tables"]}
-    profile = yaml.safe_load((project / "profiles.yml").read_text())["kraft"]["outputs"]["lake"]
-    assert {source["config"]["meta"]["plugin"] for source in sources} == {one["alias"] for one in profile["plugins"]}
-    assert all((project / f"{one['module']}.py").exists() for one in profile["plugins"])
-
-
 def test_the_dag_runs_the_steps_and_no_other_command(home: Path, tmp_path: Path) -> None:
     """Airflow is not needed: the DAG's lines come from `fleet_commands` alone, and the first step is run twice here."""
     tree = ast.parse((NIGHTLY / "kraft_fleet_dag.py").read_text())
@@ -194,24 +171,3 @@ def test_the_dag_runs_the_steps_and_no_other_command(home: Path, tmp_path: Path)
         )
         assert (done.returncode, done.stderr) == (0, "")
     assert "run night-2: 2 clusters (2 nothing new), 0 records" in done.stdout
-
-
-def test_the_bundle_names_a_program_that_takes_its_parameters() -> None:
-    bundle = yaml.safe_load((NIGHTLY / "databricks.yml").read_text())
-    (job,) = bundle["resources"]["jobs"].values()
-    clusters = {each["job_cluster_key"] for each in job["job_clusters"]}
-    for task in job["tasks"]:
-        program = NIGHTLY / task["spark_python_task"]["python_file"]
-        tree = ast.parse(program.read_text())
-        (entry,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main"]
-        given = task["spark_python_task"]["parameters"]
-        assert len(entry.args.args) - len(entry.args.defaults) <= len(given) <= len(entry.args.args)
-        variables = {found[1] for text in given if (found := re.fullmatch(r"\$\{var\.(\w+)\}", text))}
-        assert variables == set(bundle["variables"])
-        assert task["job_cluster_key"] in clusters
-        assert task["libraries"] == [{"pypi": {"package": "trio-kraft[spark,delta]"}}]
-
-
-def test_the_names_of_the_examples_are_read() -> None:
-    names = parse_cluster_names(NAMES.encode(), form="toml", where="clusters.toml")
-    assert sorted(one.name for one in names.by_id.values()) == sorted(LOGS)

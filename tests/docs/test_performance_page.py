@@ -1,4 +1,4 @@
-"""Each measurement has a command that a bench understands, and the page for readers has no figure of its own."""
+"""Each measurement has a command that a bench understands."""
 
 from __future__ import annotations
 
@@ -15,24 +15,6 @@ SECTIONS = {
 COMMAND = re.compile(r"`(?:chrt -r 1 )?python bench/(\w+\.py)([^`]*)`")
 
 
-def tables(section: str) -> list[list[str]]:
-    """The rows of each table, the heading among them."""
-    return [match[0].splitlines() for match in re.finditer(r"(?:^\|.*\|\n)+", section, re.MULTILINE)]
-
-
-@pytest.mark.parametrize("title", [title for title in SECTIONS if title != "Conditions"])
-def test_each_table_has_a_command(title: str) -> None:
-    """Above the table, or in each row where a column names commands."""
-    section = SECTIONS[title]
-    assert tables(section)
-    for table in tables(section):
-        above = section[: section.index(table[0])]
-        if table[0].endswith("| command |"):
-            assert [row for row in table[2:] if not COMMAND.search(row)] == []
-        else:
-            assert COMMAND.search(above), table[0]
-
-
 @pytest.mark.parametrize("title", SECTIONS)
 def test_commands_name_benches_and_their_options(title: str) -> None:
     for match in COMMAND.finditer(SECTIONS[title]):
@@ -44,9 +26,3 @@ def test_commands_name_benches_and_their_options(title: str) -> None:
             text += (ROOT / "bench" / "data_brokers" / "report.py").read_text()
         for option in re.findall(r"--[a-z-]+", match[2]):
             assert f'"{option}"' in text, f"{match[1]} has no option {option}"
-
-
-def test_the_page_for_readers_has_no_figure_of_its_own() -> None:
-    rows = [row for table in tables((ROOT / "docs" / "performance.md").read_text()) for row in table]
-    assert len(rows) > 20
-    assert [row for row in rows if f"\n{row}\n" not in RECORD] == []

@@ -1,12 +1,9 @@
-"""The index of a fleet in a browser: ordered, sorted, grouped, filtered, linked, and within the width of a phone."""
+"""The index of a fleet: in the order of what is wrong now, with names, and with the incidents of the view."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
-
-import pytest
-from test_report import check_page
+from typing import Any
 
 from metadata_log.cluster_names import cluster_names_of
 from metadata_log.history import VIEWS
@@ -14,106 +11,15 @@ from metadata_log.report import render_fleet
 from metadata_log.report.cluster_index import index_section
 from metadata_log.report.incidents import incidents_of, intervals_of
 from metadata_log.report.report_data import ReportData
-from support.metadata_log.browser import look
 from support.metadata_log.report_rows import (
     NOON,
     cluster_id,
     fencing,
     outage,
     recorded_fleet,
-    recorded_names,
     report_of,
     row,
 )
-
-MEASURE: Final = """
-<script>
-addEventListener("load", () => setTimeout(() => {
-  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-  const index = document.querySelector(".index:not(.environments) table");
-  const rows = () => all("tbody tr:not(.group)", index).filter(row => !row.hidden);
-  const column = at => rows().map(row => row.cells[at].dataset.v ?? row.cells[at].textContent);
-  const heads = [...index.tHead.rows[0].cells];
-  const place = name => heads.findIndex(head => head.textContent === name);
-  const box = element => element.getBoundingClientRect();
-  const found = {errors: window.failures, width: document.documentElement.scrollWidth};
-  const fits = each => each.scrollWidth <= each.clientWidth + 1;
-  found.indexFits = all(".index").every(fits);
-  found.height = box(rows()[0]).height;
-  found.names = column(0);
-  found.broken = all("a[href^='#']").filter(link => !document.getElementById(link.hash.slice(1)))
-    .map(link => link.hash);
-  found.links = Object.fromEntries(["outage", "fencing", "move", "incident"].map(kind =>
-    [kind, all(`td a[href^='#${kind}-']`).length]));
-  found.twice = all("[id]").length - new Set(all("[id]").map(each => each.id)).size;
-  heads[place("brokers fenced")].querySelector("button").click();
-  found.falling = column(place("brokers fenced")).map(Number);
-  heads[place("brokers fenced")].querySelector("button").click();
-  found.rising = column(place("brokers fenced")).map(Number);
-  const order = document.querySelector("select.order");
-  const choose = value => { order.value = value; order.dispatchEvent(new Event("change")); };
-  choose(0);
-  found.byName = column(0);
-  choose(-1);
-  found.again = column(0);
-  const group = document.querySelector("input.group");
-  if (group) {
-    group.click();
-    found.groups = all("tr.group", index).map(row => row.textContent);
-    found.environments = column(1);
-    const pick = [...index.closest("section").querySelectorAll(".picks select")]
-      .find(select => select.parentElement.textContent.startsWith("environment"));
-    pick.value = "staging";
-    pick.dispatchEvent(new Event("change"));
-    found.picked = [column(1), all("tr.group", index).filter(row => !row.hidden).map(row => row.textContent)];
-    found.groupsFit = all(".index").every(fits);
-  }
-  parent.postMessage([name, found], "*");
-}, 300));
-</script>
-"""
-
-
-def fleet_page(clusters: int, tmp_path: Path) -> Path:
-    page = tmp_path / "fleet.html"
-    names = recorded_names(clusters) if clusters > 4 else None
-    render_fleet(recorded_fleet(clusters, tmp_path / "logs"), page, title="Fleet", names=names)
-    return page
-
-
-def check_index(clusters: int, tmp_path: Path) -> None:
-    page = fleet_page(clusters, tmp_path)
-    check_page(page, filters=("broker 102",))
-    found = look(page, measure=MEASURE)
-    for facts in found.values():
-        assert (facts["errors"], facts["broken"], facts["twice"]) == ([], [], 0)
-        assert facts["indexFits"], "the index has a horizontal scroll bar"
-        assert len(facts["names"]) == clusters
-        assert facts["falling"] == sorted(facts["falling"], reverse=True)
-        assert facts["rising"] == sorted(facts["rising"])
-        assert facts["byName"] == sorted(facts["names"])
-        assert facts["again"] == facts["names"], "the first order is not restored"
-        assert all(facts["links"].values()), facts["links"]
-    assert found["desktop"]["height"] < 40, "a row of the index takes more than a line"
-    if clusters > 4:
-        facts = found["phone"]
-        counts = {name: number.split()[0] for name, _, number in (group.partition(": ") for group in facts["groups"])}
-        assert sum(map(int, counts.values())) == clusters
-        assert set(counts) == {"production", "staging", "test", "no environment"}
-        assert facts["environments"] == [each for name in counts for each in [name] * int(counts[name])]
-        assert set(facts["picked"][0]) == {"staging"}
-        assert facts["picked"][1] == [f"staging: {counts['staging']} clusters"]
-        assert facts["groupsFit"]
-
-
-@pytest.mark.parametrize("clusters", [4, 50])
-def test_the_index_of_a_fleet_of_recorded_logs(clusters: int, tmp_path: Path) -> None:
-    check_index(clusters, tmp_path)
-
-
-@pytest.mark.soak
-def test_the_index_of_500_clusters(tmp_path: Path) -> None:
-    check_index(500, tmp_path)
 
 
 def index_of(rows: list[tuple[str, tuple[Any, ...]]], names: dict[str, str]) -> list[list[str]]:

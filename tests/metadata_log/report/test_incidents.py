@@ -9,7 +9,7 @@ import pytest
 
 from metadata_log.report import HISTORY_VIEWS
 from metadata_log.report.headline import headline
-from metadata_log.report.incidents import Incident, incidents_of, intervals_of, listed
+from metadata_log.report.incidents import Incident, incidents_of, intervals_of
 from metadata_log.report.report_data import ReportData
 from support.metadata_log.report_rows import NOON, fencing, outage, report_of, row
 
@@ -83,27 +83,6 @@ def test_the_first_sentence_names_partitions_duration_and_brokers() -> None:
     ]
 
 
-def test_different_causes_are_named_each() -> None:
-    rows = [
-        fencing(101, 4000, 9000, cause="controlled-shutdown"),
-        fencing(102, 5000, 9000),
-        outage(5000, 9000),
-        outage(5000, 8000, partition=1, cause="reassignment-started", cause_broker=None),
-        outage(5000, 8000, partition=1, kind="below-min-isr"),
-    ]
-    assert told(rows)[0] == (
-        "2 partitions had no leader for up to 4.0 s after broker 101 shut down, the session of broker 102 timed out "
-        "and a reassignment began (2026-11-21 12:00:05.000 UTC)."
-    )
-
-
-def test_outages_below_min_isr_are_refused_writes() -> None:
-    rows = [outage(0, 4000, kind="below-min-isr", cause="broker-fenced", cause_broker=3)]
-    assert told(rows) == [
-        "1 partition refused writes with acks=all for 4.0 s after broker 3 was fenced (2026-11-21 12:00:00.000 UTC)."
-    ]
-
-
 def test_the_worst_incident_is_the_first_sentence_and_the_others_are_counted() -> None:
     rows = [
         outage(0, 1000),
@@ -113,13 +92,6 @@ def test_the_worst_incident_is_the_first_sentence_and_the_others_are_counted() -
     first, second = told(rows)
     assert first.startswith("3 partitions had no leader for 9.0 s after the session of broker 7 timed out")
     assert second == ("There were 2 more incidents: 1 with leaderless partitions, 1 only below min.insync.replicas.")
-
-
-def test_an_outage_that_lasts_is_not_called_over() -> None:
-    rows = [outage(1000, None, partition=1), outage(1000, 4000), row("topic_history", valid_from=NOON + 11_000)]
-    assert told(rows)[0].startswith(
-        "2 partitions had no leader for up to 10.0 s, and 1 of them still at the end of the log, after the session of"
-    )
 
 
 def test_clusters_have_incidents_of_their_own() -> None:
@@ -144,10 +116,3 @@ def test_a_history_without_outages_is_called_sound_as_far_as_it_is_known() -> No
     assert told([]) == ["The log holds no event of the requested kind."]
     report = report_of([quiet])
     assert "all the time" not in " ".join(headline(report, [], ("topic_history",)))
-
-
-def test_names_are_listed_up_to_a_limit() -> None:
-    assert listed([]) == ""
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b", "c"]) == "a, b and c"
-    assert listed([str(at) for at in range(9)], 4) == "0, 1, 2, 3 and 5 more"

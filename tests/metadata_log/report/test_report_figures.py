@@ -11,10 +11,8 @@ import pytest
 from metadata_log.report import figures
 from metadata_log.report.figures import Curves, Lanes
 from metadata_log.report.incidents import intervals_of
-from metadata_log.report.looks import FENCED, LOOKS, NO_LEADER, OTHER_BROKER, broker_looks
-from metadata_log.report.page import Section, legend_of
-from metadata_log.report.report_data import ReportData, Span
-from metadata_log.report.ticks import ticks_of
+from metadata_log.report.looks import FENCED, NO_LEADER
+from metadata_log.report.report_data import Span
 from support.metadata_log.report_rows import NOON, outage, report_of, row
 
 
@@ -105,74 +103,3 @@ def test_bars_end_where_the_log_of_their_cluster_ends() -> None:
     outages = figures.outage_map(report, intervals_of(report), by_cluster=True)
     assert outages is not None
     assert seconds_in(outages) == pytest.approx(2.0)
-
-
-def test_rows_that_continue_each_other_are_one_bar() -> None:
-    """A new leader epoch under the same leader is no change of leadership."""
-    rows = [
-        row("leader_history", topic="t", leader=1, leader_epoch=at, valid_from=NOON + at, valid_to=NOON + at + 1)
-        for at in range(5)
-    ]
-    assert report_of(rows).leaders == {("t", 0): [Span(NOON, NOON + 5, 1)]}
-    assert figures.leader_timeline(report_of(rows)) is None
-
-
-def moves_of(partitions: int) -> ReportData:
-    """Partitions with two leaders each; number 77 has three."""
-    return report_of(
-        row("leader_history", topic=f"topic-{number:04d}", leader=at % 2, valid_from=NOON + at, valid_to=NOON + at + 1)
-        for number in range(partitions)
-        for at in range(2 + (number == 77))
-    )
-
-
-def test_only_the_most_active_partitions_are_drawn_beyond_the_limit() -> None:
-    shown = figures.moved_partitions(moves_of(300))
-    assert len(shown) == figures.LANES
-    assert ("topic-0077", 0) in shown
-    figure = figures.leader_timeline(moves_of(300))
-    assert figure is not None
-    assert figure.caption.startswith("40 of 300 partitions with another leader are drawn")
-
-
-def test_each_colour_has_one_meaning() -> None:
-    """Also among the states: every pair differs in the colour of both modes, and states of one lane in the pattern."""
-    brokers = broker_looks([leader for leader in range(9) for _ in range(leader + 1)])
-    looks = list(dict.fromkeys([*LOOKS, *brokers.values()]))
-    for of in ("id", "meaning", "light", "dark"):
-        assert len({getattr(look, of) for look in looks}) == len(looks), of
-    assert len({look.pattern for look in LOOKS[:3]}) == 3
-    assert [broker for broker, look in brokers.items() if look is OTHER_BROKER] == [2, 1, 0]
-    figure = figures.leader_timeline(moves_of(3))
-    assert figure is not None
-    assert [look.meaning for look in legend_of([Section("a", "A", "", (figure,))])] == [
-        "broker 0 as leader",
-        "broker 1 as leader",
-    ]
-
-
-def test_long_names_are_shortened_and_stay_distinct() -> None:
-    """A lane of a plot is one thing: two names never look the same."""
-    names = [
-        "short",
-        "a-very-long-topic-name-of-some-team-number-12",
-        *(f"production-region-{at:03d}-of-a-company-with-a-long-name" for at in range(30)),
-        *(f"{'same' * 9}{at}{'-'.join(['again'] * 20)}" for at in range(12)),
-    ]
-    shown = figures.short_names([*names, *names])
-    assert list(shown) == names
-    assert len(set(shown.values())) == len(names)
-    assert max(map(len, shown.values())) <= figures.NAME_LENGTH + 5
-    assert shown["short"] == "short"
-    assert shown[names[1]] == "a-very-long-t…team-number-12"
-    assert "017" in shown["production-region-017-of-a-company-with-a-long-name"]
-
-
-@pytest.mark.parametrize("span", [1000, 3333, 90_000, 3_600_000, 86_400_000, 40 * 86_400_000, 9 * 366 * 86_400_000])
-def test_an_axis_has_a_few_round_times_in_order(span: int) -> None:
-    ticks = ticks_of(NOON + 17, NOON + 17 + span)
-    assert 2 <= len(ticks) <= 8
-    assert [tick.x for tick in ticks] == sorted(tick.x for tick in ticks)
-    assert all(2 <= tick.x <= 96 for tick in ticks)
-    assert ticks[0].day
-    assert len({tick.x for tick in ticks}) == len(ticks)

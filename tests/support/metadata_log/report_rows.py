@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from metadata_log.cluster_names import ClusterNames, cluster_names_of
 from metadata_log.disk import OsDisk
 from metadata_log.history import VIEWS
 from metadata_log.history.engine import rows as history_rows
@@ -91,18 +90,6 @@ def recorded_fleet(clusters: int, folder: Path, views: tuple[str, ...] = FLEET_V
         last = end if clusters <= len(paths) else rng.randrange(end // 3, end)
         items = read_timeline(OsDisk(), str(path))
         yield from history_rows(items, views, cluster=cluster_id(number), at=At(offset=last))
-
-
-def recorded_names(clusters: int) -> ClusterNames:
-    """Names and environments of most clusters of `recorded_fleet`."""
-    rows = []
-    for number in range(clusters):
-        environment = ("production", "production", "staging", "test")[number % 4]
-        what = ("orders", "payments", "audit", "telemetry", "search")[number % 5]
-        if number % 25 != 24:
-            name = f"{what}-{('eu', 'us', 'ap')[number % 3]}-{environment[:4]}-{number:03d}"
-            rows.append({"cluster": cluster_id(number), "name": name, "environment": environment})
-    return cluster_names_of(rows, where="names")
 
 
 def fleet_rows(clusters: int, events: int) -> Rows:

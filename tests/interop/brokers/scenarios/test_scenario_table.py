@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from support.scenarios.every_coordinator_scenario import COORDINATOR_SCENARIOS
 from support.scenarios.every_scenario import SCENARIOS
-from support.scenarios.scenario_cluster import MAKES
 
 ROOT = Path(__file__).parents[4]
 REFERENCE = ROOT / "docs" / "reference"
@@ -21,7 +20,6 @@ PLANS = {
 FUNCTIONS = [(one.id, one.run.__name__) for one in SCENARIOS]
 FUNCTIONS += [(one.id, one.run.__name__) for one in COORDINATOR_SCENARIOS]
 NOT_BUILT = "not built"
-RESULTS = {"holds", "fails", "not run"}
 
 
 class Row(Struct, frozen=True):
@@ -68,20 +66,3 @@ def test_a_row_names_its_scenarios_and_tests_that_exist(row: Row):
     for file, name in row.tests:
         assert f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
     assert bool(row.scenarios or row.tests) != (NOT_BUILT in row.shown_by)
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.plan_id)
-def test_a_row_has_a_result_for_each_make_and_says_why_one_fails(row: Row):
-    assert len(row.results) == len(MAKES)
-    if not row.scenarios:
-        assert set(row.results) <= {"not run", "holds"}
-        assert row.remarks
-    assert set(row.results) <= RESULTS
-    if "fails" in row.results:
-        assert row.remarks
-
-
-def test_names_of_scenarios_are_their_own():
-    names = [name for _, name in FUNCTIONS]
-    assert len(names) == len(set(names))
-    assert {plan_id for plan_id, _ in FUNCTIONS} <= {plan_id for plan in PLANS.values() for plan_id in plan}
