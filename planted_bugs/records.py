@@ -125,9 +125,7 @@ def followers_believe_any_watermark(code: Patches) -> None:
 @survivor(
     Scope.DATA_CLUSTER,
     tried=200,
-    killed_by=(
-        "tests/kraft/broker/request/test_fetches_of_followers.py::test_a_fetch_with_another_history_is_no_progress"
-    ),
+    killed_by="tests/kraft/broker/test_broker_transcripts.py::test_transcript[divergence]",
     because="Probably such a follower truncates before its leader commits anything. The seeds are those of small-logs.",
 )
 def watermark_from_a_stale_fetch(code: Patches) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas, Rate
 from kraft.broker.request.sizes import answer_size, request_size
-from kraft.wire import Answer, LeaveUnanswered, WireRequest
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
 from metadata_log.serde import Message, encode
@@ -16,7 +16,6 @@ from support.broker.request_brokers import (
     Brokers,
     NewTopic,
     batch,
-    epoch_of,
     fetch,
     produce,
     replayed,
@@ -27,7 +26,7 @@ from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
 from transport.protocol.headers import encode_request
 from transport.protocol.inbound import Principal
-from transport.protocol.messages.fetch import FetchResponse, ReplicaState
+from transport.protocol.messages.fetch import FetchResponse
 from transport.protocol.messages.produce import ProduceResponse
 
 KEY = topic_id(1), 0
@@ -185,24 +184,6 @@ def test_the_size_of_an_answer_is_that_of_its_body_and_its_length(version: int) 
 # Answers
 
 
-def test_a_producer_above_its_quota_is_answered_at_once_and_told_to_wait() -> None:
-    brokers = brokers_with(producer=2000)
-    delays = [answer_of(brokers, produce(KEY, batch(b"v" * 9000))).throttle_time_ms for _ in range(3)]
-    assert delays[:2] == [0, 0]
-    assert 3000 < delays[2] < 4000
-    assert brokers.part(101, KEY).log.end_offset == 3
-
-
-def test_a_producer_without_acknowledgement_is_muted() -> None:
-    brokers = brokers_with(producer=2000)
-    for _ in range(2):
-        request_id, outcome = brokers.send(101, produce(KEY, batch(b"v" * 9000), acks=0))
-        assert outcome == LeaveUnanswered(request_id)
-    outcome = brokers.send(101, produce(KEY, batch(b"v" * 9000), acks=0))[1]
-    assert isinstance(outcome, LeaveUnanswered)
-    assert 3000 < outcome.mute_ms < 4000
-
-
 def test_a_producer_that_waits_for_followers_is_charged_at_its_end() -> None:
     brokers = Brokers([NewTopic("t", KEY[0], ((101, 102),))])
     entity = (EntityData(entity_type="client-id", entity_name="test"),)
@@ -213,15 +194,6 @@ def test_a_producer_that_waits_for_followers_is_charged_at_its_end() -> None:
     assert isinstance(outcome, Answer)
     assert isinstance(outcome.message, ProduceResponse)
     assert outcome.message.throttle_time_ms > 80_000
-
-
-def test_a_consumer_above_its_quota_gets_nothing_until_it_has_waited() -> None:
-    brokers = brokers_with(consumer=500)
-    brokers.ask(101, produce(KEY, batch(b"v" * 9000)))
-    throttled = answer_of(brokers, fetch((KEY, 0), session_epoch=0))
-    assert isinstance(throttled, FetchResponse)
-    assert (throttled.responses, throttled.session_id, throttled.error_code) == ([], 0, 0)
-    assert 8000 < throttled.throttle_time_ms < 9000
 
 
 def test_a_consumer_gets_no_more_records_than_its_quota_allows_at_once() -> None:
@@ -245,11 +217,3 @@ def test_a_throttled_answer_in_a_session_names_the_session() -> None:
     assert isinstance(throttled, FetchResponse)
     assert throttled.throttle_time_ms > 0
     assert (throttled.responses, throttled.session_id, throttled.error_code) == ([], opened.session_id, Error.NONE)
-
-
-def test_a_follower_has_no_quota() -> None:
-    brokers = brokers_with(consumer=1)
-    brokers.ask(101, produce(KEY, batch(b"v" * 9000)))
-    answer = answer_of(brokers, fetch((KEY, 0), replica_state=ReplicaState(102, epoch_of(102))))
-    assert isinstance(answer, FetchResponse)
-    assert answer.throttle_time_ms == 0

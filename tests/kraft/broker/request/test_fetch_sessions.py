@@ -25,7 +25,6 @@ from support.broker.request_brokers import (
     Brokers,
     NewTopic,
     batch,
-    epoch_of,
     fetch,
     only_partition,
     produce,
@@ -39,7 +38,6 @@ from transport.protocol.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
     PartitionData,
-    ReplicaState,
 )
 
 TOPIC = topic_id(1)
@@ -61,34 +59,6 @@ def opened(
 def seen(response: Any) -> list[int]:
     """The partitions of an answer, in order."""
     return [part.partition_index for topic in response.responses for part in topic.partitions]
-
-
-def test_an_incremental_answer_has_only_partitions_that_changed() -> None:
-    brokers = one_broker()
-    first = brokers.ask(101, fetch(*[(key, 0) for key in KEYS], session_epoch=0))
-    assert (seen(first), first.session_id > 0) == ([0, 1, 2, 3], True)
-    go_on = {"session_id": first.session_id}
-    assert seen(brokers.ask(101, fetch(session_epoch=1, **go_on))) == []
-    brokers.ask(101, produce(KEYS[2], batch(b"a")))
-    assert seen(brokers.ask(101, fetch(session_epoch=2, **go_on))) == [2]
-    assert seen(brokers.ask(101, fetch((KEYS[2], 1), session_epoch=3, **go_on))) == []
-    failed = brokers.ask(101, fetch((KEYS[0], 99), session_epoch=4, **go_on))
-    assert only_partition(failed).error_code == Error.OFFSET_OUT_OF_RANGE
-    assert seen(brokers.ask(101, fetch(session_epoch=5, **go_on))) == [0]
-    assert seen(brokers.ask(101, fetch((KEYS[0], 0), session_epoch=6, **go_on))) == [0]
-    assert seen(brokers.ask(101, fetch(session_epoch=7, **go_on))) == []
-
-
-def test_a_partition_that_got_data_goes_to_the_end_so_that_the_others_get_their_turn() -> None:
-    brokers = one_broker()
-    for key in KEYS:
-        brokers.ask(101, produce(key, batch(b"x" * 100)))
-    session = brokers.ask(101, fetch(*[(key, 0) for key in KEYS], max_bytes=1, session_epoch=0)).session_id
-    turns = []
-    for epoch in range(1, 6):
-        response = brokers.ask(101, fetch(session_id=session, session_epoch=epoch, max_bytes=1))
-        turns += [part.partition_index for topic in response.responses for part in topic.partitions if part.records]
-    assert turns == [0, 1, 2, 3, 0]
 
 
 @pytest.mark.parametrize(("epoch", "told"), [(3, []), (4, [(TOPIC, 0)])], ids=["same", "next"])
@@ -311,20 +281,6 @@ def test_a_session_tells_a_client_the_same_as_full_requests(seed: int) -> None:
         assert stale == {}, seed
         unseen = [number for number, each in told.items() if each[2] and number not in seen(response)]
         assert unseen == [], seed
-
-
-def test_a_follower_keeps_its_progress_through_a_session() -> None:
-    brokers = Brokers([NewTopic("t", TOPIC, ((101, 102),))])
-    state = ReplicaState(102, epoch_of(102))
-    first = brokers.ask(101, fetch((KEYS[0], 0), session_epoch=0, replica_state=state))
-    waiting, outcome = brokers.send(101, produce(KEYS[0], batch(b"a")))
-    assert outcome is None
-    go_on = {"session_id": first.session_id, "replica_state": state}
-    assert len(only_partition(brokers.ask(101, fetch(session_epoch=1, **go_on))).records) > 0
-    assert brokers.poll(101) == []
-    brokers.ask(101, fetch((KEYS[0], 1), session_epoch=2, **go_on))
-    [answer] = brokers.poll(101)
-    assert (answer.request_id, brokers.part(101, KEYS[0]).log.high_watermark) == (waiting, 1)
 
 
 def test_the_ids_of_sessions_are_those_of_their_shards() -> None:

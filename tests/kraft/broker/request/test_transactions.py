@@ -18,7 +18,7 @@ from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
-from support.broker.request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id
+from support.broker.request_brokers import START_MS, Brokers, NewTopic, only_partition, topic_id
 from support.kraft.denials import taken
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_partitions_to_txn import (
@@ -28,7 +28,6 @@ from transport.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from transport.protocol.messages.fetch import AbortedTransaction
 from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from transport.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -37,12 +36,10 @@ from transport.protocol.messages.write_txn_markers import (
 )
 
 ORDERS: PartitionKey = topic_id(1), 0
-SECOND: PartitionKey = topic_id(1), 1
 STATE = topic_id(2)
 LEADER, COORDINATOR = 101, 103
 NAME = "in-turn"
 PRODUCER = 4000
-READ_COMMITTED = 1
 TV1, TV2 = 11, 12
 """Versions of Produce: with 12 a broker adds partitions to the transaction (transaction version 2)."""
 
@@ -133,39 +130,7 @@ def marked(brokers: Brokers, request: WriteTxnMarkersRequest) -> Error:
     return Error(message.markers[0].topics[0].partitions[0].error_code)
 
 
-def committed(brokers: Brokers) -> Any:
-    """The answer to a reader of committed records from the start."""
-    return only_partition(brokers.ask(LEADER, fetch((ORDERS, 0), isolation_level=READ_COMMITTED)))
-
-
 # Verification
-
-
-def test_the_first_records_of_a_transaction_wait_for_the_coordinator() -> None:
-    brokers = three()
-    _, outcome = brokers.send(LEADER, produce(records(b"a"), more=records(b"b")), TV1)
-    assert outcome is None
-    assert brokers.part(LEADER, ORDERS).log.end_offset == 0
-    send = sent_to_coordinator(brokers)
-    assert isinstance(send.message, AddPartitionsToTxnRequest)
-    [one] = send.message.transactions
-    assert (one.transactional_id, one.producer_id, one.producer_epoch, one.verify_only) == (NAME, PRODUCER, 0, True)
-    assert [(topic.name, topic.partitions) for topic in one.topics] == [("orders", [0, 1])]
-    brokers.requests[LEADER].on_reply(send.reply_to.key, verdict(send, Error.NONE), brokers.now_ms)
-    [response] = responses(brokers)
-    assert [part.error_code for part in response.responses[0].partition_responses] == [0, 0]
-    assert brokers.part(LEADER, ORDERS).log.end_offset == brokers.part(LEADER, SECOND).log.end_offset == 1
-    # The transaction is open now: no further record waits.
-    assert produced(brokers, records(b"c", sequence=1), TV1).base_offset == 1
-    assert brokers.due(LEADER) == []
-
-
-def test_with_transaction_version_2_the_broker_adds_the_partition() -> None:
-    brokers = three()
-    brokers.send(LEADER, produce(records(b"a")), TV2)
-    send = sent_to_coordinator(brokers)
-    assert isinstance(send.message, AddPartitionsToTxnRequest)
-    assert not send.message.transactions[0].verify_only
 
 
 def test_without_verification_records_are_appended_at_once() -> None:
@@ -230,34 +195,6 @@ def test_without_a_coordinator_a_producer_is_to_try_again() -> None:
     assert only_partition(found).error_code == Error.NOT_ENOUGH_REPLICAS
 
 
-def test_a_transaction_that_still_ends_is_asked_for_again_for_a_tenth_of_a_second() -> None:
-    brokers = three()
-    brokers.send(LEADER, produce(records(b"a")), TV2)
-    began, asked = brokers.now_ms, 0
-    while brokers.now_ms - began < 1000:
-        for send in brokers.due(LEADER):
-            asked += 1
-            answer = verdict(send, Error.CONCURRENT_TRANSACTIONS)
-            brokers.requests[LEADER].on_reply(send.reply_to.key, answer, brokers.now_ms)
-        found = responses(brokers)
-        if found:
-            break
-        brokers.now_ms += 1
-    assert (asked, brokers.now_ms - began) == (6, 100)
-    assert only_partition(found[0]).error_code == Error.CONCURRENT_TRANSACTIONS
-
-
-def test_a_transaction_that_has_ended_meanwhile_begins_at_the_second_attempt() -> None:
-    brokers = three()
-    brokers.send(LEADER, produce(records(b"a")), TV2)
-    assert decided(brokers, Error.CONCURRENT_TRANSACTIONS) == []
-    assert brokers.due(LEADER) == []
-    assert brokers.due_ms(LEADER) == brokers.now_ms + 20
-    brokers.now_ms += 20
-    [response] = decided(brokers)
-    assert only_partition(response).error_code == Error.NONE
-
-
 def test_a_coordinator_has_one_request_at_a_time_and_the_next_one_has_all_that_waits() -> None:
     brokers = three()
     brokers.send(LEADER, produce(records(b"a")), TV1)
@@ -300,34 +237,6 @@ def test_of_two_requests_for_a_transaction_that_wait_the_newer_one_is_asked_for(
     assert (found.get(ids[0]), found.get(ids[1])) == (first_error, later_error)
     assert len(found) == 1
     assert len(decided(brokers)) == 1
-
-
-def test_a_connection_that_closes_forgets_its_verification() -> None:
-    brokers = three()
-    request_id, _ = brokers.send(LEADER, produce(records(b"a")), TV1)
-    send = sent_to_coordinator(brokers)
-    brokers.requests[LEADER].forget(request_id)
-    assert brokers.requests[LEADER].waiting == 0
-    brokers.requests[LEADER].on_reply(send.reply_to.key, verdict(send, Error.NONE), brokers.now_ms)
-    assert responses(brokers) == []
-    assert brokers.part(LEADER, ORDERS).log.end_offset == 0
-
-
-def test_a_new_producer_of_transaction_version_2_begins_with_sequence_0() -> None:
-    brokers = three()
-    assert produced(brokers, records(b"a", sequence=3)).error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert produced(brokers, records(b"a")).error_code == Error.NONE
-
-
-def test_a_batch_that_overtakes_an_earlier_one_is_refused_until_the_earlier_one_is_there() -> None:
-    """The guard remembers the smallest sequence number of the verification (KIP-890)."""
-    brokers = three()
-    brokers.send(LEADER, produce(records(b"a", sequence=0)), TV1)
-    brokers.requests[LEADER].on_reply(sent_to_coordinator(brokers).reply_to.key, None, brokers.now_ms)
-    assert [only_partition(each).error_code for each in responses(brokers)] == [Error.NOT_ENOUGH_REPLICAS]
-    assert produced(brokers, records(b"b", sequence=1), TV1).error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert produced(brokers, records(b"a", sequence=0), TV1).error_code == Error.NONE
-    assert produced(brokers, records(b"b", sequence=1), TV1).error_code == Error.NONE
 
 
 def test_records_behind_the_marker_of_their_transaction_begin_no_other_one() -> None:
@@ -378,28 +287,6 @@ def test_records_without_a_leader_here_are_refused_without_the_coordinator() -> 
 # Markers
 
 
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_readers_of_committed_records_see_a_transaction_once_its_marker_is_replicated(*, commit: bool) -> None:
-    brokers = three()
-    produced(brokers, records(b"a", b"b"))
-    brokers.replicate(ORDERS)
-    found = committed(brokers)
-    assert (found.high_watermark, found.last_stable_offset, found.records) == (2, 0, b"")
-    request_id, outcome = brokers.send(LEADER, marker(commit=commit), 2)
-    assert outcome is None, "the marker waits for the follower"
-    assert committed(brokers).last_stable_offset == 0
-    brokers.replicate(ORDERS)
-    [answer] = brokers.poll(LEADER)
-    assert isinstance(answer, Answer)
-    assert answer.request_id == request_id
-    found = committed(brokers)
-    assert (found.high_watermark, found.last_stable_offset) == (3, 3)
-    assert found.aborted_transactions == ([] if commit else [AbortedTransaction(PRODUCER, 0)])
-    data, control = scan(found.records)
-    assert (data.record_count, control.is_control, control.is_transactional) == (2, True, True)
-    assert (control.producer_id, control.producer_epoch, control.base_sequence) == (PRODUCER, 1, -1)
-
-
 def test_the_bytes_of_a_marker_are_those_of_kafka() -> None:
     """Captured from a broker of Kafka 4.3.1: key and value of a control record (`EndTransactionMarker`)."""
     brokers = three()
@@ -410,50 +297,6 @@ def test_the_bytes_of_a_marker_are_those_of_kafka() -> None:
     [_, control] = scan(data)
     assert control.data.endswith(bytes.fromhex("20 00 00 00 08 0000 0001 0c 0000 00000007 00"))
     assert control.attributes == 0x30
-
-
-def test_a_waiting_reader_of_committed_records_is_answered_when_the_marker_is_replicated() -> None:
-    brokers = three()
-    produced(brokers, records(b"a"))
-    brokers.replicate(ORDERS)
-    _, outcome = brokers.send(LEADER, fetch((ORDERS, 0), wait_ms=5000, isolation_level=READ_COMMITTED))
-    assert outcome is None
-    brokers.poll(LEADER)
-    brokers.send(LEADER, marker(commit=True), 2)
-    brokers.replicate(ORDERS)
-    answers = [each.message for each in brokers.poll(LEADER) if isinstance(each, Answer)]
-    [found] = [each for each in answers if hasattr(each, "session_id")]
-    assert only_partition(found).records
-
-
-def test_markers_of_transaction_version_2_have_a_higher_epoch_than_the_records() -> None:
-    brokers = three()
-    produced(brokers, records(b"a"))
-    assert marked(brokers, marker(commit=True, epoch=0)) is Error.INVALID_PRODUCER_EPOCH
-    assert brokers.part(LEADER, ORDERS).log.end_offset == 1
-    assert marked(brokers, marker(commit=True, epoch=1)) is Error.NONE
-    assert marked(brokers, marker(commit=True, epoch=1)) is Error.NONE, "the coordinator sends its marker again"
-    assert marked(brokers, marker(commit=True, epoch=0)) is Error.INVALID_PRODUCER_EPOCH
-    assert produced(brokers, records(b"old", sequence=1)).error_code == Error.INVALID_PRODUCER_EPOCH
-    assert produced(brokers, records(b"new", epoch=1)).error_code == Error.NONE
-
-
-def test_markers_of_transaction_version_1_have_the_epoch_of_the_records_or_a_higher_one() -> None:
-    brokers = three()
-    produced(brokers, records(b"a", epoch=3), TV1)
-    assert marked(brokers, marker(commit=True, epoch=2, version=1)) is Error.INVALID_PRODUCER_EPOCH
-    assert marked(brokers, marker(commit=True, epoch=3, version=1)) is Error.NONE
-    assert marked(brokers, marker(commit=False, epoch=4, version=1)) is Error.NONE
-
-
-def test_a_coordinator_that_was_replaced_ends_no_transaction() -> None:
-    brokers = three()
-    produced(brokers, records(b"a"))
-    assert marked(brokers, marker(commit=True, epoch=1, coordinator_epoch=5)) is Error.NONE
-    produced(brokers, records(b"b", epoch=1))
-    old = marker(commit=True, epoch=2, coordinator_epoch=4)
-    assert marked(brokers, old) is Error.TRANSACTION_COORDINATOR_FENCED
-    assert brokers.part(LEADER, ORDERS).log.producers.states.open_transactions == {2: PRODUCER}
 
 
 def test_a_marker_without_a_transaction_is_appended_all_the_same() -> None:
@@ -499,18 +342,6 @@ def test_a_follower_refuses_a_marker_and_a_broker_without_the_partition_does_not
         message: Any = outcome.message
         errors.append(Error(message.markers[0].topics[0].partitions[0].error_code))
     assert errors == [Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION]
-
-
-def test_a_marker_that_is_not_replicated_in_time_is_reported_as_timed_out() -> None:
-    brokers = three(request_timeout_ms=3000)
-    produced(brokers, records(b"a"))
-    _, outcome = brokers.send(LEADER, marker(commit=True), 2)
-    assert outcome is None
-    assert brokers.poll(LEADER, after_ms=2999) == []
-    [answer] = brokers.poll(LEADER, after_ms=1)
-    assert isinstance(answer, Answer)
-    message: Any = answer.message
-    assert message.markers[0].topics[0].partitions[0].error_code == Error.REQUEST_TIMED_OUT
 
 
 @pytest.mark.parametrize("allowed", [AclOperation.CLUSTER_ACTION, AclOperation.ALTER, None])

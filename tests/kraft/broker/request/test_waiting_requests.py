@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from msgspec import to_builtins
 
 from kraft.limits import WAITING_PER_TURN
-from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome
+from kraft.wire import Answer, Outcome
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, Uuid
+from metadata_log.types import Uuid
 from support.broker.request_brokers import (
     Brokers,
     NewTopic,
     batch,
-    epoch_of,
     fetch,
     only_partition,
     produce,
@@ -26,12 +24,6 @@ from support.real_data import json_lines
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, decode_response, encode_response
-from transport.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from transport.protocol.messages.fetch import FetchRequest, FetchTopic, ReplicaState
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest
 from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest
 
@@ -185,28 +177,6 @@ def test_a_recorded_story_of_waiting_requests_has_the_answers_of_kafka() -> None
 # Produce
 
 
-def test_acks_all_waits_until_every_member_of_the_isr_has_the_records() -> None:
-    brokers = three()
-    waiting = parked(brokers, 101, produce(ORDERS, batch(b"a", b"b")))
-    brokers.replicate(ORDERS, by=(102,))
-    assert brokers.poll(101) == []
-    brokers.replicate(ORDERS, by=(103,))
-    part = only_partition(woken(brokers.poll(101), waiting))
-    assert (part.error_code, part.base_offset, part.log_start_offset) == (0, 0, 0)
-    assert brokers.requests[101].waiting == 0
-
-
-def test_a_duplicate_with_acks_all_waits_for_the_same_records() -> None:
-    brokers = three()
-    sent = produce(ORDERS, batch(b"a", b"b", producer_id=7, sequence=0))
-    parked(brokers, 101, sent)
-    parked(brokers, 101, sent)
-    brokers.replicate(ORDERS)
-    outcomes = brokers.poll(101)
-    assert [only_partition(each.message).base_offset for each in outcomes if isinstance(each, Answer)] == [0, 0]
-    assert brokers.part(101, ORDERS).log.end_offset == 2
-
-
 def test_an_isr_that_shrinks_below_its_minimum_behind_the_watermark_is_told_to_the_producer() -> None:
     brokers = three(min_insync_replicas="2")
     waiting = parked(brokers, 101, produce(ORDERS, batch(b"a")))
@@ -214,32 +184,6 @@ def test_an_isr_that_shrinks_below_its_minimum_behind_the_watermark_is_told_to_t
     shrink(brokers, ORDERS, 101)
     part = only_partition(woken(brokers.poll(101), waiting))
     assert (part.error_code, part.base_offset) == (Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 0)
-
-
-@pytest.mark.parametrize("acks", [0, 1])
-def test_acks_of_the_leader_or_of_none_do_not_wait(acks: int) -> None:
-    brokers = three()
-    _, outcome = brokers.send(101, produce(ORDERS, batch(b"a"), acks=acks))
-    assert isinstance(outcome, LeaveUnanswered if acks == 0 else Answer)
-    assert brokers.requests[101].waiting == 0
-    assert (brokers.part(101, ORDERS).log.end_offset, brokers.part(101, ORDERS).log.high_watermark) == (1, 0)
-
-
-def test_an_error_with_acks_0_closes_the_connection() -> None:
-    brokers = three()
-    request_id, outcome = brokers.send(102, produce(ORDERS, batch(b"a"), acks=0))
-    assert outcome == Drop(request_id, "a Produce without acknowledgement failed: NOT_LEADER_OR_FOLLOWER")
-
-
-def test_a_topic_that_is_deleted_ends_the_wait_of_its_producers_and_consumers() -> None:
-    brokers = three()
-    brokers.replicate(ORDERS)
-    reader = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=60_000))
-    writer = parked(brokers, 101, produce(ORDERS, batch(b"a"), timeout_ms=60_000))
-    brokers.change(records.RemoveTopicRecord(topic_id=ORDERS[0]))
-    found = {each.request_id: only_partition(each.message) for each in brokers.poll(101) if isinstance(each, Answer)}
-    assert found[writer].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
-    assert found[reader].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_one_of_two_partitions_that_fails_does_not_end_the_wait_for_the_other() -> None:
@@ -254,103 +198,7 @@ def test_one_of_two_partitions_that_fails_does_not_end_the_wait_for_the_other() 
     assert (second.current_leader.leader_id, second.current_leader.leader_epoch) == (102, 0)
 
 
-def test_records_of_a_transaction_need_a_transactional_id() -> None:
-    brokers = three()
-    data = bytearray(batch(b"a", producer_id=7, sequence=0))
-    data[22] |= 0x10
-    message = produce(ORDERS, bytes(data))
-    refused = only_partition(brokers.ask(101, message))
-    assert refused.error_code == Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert brokers.part(101, ORDERS).log.end_offset == 0
-
-
 # Fetch
-
-
-def test_a_consumer_is_woken_by_the_high_watermark_and_never_sees_more() -> None:
-    brokers = three()
-    waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=10_000))
-    assert brokers.ask(101, produce(ORDERS, batch(b"a"), acks=1))
-    assert brokers.poll(101) == []
-    assert only_partition(brokers.ask(101, fetch((ORDERS, 0)))).records == b""
-    brokers.replicate(ORDERS)
-    part = only_partition(woken(brokers.poll(101), waiting))
-    assert (part.high_watermark, part.error_code) == (1, 0)
-    assert part.records == brokers.part(102, ORDERS).log.read(0, 1000)
-
-
-def test_a_follower_is_woken_by_the_end_of_the_log() -> None:
-    brokers = three()
-    brokers.replicate(ORDERS)
-    state = ReplicaState(102, epoch_of(102))
-    waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=500, replica_state=state))
-    brokers.send(101, produce(ORDERS, batch(b"a")))
-    part = only_partition(woken(brokers.poll(101), waiting))
-    assert (part.high_watermark, len(part.records) > 0) == (0, True)
-
-
-def test_a_fetch_waits_until_there_are_as_many_bytes_as_it_wants() -> None:
-    brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),))])
-    one = batch(b"x" * 100)
-    waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=10_000, min_bytes=3 * len(one)))
-    for _ in range(2):
-        brokers.ask(101, produce(ORDERS, one))
-        assert brokers.poll(101) == []
-    brokers.ask(101, produce(ORDERS, one))
-    assert len(only_partition(woken(brokers.poll(101), waiting)).records) == 3 * len(one)
-
-
-def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_over() -> None:
-    brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),))])
-    waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=500, min_bytes=1000))
-    brokers.ask(101, produce(ORDERS, batch(b"a")))
-    assert brokers.poll(101) == []
-    assert brokers.due_ms(101) == brokers.now_ms + 500
-    assert brokers.poll(101, after_ms=499) == []
-    assert len(only_partition(woken(brokers.poll(101, after_ms=1), waiting)).records) == len(batch(b"a"))
-    assert brokers.due_ms(101) == NEVER_MS
-
-
-def test_a_new_segment_ends_the_wait_of_a_reader_of_the_one_before() -> None:
-    brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),), {"internal.segment.bytes": "200"})])
-    waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=10_000, min_bytes=100_000))
-    brokers.ask(101, produce(ORDERS, batch(b"x" * 50)))
-    assert brokers.poll(101) == []
-    brokers.ask(101, produce(ORDERS, batch(b"y" * 50)))
-    assert only_partition(woken(brokers.poll(101), waiting)).records
-
-
-def test_a_reader_of_an_earlier_segment_does_not_wait_at_all() -> None:
-    brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),), {"internal.segment.bytes": "200"})])
-    for value in (b"x", b"y"):
-        brokers.ask(101, produce(ORDERS, batch(value * 50)))
-    answer = brokers.ask(101, fetch((ORDERS, 0), wait_ms=10_000, min_bytes=100_000))
-    assert only_partition(answer).records == brokers.part(101, ORDERS).log.read(0, 1)
-    parked(brokers, 101, fetch((ORDERS, 1), wait_ms=10_000, min_bytes=100_000))
-
-
-@pytest.mark.parametrize(("version", "is_woken"), [(10, True), (11, False)])
-def test_lost_leadership_ends_the_wait_of_readers_that_need_the_leader(version: int, is_woken: bool) -> None:
-    brokers = three()
-    brokers.replicate(ORDERS)
-    wanted = FetchTopic(topic="orders", partitions=fetch((ORDERS, 0)).topics[0].partitions)
-    named = FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=[wanted])
-    waiting = parked(brokers, 101, named, version)
-    elect(brokers, ORDERS, 102)
-    outcomes = brokers.poll(101)
-    assert len(outcomes) == is_woken
-    if is_woken:
-        assert only_partition(woken(outcomes, waiting)).error_code == Error.NOT_LEADER_OR_FOLLOWER
-
-
-def test_a_request_of_a_closed_connection_is_forgotten() -> None:
-    brokers = three()
-    first = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=500))
-    second = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=900))
-    brokers.requests[101].forget(first)
-    assert brokers.requests[101].waiting == 1
-    assert brokers.due_ms(101) == brokers.now_ms + 900
-    woken(brokers.poll(101, after_ms=900), second)
 
 
 def test_the_timeouts_of_answered_requests_do_not_pile_up() -> None:
@@ -390,33 +238,3 @@ def test_no_more_requests_wait_than_allowed_and_one_more_is_answered_as_if_its_t
 
 
 # DeleteRecords
-
-
-def delete(offset: int, timeout_ms: int = 5000) -> DeleteRecordsRequest:
-    part = DeleteRecordsPartition(0, offset)
-    return DeleteRecordsRequest(topics=[DeleteRecordsTopic("orders", [part])], timeout_ms=timeout_ms)
-
-
-def test_deleted_records_are_gone_at_every_replica_before_the_answer() -> None:
-    brokers = three()
-    parked(brokers, 101, produce(ORDERS, batch(b"a", b"b")))
-    brokers.replicate(ORDERS)
-    brokers.poll(101)
-    waiting = parked(brokers, 101, delete(1))
-    brokers.replicate(ORDERS, by=(102,))
-    assert brokers.poll(101) == []
-    brokers.replicate(ORDERS)
-    [topic] = woken(brokers.poll(101), waiting).topics
-    assert (topic.partitions[0].low_watermark, topic.partitions[0].error_code) == (1, 0)
-    assert [brokers.part(one, ORDERS).log.start_offset for one in ALL] == [1, 1, 1]
-
-
-def test_deleted_records_time_out_without_a_follower_and_are_gone_at_the_leader() -> None:
-    brokers = three()
-    parked(brokers, 101, produce(ORDERS, batch(b"a", b"b")))
-    brokers.replicate(ORDERS)
-    brokers.poll(101)
-    waiting = parked(brokers, 101, delete(2, timeout_ms=300))
-    [topic] = woken(brokers.poll(101, after_ms=300), waiting).topics
-    assert (topic.partitions[0].low_watermark, topic.partitions[0].error_code) == (-1, Error.REQUEST_TIMED_OUT)
-    assert brokers.part(101, ORDERS).log.start_offset == 2

@@ -20,7 +20,6 @@ from support.broker.data_brokers import (
     cluster,
     new_topic,
     part_of,
-    registration,
     replayed,
     started,
 )
@@ -157,13 +156,6 @@ def test_a_leader_with_records_that_do_not_fit_is_not_asked_in_a_loop() -> None:
     assert state(manager)[2] == 5
 
 
-def test_the_end_of_an_epoch_below_the_watermark_cuts_the_log_as_in_kafka() -> None:
-    """So it is after an unclean election; no follower can tell that from a leader that lies."""
-    manager = with_records()
-    answer(manager, diverging(0, 2))
-    assert state(manager)[:3] == (0, 2, 2)
-
-
 def offset_of(manager: ReplicaManager, offset: int, now_ms: int) -> None:
     """Answer the ListOffsets request of the follower."""
     assert isinstance(manager.followers.request(LEADER, EPOCH, now_ms), ListOffsetsRequest)
@@ -232,10 +224,3 @@ def test_only_the_registered_epoch_of_a_broker_acknowledges_records(replica_epoc
 def test_brokers_that_do_not_send_their_epochs_yet_are_believed() -> None:
     """Before metadata.version 3.5-IV1."""
     assert fetched_in_its_name(leader_with(metadata_version=9), -1) == 1
-
-
-def test_a_broker_that_has_registered_again_acknowledges_once_the_leader_knows() -> None:
-    manager = leader_with()
-    assert fetched_in_its_name(manager, EPOCH + 1000) == 0
-    manager.on_image(replayed(image(), registration(FOLLOWER, EPOCH + 1000)))
-    assert fetched_in_its_name(manager, EPOCH + 1000) == 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.broker import BrokerAgent
 from kraft.broker.requests import Requests
@@ -15,8 +13,7 @@ from kraft.handling.reply_keys import Channel, Forwarded
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.sim.nodes.broker_without_data import BrokerWithoutData
-from kraft.supported_features import SUPPORTED_FEATURES as FEATURES
-from kraft.wire import Answer, Drop, LeaveUnanswered, Part, ReplyTo, Send, Target, WireRequest
+from kraft.wire import Answer, Drop, Part, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionRecord, TopicRecord
@@ -28,19 +25,12 @@ from support.kraft.broker_agents import new_agent
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
-    AllocateProducerIdsRequest,
-    AllocateProducerIdsResponse,
     BrokerHeartbeatResponse,
     BrokerRegistrationResponse,
     CreateTopicsRequest,
-    EnvelopeRequest,
     EnvelopeResponse,
     FetchRequest,
     FetchResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    MetadataRequest,
-    MetadataResponse,
     ProduceRequest,
     ProduceResponse,
 )
@@ -101,83 +91,6 @@ def test_a_broker_with_data_serves_the_apis_of_both_rooms():
     assert list(apis) == sorted(set(apis))
 
 
-def test_a_produce_without_acknowledgement_has_no_answer_and_ends_the_connection_on_an_error():
-    broker = Broker()
-    assert broker.services.on_request(asked(produce(0), 13), NOW_MS) == LeaveUnanswered(1)
-    assert broker.services.on_request(asked(produce(0), 13, 2), NOW_MS) == LeaveUnanswered(2)
-    failed = broker.services.on_request(asked(produce(0, to=9), 13, 3), NOW_MS)
-    assert isinstance(failed, Drop)
-    assert isinstance(broker.services.on_request(asked(produce(0, to=9), 13, 4), NOW_MS), Drop)
-    part = broker.manager.partitions.get(KEY)
-    assert part is not None
-    assert part.log.end_offset == 2
-
-
-def test_a_waiting_fetch_is_answered_by_the_next_append():
-    broker = Broker()
-    assert broker.services.on_request(asked(fetch(0), 13), NOW_MS) is None
-    assert list(broker.services.on_tick(NOW_MS)) == []
-    assert broker.services.deadline_ms() > NOW_MS
-    done = broker.services.on_request(asked(produce(1), 13, 2), NOW_MS)
-    assert isinstance(done, Answer)
-    assert isinstance(done.message, ProduceResponse)
-    assert broker.services.deadline_ms() == 0
-    [answer] = broker.services.on_tick(NOW_MS)
-    assert list(broker.services.on_tick(NOW_MS)) == []
-    assert broker.services.deadline_ms() > NOW_MS
-    assert isinstance(answer, Answer)
-    assert answer.request_id == 1
-    assert isinstance(answer.message, FetchResponse)
-    assert answer.message.responses[0].partitions[0].high_watermark == 1
-
-
-def test_a_fetch_without_records_is_answered_when_its_time_is_over():
-    broker = Broker()
-    assert broker.services.on_request(asked(fetch(0), 13), NOW_MS) is None
-    assert list(broker.services.on_tick(NOW_MS)) == []
-    assert broker.services.deadline_ms() == NOW_MS + 500
-    [answer] = broker.services.on_tick(NOW_MS + 500)
-    assert isinstance(answer, Answer)
-
-
-def test_a_fetch_waits_no_longer_when_its_connection_is_closed():
-    broker = Broker()
-    assert broker.services.on_request(asked(fetch(0), 13), NOW_MS) is None
-    assert list(broker.services.on_tick(NOW_MS)) == []
-    broker.services.on_gone(1)
-    assert broker.services.deadline_ms() > NOW_MS + 500
-    assert list(broker.services.on_tick(NOW_MS + 500)) == []
-
-
-def test_a_broker_registers_each_feature_once():
-    names = [name for name, _, _ in FEATURES]
-    assert "kraft.version" in names
-    assert len(set(names)) == len(names)
-
-
-def test_answers_of_the_controller_find_the_request_they_belong_to():
-    """Blocks of producer ids and forwarded requests share the numbers of requests to the controller."""
-    broker = Broker()
-    services = broker.services
-    assert services.on_request(asked(InitProducerIdRequest(transactional_id=None), 5, 1), NOW_MS) is None
-    assert services.on_request(asked(CreateTopicsRequest(), 7, 2), NOW_MS) is None
-    first, second = services.on_tick(NOW_MS)
-    assert isinstance(first, Send)
-    assert isinstance(second, Send)
-    assert isinstance(first.message, AllocateProducerIdsRequest)
-    assert isinstance(second.message, EnvelopeRequest)
-    services.on_reply(second.reply_to, EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
-    assert [one for one in services.on_tick(NOW_MS) if isinstance(one, Drop) and one.request_id == 2]
-    block = AllocateProducerIdsResponse(producer_id_start=4000, producer_id_len=1000)
-    services.on_reply(first.reply_to, block, NOW_MS)
-    assert services.deadline_ms() == 0
-    [answer] = services.on_tick(NOW_MS)
-    assert isinstance(answer, Answer)
-    assert answer.request_id == 1
-    assert isinstance(answer.message, InitProducerIdResponse)
-    assert (answer.message.producer_id, answer.message.error_code) == (4000, 0)
-
-
 def test_requests_for_clients_have_keys_that_no_request_of_the_agent_has():
     broker = Broker()
     broker.services.on_request(asked(CreateTopicsRequest(), 7, 2), NOW_MS)
@@ -188,21 +101,6 @@ def test_requests_for_clients_have_keys_that_no_request_of_the_agent_has():
     refused = EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION)
     broker.services.on_reply(ReplyTo(Part.BROKER, Forwarded(1)), refused, NOW_MS)
     assert [one for one in broker.services.on_tick(NOW_MS) if isinstance(one, Drop)]
-
-
-def test_a_request_for_metadata_is_answered_at_once():
-    found = Broker().services.on_request(asked(MetadataRequest(topics=None), 13), NOW_MS)
-    assert isinstance(found, Answer)
-    assert isinstance(found.message, MetadataResponse)
-    assert [one.name for one in found.message.topics] == ["t"]
-
-
-def test_closing_the_data_leaves_proof_of_a_clean_shutdown():
-    broker = Broker()
-    disk = broker.manager.hosting.store._disk
-    assert not disk.exists("d/.kafka_cleanshutdown")
-    broker.services.close_data()
-    assert disk.exists("d/.kafka_cleanshutdown")
 
 
 STATE = Uuid(bytes([0, 8] * 8))
@@ -242,22 +140,6 @@ def verdict(error: Error) -> AddPartitionsToTxnResponse:
     """The answer of the coordinator."""
     of_topic = AddPartitionsToTxnTopicResult("t", [AddPartitionsToTxnPartitionResult(0, error)])
     return AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult("in-turn", [of_topic])])
-
-
-@pytest.mark.parametrize("error", [Error.NONE, Error.INVALID_PRODUCER_ID_MAPPING])
-def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: Error):
-    broker = Broker(COORDINATED)
-    sent = asked_coordinator(broker)
-    assert sent.target == Target(103, "h103", 9092)
-    broker.services.on_reply(sent.reply_to, verdict(error), NOW_MS)
-    assert broker.services.deadline_ms() == 0
-    [answer] = [one for one in broker.services.on_tick(NOW_MS) if isinstance(one, Answer)]
-    assert answer.request_id == 7
-    assert isinstance(answer.message, ProduceResponse)
-    assert [one.error_code for one in answer.message.responses[0].partition_responses] == [error]
-    part = broker.manager.partitions.get(KEY)
-    assert part is not None
-    assert part.log.end_offset == (error is Error.NONE)
 
 
 def test_a_broker_asks_itself_without_the_network():

@@ -20,7 +20,6 @@ from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from support.broker.broker_logs import NODES, files_below, partition_directories, put, topic_of
 from support.broker.data_brokers import (
-    KEY,
     NOW_MS,
     TOPIC,
     append,
@@ -35,7 +34,6 @@ from support.broker.data_brokers import (
     replayed,
     settings,
     started,
-    values_of,
 )
 from transport.protocol.errors import Error
 
@@ -90,28 +88,6 @@ def test_the_directory_of_a_real_broker_is_served_from_its_watermarks(node: str)
 
 def other_id(number: int) -> Uuid:
     return Uuid(bytes([number] * 16))
-
-
-def test_directories_that_the_metadata_does_not_assign_here_are_stray_and_stay() -> None:
-    """A topic that is gone, a partition of other brokers, and a directory without a topic id."""
-    disk = MemoryDisk()
-    image = replayed(cluster(1, 2), *new_topic((1,)))
-    manager = started(1, image, disk)
-    append(manager, b"a")
-    manager.close(broker_epoch=1001)
-    put(disk, "d/gone-0", {PARTITION_METADATA: f"version: 0\ntopic_id: {other_id(9)}".encode()})
-    put(disk, "d/t-1", {PARTITION_METADATA: f"version: 0\ntopic_id: {TOPIC}".encode(), "x": b"content"})
-    put(disk, "d/nameless-3", {"x": b"content"})
-    again = started(1, image, disk)
-    assert values_of(again) == [b"a"]
-    names = [name for name in disk.list("d") if name.endswith("-stray")]
-    assert [name.partition(".")[0] for name in names] == ["gone-0", "nameless-3", "t-1"]
-    assert disk.read(f"d/{names[1]}/x") == b"content"
-    assert len(again.findings) == 3
-    assert all("renamed" in finding for finding in again.findings)
-    again.close(broker_epoch=1001)
-    third = started(1, image, disk)
-    assert (third.findings, [name for name in disk.list("d") if name.endswith("-stray")]) == ([], names)
 
 
 def test_a_partition_whose_files_are_stray_begins_with_an_empty_log() -> None:
@@ -181,24 +157,6 @@ def failing(disk: MemoryDisk, directory: str) -> None:
     disk.on_operation = fail
 
 
-def test_a_log_directory_that_fails_takes_only_its_partitions_offline() -> None:
-    disk = MemoryDisk()
-    manager, image = two_directories(disk)
-    publish(manager, image)
-    assert (disk.list("d"), disk.list("e")) == (["a-0"], ["b-0"])
-    failing(disk, "e")
-    refused = append_to(manager, IN_E, batch(b"x"), acks=1, now_ms=NOW_MS)
-    assert isinstance(refused, RefusedAppend)
-    assert refused.error is Error.KAFKA_STORAGE_ERROR
-    assert manager.take_failed_directories() == [directory_id(1, 1)]
-    assert manager.take_failed_directories() == []
-    assert "Input/output error" in manager.failed_directories[directory_id(1, 1)]
-    assert isinstance(append_to(manager, IN_D, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
-    manager.shrink(NOW_MS + 300_000)
-    manager.close(broker_epoch=1001)
-    assert (disk.exists("d/.kafka_cleanshutdown"), disk.exists("e/.kafka_cleanshutdown")) == (True, False)
-
-
 def test_a_log_directory_that_fails_while_its_logs_are_opened_stops_no_other() -> None:
     disk = MemoryDisk()
     manager, image = two_directories(disk)
@@ -234,21 +192,6 @@ def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline() -> No
     assert [finding for finding in manager.findings if "a log directory has failed" in finding]
 
 
-def test_a_topic_that_is_made_again_under_its_name_begins_with_an_empty_log() -> None:
-    """The ids decide, in one step of the metadata."""
-    disk = MemoryDisk()
-    first = replayed(cluster(1), *topics({PartitionName("a", 0): other_id(1)}, directory_id(1)))
-    manager = started(1, first, disk)
-    assert isinstance(append_to(manager, (other_id(1), 0), batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
-    removal = records.RemoveTopicRecord(topic_id=other_id(1))
-    second = replayed(first, removal, *topics({PartitionName("a", 0): other_id(2)}, directory_id(1)))
-    publish(manager, second)
-    assert list(manager.partitions) == [(other_id(2), 0)]
-    assert part_end(manager, (other_id(2), 0)) == 0
-    assert parse_partition_metadata(disk.read(f"d/a-0/{PARTITION_METADATA}")) == other_id(2)
-    assert len([name for name in disk.list("d") if name.endswith("-delete")]) == 1
-
-
 def test_a_topic_that_is_made_again_right_after_the_load_begins_with_an_empty_log() -> None:
     """The load has found the log of the deleted topic, which no partition claims any more. Found by the simulator: the
     new replica was offline for ever, as the place of its log was taken.
@@ -277,41 +220,6 @@ def test_the_files_of_a_deleted_topic_go_after_a_restart_too() -> None:
     assert [name.endswith("-delete") for name in disk.list("d") if name.startswith("t-")] == [True]
     again.shrink(NOW_MS + 60_000)
     assert [name for name in disk.list("d") if name.startswith("t-")] == []
-
-
-def test_old_segments_are_deleted_and_their_files_go_after_the_delay() -> None:
-    disk = MemoryDisk()
-    configs = {"internal.segment.bytes": "100", "retention.ms": "1000"}
-    manager = started(1, replayed(cluster(1), *new_topic((1,), configs=configs)), disk)
-    for number in range(4):
-        append(manager, b"%d" % number)
-    assert len(part_of(manager).log.segments) == 4
-    manager.hosting.watched = ((KEY,),)
-    manager.shrink(NOW_MS + 30_000)
-    assert (part_of(manager).log.start_offset, part_of(manager).log.end_offset) == (4, 4)
-    assert list(manager.hosting.take_changes()) == [KEY]
-    gone = [name for name in disk.list("d/t-0") if name.endswith(".deleted")]
-    assert len(gone) >= 4
-    manager.shrink(NOW_MS + 35_000)
-    manager.shrink(NOW_MS + 94_999)
-    assert [name for name in disk.list("d/t-0") if name.endswith(".deleted")] == gone
-    manager.shrink(NOW_MS + 95_000)
-    assert [name for name in disk.list("d/t-0") if name.endswith(".deleted")] == []
-
-
-def test_a_replica_that_is_removed_by_a_reassignment_is_deleted() -> None:
-    disk = MemoryDisk()
-    image = replayed(cluster(1, 2), *new_topic((1, 2)))
-    manager = started(2, image, disk)
-    change = records.PartitionChangeRecord(
-        partition_id=0, topic_id=TOPIC, replicas=(1,), isr=(1,), directories=(directory_id(1),)
-    )
-    manager.hosting.watched = ((KEY,),)
-    publish(manager, replayed(image, change))
-    assert list(manager.partitions) == []
-    assert [name.endswith("-delete") for name in disk.list("d") if name.startswith("t-")] == [True]
-    assert manager.followers.leaders() == []
-    assert KEY in manager.hosting.take_changes()
 
 
 def two_topics(disk: MemoryDisk) -> tuple[MetadataImage, list[PartitionKey]]:

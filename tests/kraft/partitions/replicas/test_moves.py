@@ -15,7 +15,6 @@ from kraft.handling.settings import RequestSettings
 from kraft.node.broker import locked_directories
 from kraft.partitions.log.outcomes import Appended
 from kraft.partitions.replicas import DataSettings, ReplicaManager
-from kraft.partitions.replicas.key import PartitionKey
 from kraft.wire import Answer
 from metadata_log.errors import DirectoryError
 from metadata_log.memory_disk import MemoryDisk
@@ -50,44 +49,6 @@ def fill(manager: ReplicaManager, count: int) -> None:
 
 def directories_of(disk: MemoryDisk) -> list[str]:
     return [f"{path}/{name.partition('.')[0]}{name[-7:]}" for path in "de" for name in disk.list(path) if "t-0" in name]
-
-
-def test_a_replica_moves_while_it_takes_records() -> None:
-    disk = MemoryDisk()
-    image = image_of()
-    manager = started(disk, image)
-    fill(manager, 100)
-    before = manager.partitions.get(KEY)
-    assert manager.moves.alter(KEY, "e", NOW_MS) is Error.NONE
-    now_ms = NOW_MS
-    told: dict[PartitionKey, Uuid] = {}
-    while not told:
-        now_ms = max(now_ms, manager.deadline_ms())
-        manager.shrink(now_ms)
-        told = manager.moves.take_wanted()
-        fill(manager, 1)
-    assert told == {KEY: SECOND}
-    # The controller has not answered: the log stays, and the agent keeps the new directory.
-    assert (part_of(manager).directory, manager.directory_of(KEY)) == (FIRST, SECOND)
-    run_until(manager, now_ms + 1000, now_ms)
-    assert part_of(manager).directory == FIRST
-    image = assigned(image, SECOND)
-    publish(manager, image, now_ms)
-    fill(manager, 1)
-    values, epochs = values_of(manager), part_of(manager).log.epochs
-    run_until(manager, now_ms + 2000, now_ms + 1000)
-    part = part_of(manager)
-    assert part is before
-    assert (part.directory, part.copy, part.log.directory, part.is_leader) == (SECOND, None, "e/t-0", True)
-    assert (values_of(manager), part.log.epochs, part.log.high_watermark) == (values, epochs, part.log.end_offset)
-    assert directories_of(disk) == ["d/t-0-delete", "e/t-0t-0"]
-    fill(manager, 3)
-    run_until(manager, now_ms + 120_000, now_ms + 2000)
-    assert directories_of(disk) == ["e/t-0t-0"]
-    values = values_of(manager)
-    manager.close(broker_epoch=1001)
-    again = started(disk, image)
-    assert (values_of(again), part_of(again).directory) == (values, SECOND)
 
 
 def test_a_move_back_to_its_own_directory_ends_a_move_and_another_target_begins_anew() -> None:
