@@ -48,31 +48,6 @@ def batch_sizes(net: Net, node: int) -> list[int]:
 # Linger
 
 
-def test_appends_within_the_linger_become_one_batch() -> None:
-    net = Net(quorum=QuorumConfig(append_linger_ms=25))
-    leader = net.elect()
-    at_once = net.submit(leader, b"the first of a leader")
-    net.settle()
-    assert at_once in net.done
-    before = len(batch_sizes(net, leader))
-    first = net.submit(leader, b"one")
-    net.advance(10)
-    second = net.submit(leader, b"two")
-    net.advance(14)
-    assert not {first, second} & set(net.done)
-    net.advance(1)
-    assert net.done[first].last_offset + 1 == net.done[second].base_offset
-    assert len(batch_sizes(net, leader)) == before + 1
-
-
-def test_a_full_batch_does_not_wait_for_the_linger() -> None:
-    net = Net(quorum=small_batches(append_linger_ms=1000))
-    leader = net.elect()
-    asked = [net.submit(leader, bytes(MOST)) for _ in range(3)]
-    net.settle()
-    assert [net.done[one].error for one in asked if one in net.done] == [Error.NONE] * 3
-
-
 # Splitting
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import pytest
@@ -10,8 +9,6 @@ from kraft.access.caller import Caller
 from kraft.controller import QuorumController
 from kraft.controller.server import ControllerServer
 from kraft.process.hosting import host_controller
-from kraft.process.process import Process
-from kraft.wire import WireRequest
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import ResourceType
 from metadata_log.records import metadata
@@ -20,13 +17,10 @@ from metadata_log.records.frame import decode_record
 from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
-from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
+from support.kraft.replica_net import CLUSTER_ID, Net, formatted_disk
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     ApiVersionsRequest,
-    ControllerRegistrationRequest,
-    ControllerRegistrationResponse,
-    DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeConfigsRequest,
@@ -168,14 +162,6 @@ def test_every_controller_registers_itself_once_per_start() -> None:
     assert sorted(record.controller_id for record in registrations(net, new)) == sorted([1, 2, 3, leader])
 
 
-def test_a_standby_does_not_take_registrations() -> None:
-    net, leader = active()
-    standby = next(node for node in net.processes if node != leader)
-    answer = net.ask(standby, ControllerRegistrationRequest(controller_id=9))
-    assert isinstance(answer, ControllerRegistrationResponse)
-    assert answer.error_code == Error.NOT_CONTROLLER
-
-
 def test_no_ops_are_written_every_interval_among_other_records() -> None:
     net, leader = active(max_idle_interval_ms=500)
     before = len(log_records(net, leader))
@@ -189,28 +175,6 @@ def test_no_idle_interval_means_no_no_ops() -> None:
     before = len(log_records(net, leader))
     net.advance(5000)
     assert len(log_records(net, leader)) == before
-
-
-def test_a_config_change_is_answered_after_its_commit_and_replicated() -> None:
-    net, leader = active()
-    request_id = net.request(leader, alter(("interval.ms", SET, "1000"), ("metrics", SET, "org.apache.")))
-    net.queue.popleft()()
-    assert controller_of(net, leader).history.latest.configs.of((16, "subscription"))["interval.ms"] == "1000"
-    assert request_id not in net.answers, "answered before the commit"
-    net.settle()
-    assert codes(net.answers.pop(request_id)) == [Error.NONE]
-    net.advance(1000)
-    for node in net.processes:
-        values = controller_of(net, node).history.committed.configs.of((16, "subscription"))
-        assert dict(values) == {"interval.ms": "1000", "metrics": "org.apache."}, node
-
-
-def test_an_unchanged_config_value_is_not_written() -> None:
-    net, leader = active(max_idle_interval_ms=0)
-    net.ask(leader, alter(("interval.ms", SET, "1000")))
-    before = net.log_of(leader)
-    assert codes(net.ask(leader, alter(("interval.ms", SET, "1000")))) == [Error.NONE]
-    assert net.log_of(leader) == before
 
 
 def test_an_unchanged_value_is_confirmed_only_once_the_change_before_it_is_committed() -> None:
@@ -301,34 +265,6 @@ def test_a_resource_named_twice_is_refused_and_the_others_go_through() -> None:
     assert codes(net.ask(leader, request)) == [Error.INVALID_REQUEST, Error.NONE]
 
 
-def test_validate_only_writes_nothing() -> None:
-    net, leader = active(1, max_idle_interval_ms=0)
-    before = net.log_of(leader)
-    resources = alter(("interval.ms", SET, "1000")).resources
-    assert codes(net.ask(leader, IncrementalAlterConfigsRequest(resources=resources, validate_only=True))) == [0]
-    assert net.log_of(leader) == before
-
-
-def test_a_standby_names_the_active_controller() -> None:
-    net, leader = active()
-    standby = next(node for node in net.processes if node != leader)
-    response = net.ask(standby, alter(("interval.ms", SET, "1000")))
-    assert isinstance(response, IncrementalAlterConfigsResponse)
-    assert response.responses[0].error_code == Error.NOT_CONTROLLER
-    assert response.responses[0].error_message == f"The active controller appears to be node {leader}."
-    assert net.ask(standby, IncrementalAlterConfigsRequest()) == IncrementalAlterConfigsResponse()
-
-
-def test_a_deposed_controller_refuses_its_pending_requests() -> None:
-    net, leader = active()
-    net.cut = {leader}
-    held = net.request(leader, alter(("interval.ms", SET, "1000")))
-    net.settle()
-    assert held not in net.answers
-    net.until(lambda: held in net.answers)
-    assert codes(net.answers[held]) == [Error.NOT_CONTROLLER]
-
-
 def test_describe_cluster_lists_the_controllers_on_any_node() -> None:
     net, leader = active()
     for node in net.processes:
@@ -402,15 +338,6 @@ def test_a_login_is_illegal_on_a_listener_without_login() -> None:
     assert answer.error_message == "SaslAuthenticate request received after successful authentication"
 
 
-def test_an_api_that_is_not_served_closes_the_connection() -> None:
-    net, leader = active()
-    request = WireRequest(
-        request_id=77, api_key=48, version=1, message=DescribeClientQuotasRequest(), listener="CONTROLLER"
-    )
-    net.step(leader, request)
-    assert net.dropped == [77]
-
-
 def test_describe_quorum_answers_on_the_leader_and_refuses_elsewhere() -> None:
     net, leader = active()
     partition = DescribeQuorumRequestPartitionData(partition_index=0)
@@ -459,15 +386,3 @@ def test_an_unsupported_feature_level_stops_the_node_with_a_clear_error() -> Non
     record = metadata.FeatureLevelRecord(name="metadata.version", feature_level=34)
     with pytest.raises(MetadataLogError, match=r"metadata\.version 34, and this software supports 7 to 33"):
         replay(controller, [record], 0, OffsetAndEpoch(epoch=1, offset=1))
-
-
-def test_a_wrong_cluster_id_is_refused_at_the_start() -> None:
-    with pytest.raises(MetadataLogError, match="belongs to cluster") as refused:
-        Process.open(
-            options=options(1, voter_set(1), cluster_id="AAAAAAAAAAAAAAAAAAAAAQ", directory=DIRECTORY),
-            disk=formatted_disk(1),
-            rng=Random(1),
-            application=host_controller,
-            now_ms=START_MS,
-        )
-    assert refused.value.hint

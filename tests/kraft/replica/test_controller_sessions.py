@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from kraft.controller import QuorumController
 from kraft.controller.server import ControllerServer
 from kraft.process.hosting import host_controller
@@ -24,8 +22,6 @@ from transport.protocol.messages import (
 )
 from transport.protocol.messages.create_topics import CreatableTopic
 
-SESSION_MS = 9000
-SWEEP_MS = SESSION_MS // 8
 FAR = 10**6
 
 
@@ -75,59 +71,6 @@ class Quorum:
         self.leader = self.net.elect()
 
 
-def test_a_silent_broker_is_fenced_on_every_node_and_the_others_are_not() -> None:
-    quorum = Quorum()
-    quorum.arrive(101, 102)
-    quorum.net.advance(1000)
-    assert quorum.fenced(101) == quorum.fenced(102) == {False}
-    for _ in range(6):
-        quorum.net.advance(2000)
-        assert quorum.beat(102).error_code == Error.NONE
-    assert quorum.fenced(101) == {True}
-    assert quorum.fenced(102) == {False}
-    assert not quorum.beat(101).is_fenced
-    quorum.net.advance(1000)
-    assert quorum.fenced(101) == {False}
-
-
-@pytest.mark.parametrize("silent_ms", [0, SESSION_MS - 1000])
-def test_a_new_leader_starts_every_broker_session_anew(silent_ms: int) -> None:
-    quorum = Quorum()
-    quorum.arrive(101)
-    quorum.net.advance(silent_ms)
-    quorum.fail_over()
-    active_ms = quorum.net.now_ms
-    quorum.net.advance(SESSION_MS - 2000)
-    assert quorum.fenced(101) == {False}
-    quorum.net.until(lambda: quorum.fenced(101) == {True})
-    assert quorum.net.now_ms - active_ms <= SESSION_MS + SWEEP_MS + 500
-
-
-def test_a_broker_keeps_its_epoch_under_a_new_leader() -> None:
-    quorum = Quorum()
-    quorum.arrive(101)
-    quorum.fail_over()
-    for _ in range(10):
-        quorum.net.advance(2000)
-        answer = quorum.beat(101)
-        assert (answer.error_code, answer.is_fenced) == (Error.NONE, False)
-    assert quorum.fenced(101) == {False}
-
-
-def test_a_heartbeat_at_a_standby_does_not_extend_the_session() -> None:
-    """A heartbeat at a standby is no contact: the broker is fenced although it beats."""
-    quorum = Quorum()
-    quorum.arrive(101)
-    standby = next(node for node in quorum.net.processes if node != quorum.leader)
-    refused = quorum.net.ask(standby, registration(102, cluster_id=CLUSTER_ID))
-    assert isinstance(refused, BrokerRegistrationResponse)
-    assert refused.error_code == Error.NOT_CONTROLLER
-    for _ in range(6):
-        quorum.net.advance(2000)
-        assert quorum.beat(101, standby).error_code == Error.NOT_CONTROLLER
-    assert quorum.fenced(101) == {True}
-
-
 def test_an_uncommitted_registration_is_forgotten() -> None:
     """A leader that is cut off takes a registration, which no other node ever sees."""
     quorum = Quorum()
@@ -145,22 +88,6 @@ def test_an_uncommitted_registration_is_forgotten() -> None:
     assert refused.error_code == Error.NOT_CONTROLLER
     assert all(102 not in quorum.controller(node).history.latest.brokers.by_id for node in quorum.net.processes)
     quorum.arrive(102)
-
-
-def test_a_partition_moves_to_the_remaining_broker() -> None:
-    quorum = Quorum()
-    quorum.arrive(101, 102)
-    asked = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=4, replication_factor=2)])
-    made = quorum.net.ask(quorum.leader, asked)
-    assert isinstance(made, CreateTopicsResponse)
-    assert [one.error_code for one in made.topics] == [Error.NONE]
-    for _ in range(6):
-        quorum.net.advance(2000)
-        quorum.beat(102)
-    quorum.net.advance(1000)
-    for node in quorum.net.processes:
-        partitions = quorum.controller(node).history.committed.topics["t"].partitions
-        assert {(one.leader, one.isr) for one in partitions} == {(102, (102,))}
 
 
 def test_a_full_append_queue_refuses_requests_and_fences_no_broker() -> None:

@@ -6,7 +6,7 @@ peer can say that ends a Kafka process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from msgspec import structs
@@ -35,20 +35,13 @@ from metadata_log.records.metadata import (
     NoOpRecord,
 )
 from metadata_log.serde import Message
-from metadata_log.types import METADATA_TOPIC
 from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
 from support.metadata_faults import FAULTS
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
-    BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     FetchResponse,
     UpdateRaftVoterRequest,
-)
-from transport.protocol.messages.begin_quorum_epoch import (
-    BeginQuorumEpochRequestPartitionData,
-    BeginQuorumEpochRequestTopicData,
-    LeaderEndpoint,
 )
 from transport.protocol.messages.fetch import EpochEndOffset
 from transport.protocol.messages.update_raft_voter import KRaftVersionFeature, Listener
@@ -76,18 +69,6 @@ def reports(net: Net, node: int) -> list[str]:
 
 
 # A majority that cannot be reached
-
-
-def test_a_leader_partitioned_from_its_majority_resigns() -> None:
-    """KAFKA-15489, KAFKA-13621: the leader went on, and clients that reached only that leader waited for ever."""
-    net = Net()
-    leader = net.elect()
-    net.cut = {leader}
-    lost = net.submit(leader, b"lost")
-    net.until(lambda: not net.processes[leader].replica.core.is_leader, most_ms=3000)
-    assert causes(net, leader)[-1] == "check-quorum"
-    assert net.done[lost].is_uncertain
-    assert net.elect() != leader
 
 
 def test_requests_with_the_leaders_own_id_do_not_count_for_check_quorum() -> None:
@@ -175,14 +156,6 @@ def observed() -> tuple[Net, int, int]:
 def catches_up(net: Net, node: int, value: bytes) -> None:
     net.submit(net.leader, value)
     net.until(lambda: net.values_of(node)[-1:] == [value])
-
-
-def test_an_observer_partitioned_from_its_leader_finds_the_new_one() -> None:
-    net, old, observer = observed()
-    net.unreachable = {(observer, f"n{old}")}
-    net.cut = {old}
-    net.until(lambda: net.leader not in (0, old))
-    catches_up(net, observer, b"of the new leader")
 
 
 def test_an_observer_returns_to_a_reachable_leader() -> None:
@@ -274,39 +247,6 @@ def without_data(node: int, answer: Message) -> Message:
 def version_of(net: Net, node: int) -> int | None:
     """The metadata.version that a node knows to be committed."""
     return controller_of(net, node).history.committed.features.metadata_version
-
-
-def test_a_removed_leader_does_not_count_itself_in_the_majority() -> None:
-    """KAFKA-16530, KAFKA-16531: the leader took its own log and its own fetch for those of a voter."""
-    net = dynamic_net(3)
-    leader = net.elect()
-    alive, dead = others(net, leader)
-    net.kill(dead)
-    asked = net.request(leader, remove(leader))
-    net.settle()
-    offset = net.processes[leader].replica.core.history.voters_offset
-    assert offset is not None
-    assert net.processes[alive].replica.core.log.end_offset > offset
-    net.advance(2500)
-    assert net.processes[leader].replica.core.log.high_watermark <= offset
-    assert asked in net.answers
-    net.until(lambda: "check-quorum" in causes(net, leader))
-
-
-def test_the_active_controller_is_removed() -> None:
-    """KAFKA-17608: the commit of a control batch moved the offset to return to without an image of it, and the
-    controller died when it renounced.
-    """
-    net = dynamic_net(3, application=host_controller)
-    leader = net.elect()
-    net.until(lambda: net.processes[leader].replica.is_active)
-    assert codes(net.ask(leader, alter(("interval.ms", 0, "1000")))) == [Error.NONE]
-    asked = net.request(leader, remove(leader))
-    written = net.request(leader, alter(("interval.ms", 0, "2000")))
-    net.until(lambda: net.leader not in (0, leader) and net.processes[net.leader].replica.is_active)
-    assert {asked, written} <= net.answers.keys()
-    assert codes(net.ask(net.leader, alter(("interval.ms", 0, "3000")))) == [Error.NONE]
-    net.until(lambda: are_equal(net))
 
 
 def test_a_removed_voter_answers_begin_quorum_epoch() -> None:
@@ -464,16 +404,6 @@ def test_an_installed_snapshot_removes_older_ones() -> None:
 # What ends a process of Kafka's, and must not end ours
 
 
-def announcement(net: Net, node: int, leader_id: int, epoch: int, host: str | None = None) -> BeginQuorumEpochRequest:
-    partition = BeginQuorumEpochRequestPartitionData(leader_id=leader_id, leader_epoch=epoch)
-    return BeginQuorumEpochRequest(
-        cluster_id=CLUSTER_ID,
-        voter_id=node,
-        topics=[BeginQuorumEpochRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        leader_endpoints=[] if host is None else [LeaderEndpoint(name="CONTROLLER", host=host, port=9093)],
-    )
-
-
 def goes_on(net: Net) -> None:
     """All nodes live, and commit."""
     net.elect()
@@ -481,30 +411,6 @@ def goes_on(net: Net) -> None:
     net.until(lambda: done in net.done)
     assert net.done[done].error == Error.NONE
     net.until(lambda: all(net.values_of(node)[-1:] == [b"after"] for node in net.processes))
-
-
-LIES: dict[str, Callable[[Net, int, int], BeginQuorumEpochRequest]] = {
-    "a leader without an address": lambda net, node, epoch: announcement(net, node, 99, epoch + 5),
-    "another leader of this epoch": lambda net, node, epoch: announcement(
-        net, node, ({1, 2, 3} - {node, net.leader}).pop(), epoch, "n9"
-    ),
-    "the asked one leads": lambda net, node, epoch: announcement(net, node, node, epoch + 1),
-}
-
-
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
-def test_a_false_leader_id_is_refused_and_reported(
-    lie: Callable[[Net, int, int], BeginQuorumEpochRequest],
-) -> None:
-    """An illegal state, and the end of the process."""
-    net = Net()
-    leader = net.elect()
-    node = others(net, leader)[0]
-    answer = net.ask(node, lie(net, node, net.processes[leader].replica.core.epoch))
-    assert isinstance(answer, BeginQuorumEpochResponse)
-    assert answer.topics[0].partitions[0].error_code == Error.INVALID_REQUEST
-    assert reports(net, node)
-    goes_on(net)
 
 
 def test_a_peer_that_answers_invalid_request_is_reported() -> None:

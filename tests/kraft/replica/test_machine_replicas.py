@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from random import Random
 from typing import Any
 
 import pytest
@@ -14,13 +12,12 @@ from kraft.calls import CancelCall
 from kraft.limits import SESSION_WINDOW
 from kraft.process.hosting import host_state_machine
 from kraft.quorum.events import BeginShutdown
-from kraft.quorum.values import QuorumConfig
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from kraft.state_machine import Position, Refused, StateMachine
 from kraft.state_machine import server as state_machine_host
-from kraft.state_machine.calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall, TooLarge
+from kraft.state_machine.calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall
 from kraft.state_machine.log import (
     Command,
     Entry,
@@ -111,28 +108,10 @@ def follower(net: Net) -> int:
     return next(node for node in net.processes if node != net.leader)
 
 
-def test_commands_come_from_any_node_and_are_applied_by_all() -> None:
-    net = machines()
-    net.elect()
-    calls = [submit(net, 1 + at % 3, f"word {at}") for at in range(30)]
-    assert sorted(result(net, call) for call in calls) == list(range(1, 31))
-    net.advance(1000)
-    assert words(net, 1) == words(net, 2) == words(net, 3)
-    assert sorted(words(net, 1)) == sorted(f"word {at}" for at in range(30))
-
-
 def test_commands_submitted_without_a_leader_wait_for_one() -> None:
     net = machines()
     call = submit(net, 1, "early")
     assert result(net, call) == 1
-
-
-def test_a_submitted_command_is_visible_on_the_submitting_node() -> None:
-    net = machines()
-    net.elect()
-    node = follower(net)
-    assert result(net, submit(net, node, "mine")) == 1
-    assert words(net, node) == ["mine"]
 
 
 def test_a_refused_command_changes_nothing_and_returns_the_refusal() -> None:
@@ -140,46 +119,6 @@ def test_a_refused_command_changes_nothing_and_returns_the_refusal() -> None:
     net.elect()
     assert outcome(net, submit(net, follower(net), "no")) == Refusal("not at 2")
     assert result(net, submit(net, net.leader, "yes")) == 1
-
-
-def test_a_command_that_is_too_large_is_refused_to_its_caller_alone() -> None:
-    net = machines(quorum=QuorumConfig(append_linger_ms=0, max_batch_bytes=1000))
-    net.elect()
-    assert outcome(net, submit(net, net.leader, "x" * 1000)) == TooLarge()
-    calls = {size: submit(net, follower(net), "x" * size) for size in range(800, 1000)}
-    results = {size: outcome(net, call) for size, call in calls.items()}
-    taken = [size for size, got in results.items() if isinstance(got, Result)]
-    assert taken == list(range(800, max(taken) + 1))
-    assert 850 < max(taken) < 999
-    assert result(net, submit(net, net.leader, "small")) == len(taken) + 1
-
-
-def test_commands_in_flight_at_a_failing_leader_are_applied_exactly_once() -> None:
-    net = machines()
-    old = net.elect()
-    calls = [submit(net, node, f"from {node}") for node in net.processes if node != old for _ in range(5)]
-    for _ in range(25):
-        net.once()
-    net.kill(old)
-    assert sorted(result(net, call) for call in calls) == list(range(1, 11))
-    net.start(old)
-    net.elect()
-    net.advance(1000)
-    assert Counter(words(net, old)) == {f"from {node}": 5 for node in net.processes if node != old}
-
-
-def test_a_command_at_a_partitioned_leader_is_applied_by_the_next_leader() -> None:
-    net = machines()
-    old = net.elect()
-    net.cut = {old}
-    call = submit(net, old, "kept")
-    net.settle()
-    new = net.elect()
-    assert call not in net.returned
-    assert result(net, submit(net, new, "first")) == 1
-    net.cut = set()
-    assert result(net, call) == 2
-    assert words(net, old) == ["first", "kept"]
 
 
 def test_a_numbered_command_repeated_at_any_node_gets_the_same_result() -> None:
@@ -356,26 +295,6 @@ def test_an_empty_node_loads_a_snapshot_and_reports_skipped_changes() -> None:
     assert result(net, submit(net, late, "more")) == 301
 
 
-def test_a_command_included_in_a_snapshot_is_answered_from_the_snapshot() -> None:
-    net = forgetful()
-    leader = net.elect()
-    slow = follower(net)
-    assert result(net, submit(net, slow, "first")) == 1
-    asked = submit(net, slow, "second")
-    net.once()
-    net.cut = {slow}
-    net.settle()
-    assert words(net, leader) == ["first", "second"]
-    for at in range(100):
-        assert result(net, submit(net, leader, f"word {at}")) == at + 3
-    net.advance(70_000)
-    assert asked not in net.returned
-    assert net.processes[leader].replica.log.start_offset > 5
-    net.cut = set()
-    assert result(net, asked) == 2
-    assert words(net, leader).count("second") == 1
-
-
 def test_a_session_opened_within_a_snapshot_is_opened_again() -> None:
     net = forgetful()
     leader = net.elect()
@@ -473,36 +392,3 @@ def test_an_exception_in_apply_stops_the_node_and_names_the_offset() -> None:
     with pytest.raises(KeyError) as stopped:
         net.settle()
     assert "while applying the command at offset 2" in stopped.value.__notes__[0]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_commands_are_applied_exactly_once_while_nodes_are_killed(seed: int) -> None:
-    """Clients with names repeat their commands at any node until they are answered; nodes die meanwhile."""
-    rng = Random(f"killed {seed}")
-    net = machines(3, seed=seed, snapshots=SnapshotOptions(max_bytes=3000))
-    net.elect()
-    sessions = {client: open_session(net, 1, client).session for client in ("a", "b", "c")}
-    done = dict.fromkeys(sessions, 0)
-    while min(done.values()) < 12:
-        client = rng.choice(list(sessions))
-        sequence = done[client] + 1
-        node = rng.choice(list(net.processes))
-        call = submit(net, node, f"{client}{sequence}", sessions[client], sequence)
-        for _ in range(rng.randrange(40)):
-            net.once()
-        if rng.random() < 0.3:
-            victim = rng.choice(list(net.processes))
-            net.kill(victim, torn=rng)
-            net.advance(rng.randrange(2000))
-            net.start(victim)
-        net.advance(rng.randrange(50))
-        if call in net.returned:
-            assert isinstance(net.returned[call], Result), net.returned[call]
-            done[client] = sequence
-    net.elect()
-    net.advance(3000)
-    for node in net.processes:
-        for client, last in done.items():
-            seen = [word for word in words(net, node) if word.startswith(client)]
-            assert seen[:last] == [f"{client}{at}" for at in range(1, last + 1)], seed
-            assert len(seen) <= last + 1

@@ -30,8 +30,7 @@ from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch, Uuid
 from support.kraft.command_line import CLUSTER_ID as FORMATTED_CLUSTER_ID
 from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
 from transport.protocol.errors import Error
-from transport.protocol.messages import FetchRequest, FetchResponse, VoteRequest, VoteResponse
-from transport.protocol.messages.fetch import FetchPartition, FetchTopic, ReplicaState
+from transport.protocol.messages import FetchResponse, VoteRequest, VoteResponse
 from transport.protocol.messages.vote import VoteRequestPartitionData, VoteRequestTopicData
 
 
@@ -66,15 +65,6 @@ def stops(net: Net, node: int, what: Callable[[], object], failure: type[Excepti
 # Nodes and directories of another cluster
 
 
-def test_a_directory_of_another_cluster_is_refused() -> None:
-    net = Net(3)
-    net.elect()
-    net.kill(3)
-    net.disks[3] = formatted_disk(3, cluster_id=FORMATTED_CLUSTER_ID)
-    with pytest.raises(DirectoryError, match=FORMATTED_CLUSTER_ID):
-        net.start(3)
-
-
 def test_a_node_of_another_cluster_is_refused_and_reported() -> None:
     """The member is at the address of a voter: each node that asks it, or that it asks, reports the member."""
     net = Net(3)
@@ -103,41 +93,6 @@ def test_a_vote_request_for_another_replica_is_refused() -> None:
     assert vote_error(net, node, node, directory_id(9)) == Error.INVALID_VOTER_KEY
     net.elect()
     goes_on(net)
-
-
-def test_fetches_of_non_voters_do_not_advance_the_high_watermark() -> None:
-    """Neither a stranger nor the id of a voter with another directory acknowledges anything for the quorum."""
-    net = dynamic_net(3)
-    leader = net.elect()
-    net.cut = set(others(net, leader))
-    net.submit(leader, b"alone")
-    net.settle()
-    core = net.processes[leader].replica.core
-    end, committed = core.log.end_offset, core.log.high_watermark
-    assert committed < end
-    for replica, directory in ((8, directory_id(8)), (others(net, leader)[0], directory_id(9))):
-        request = FetchRequest(
-            cluster_id=CLUSTER_ID,
-            replica_state=ReplicaState(replica_id=replica),
-            topics=[
-                FetchTopic(
-                    topic_id=Uuid.METADATA_TOPIC,
-                    partitions=[
-                        FetchPartition(
-                            partition=0,
-                            current_leader_epoch=core.epoch,
-                            fetch_offset=end,
-                            last_fetched_epoch=core.epoch,
-                            replica_directory_id=directory,
-                        )
-                    ],
-                )
-            ],
-        )
-        answer = net.ask(leader, request)
-        assert isinstance(answer, FetchResponse)
-        assert answer.responses[0].partitions[0].error_code == Error.NONE
-    assert core.log.high_watermark == committed
 
 
 @pytest.mark.parametrize("make", [Net, dynamic_net])

@@ -306,21 +306,6 @@ def test_a_follower_refuses_a_long_request_in_turns_and_answers_others_meanwhile
     assert entries.most <= PER_TURN
 
 
-def test_a_leader_with_a_full_queue_refuses_a_long_request_in_turns(
-    entries: Counted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quorum = Quorum(entries, max_waiting=0)
-    net = quorum.net
-    entries.begin()
-    asked = net.request(quorum.leader, elections(MANY))
-    net.settle()
-    assert asked not in net.answers, "it takes several turns"
-    net.until_ms(lambda: asked in net.answers)
-    told_of(quorum, asked, Error.REQUEST_TIMED_OUT)
-    assert entries.total == MANY
-    assert entries.most <= PER_TURN
-
-
 def test_a_leader_that_resigns_refuses_long_requests_in_turns(entries: Counted) -> None:
     """One was decided on, and waits for a commit; the other waits for its decision."""
     quorum = Quorum(entries)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kraft.controller import leftovers
-from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.leftovers import Leftovers
 from metadata_log.image import MetadataDelta, MetadataImage, Partition, TopicImage, replaying
 from metadata_log.image.persistent_map import RUN, Map, in_key_order, in_key_order_by_runs, with_changes
@@ -175,12 +174,6 @@ def partition(number: int) -> Partition:
     return Partition((number,), (Uuid.ZERO,), (number,), (), (), (), (), number, 0, 0, 0)
 
 
-def test_small_removed_topics_need_no_turn_of_their_own() -> None:
-    kept = Leftovers()
-    kept.keep([TopicImage("t", TOPIC, (partition(1),))], 100)
-    assert not kept.is_due(100)
-
-
 @pytest.mark.parametrize("count", [0, 1, RUN, RUN + 1, 5 * RUN + 17])
 def test_sorted_runs_are_in_key_order(count: int) -> None:
     keys = list(range(count))
@@ -203,24 +196,3 @@ def test_a_snapshot_of_many_topics_pauses_while_they_are_sorted() -> None:
 
 
 # Sessions
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_sessions_expire_in_the_order_of_their_last_contact(seed: int) -> None:
-    """Against the plain search through all of them."""
-    rng = Random(seed)
-    sessions, model = BrokerSessions(1000), {}
-    now_ms = 0
-    for _ in range(500):
-        now_ms += rng.choice([0, 0, 1, 50, 200])
-        if rng.random() < 0.7:
-            key = rng.randrange(6), rng.randrange(2)
-            sessions.contact(*key, now_ms)
-            model[key] = now_ms
-            continue
-        longest = min(model.items(), key=lambda item: (item[1], item[0]), default=None)
-        expected = None if longest is None or now_ms - longest[1] <= 1000 else longest[0]
-        if expected is not None:
-            del model[expected]
-        assert sessions.take_expired(now_ms) == expected
-        assert sessions.has_contacts is bool(model)

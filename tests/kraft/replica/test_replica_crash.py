@@ -208,23 +208,6 @@ def crash_everywhere(
         operations += 1
 
 
-def test_a_granted_vote_survives_a_power_failure() -> None:
-    def check(before: Node, disk: MemoryDisk) -> None:
-        stored = read_quorum_state(disk, PARTITION)
-        assert stored is not None
-        assert (stored.leader_epoch, stored.voted_id) in ((0, NO_NODE), (5, 2)), "the epoch and the vote are one write"
-        again = Node(disk)
-        assert again.replica.replica.core.epoch == stored.leader_epoch
-        again.receive(2, vote(3, 5))
-        assert not (granted(before.answers.get(1)) and granted(again.answers.get(2))), "two votes in one epoch"
-        again.receive(3, vote(2, 5))
-        if granted(before.answers.get(1)):
-            assert granted(again.answers.get(3)), "the same vote, asked for again, is given again"
-
-    operations = crash_everywhere(lambda: Node(formatted_disk(1)), lambda node: node.receive(1, vote(2, 5)), check)
-    assert operations >= 4, "a vote is written, fsynced, renamed, and its directory fsynced"
-
-
 def operations_of(node: Node, act: Callable[[Node], None]) -> list[str]:
     """The disk operations of an act, each with the name of its file."""
     operations: list[str] = []

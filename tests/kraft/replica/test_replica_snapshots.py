@@ -10,23 +10,19 @@ from msgspec import structs
 from test_controller_quorum import alter, controller_of
 
 from kraft.process.hosting import host_controller
-from kraft.process.process import Process
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import QuorumConfig
-from kraft.replica.interface.events import FlushDone, StartFlush
 from kraft.replica.interface.options import SnapshotOptions
-from kraft.sim.state.fingerprints import fingerprint
-from kraft.sim.state.forking import forked
 from metadata_log.image.record_values import decode_records
 from metadata_log.image.records import records as image_records
 from metadata_log.log.retention import Retention
-from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
+from metadata_log.log.snapshot import list_snapshots, read_snapshot, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.frame import encode_record
 from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch
-from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options
+from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, Net, formatted_disk
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -89,49 +85,6 @@ def follower_of(net: Net) -> int:
 # Made
 
 
-def test_every_node_makes_snapshots_of_its_own() -> None:
-    net = quorum()
-    write(net, 60)
-    net.advance(2000)
-    for node in net.processes:
-        made = snapshots(net, node)
-        assert len(made) >= 2
-        assert net.processes[node].replica.core.log.start_offset == 0
-        replica = net.processes[node]
-        assert all(one.offset <= replica.replica.core.log.high_watermark for one in made)
-        start = read_snapshot_start(net.disks[node], f"{PARTITION}/{snapshot_name(made[-1])}")
-        assert START_MS < start.header.last_contained_log_timestamp <= net.now_ms
-
-
-class SlowDisk(Net):
-    """Flushes of one node are not done before they are let go."""
-
-    slow = 0
-
-    def _flush(self, node: int, flush: StartFlush) -> None:
-        if node == self.slow:
-            self.held = flush
-        else:
-            super()._flush(node, flush)
-
-
-def test_a_snapshot_waits_until_the_log_is_on_the_disk_up_to_its_offset() -> None:
-    """A leader may commit by the disks of the others; a start takes the node's snapshot as proof of its own log."""
-    net = SlowDisk(3, application=host_controller, snapshots=OFTEN, quorum=SMALL_PIECES)
-    leader = net.slow = net.elect()
-    write(net, 60)
-    net.advance(2000)
-    replica = net.processes[leader]
-    assert replica.replica.core.log.high_watermark > replica.replica.core.log.flushed_offset
-    assert all(one.offset <= replica.replica.core.log.flushed_offset for one in snapshots(net, leader))
-    made = len(snapshots(net, leader))
-    net.slow = 0
-    net.held.run()
-    net.step(leader, FlushDone(net.held.ticket))
-    net.advance(2000)
-    assert len(snapshots(net, leader)) > made
-
-
 def test_a_snapshot_holds_the_image_at_its_offset() -> None:
     net = quorum()
     write(net, 60)
@@ -148,48 +101,6 @@ def test_a_snapshot_holds_the_image_at_its_offset() -> None:
     controller.load_snapshot(decode_records(held, "the snapshot"), newest)
     assert sorted(image_values(replay, 1)) == sorted(held)
     assert len(controller.history.committed.configs.by_resource) > 10
-
-
-def test_snapshots_are_made_by_time_only_after_new_records() -> None:
-    net = quorum(SnapshotOptions(max_interval_ms=60_000), max_idle_interval_ms=0)
-    write(net, 1)
-    net.advance(61_000)
-    assert snapshots(net, net.leader) == ()
-    write(net, 1, first=1)
-    net.advance(1000)
-    assert len(snapshots(net, net.leader)) == 1
-    net.advance(200_000)
-    assert len(snapshots(net, net.leader)) == 1
-
-
-def test_expired_segments_and_snapshots_are_removed_with_a_delay() -> None:
-    net = quorum(SCARCE, segment_bytes=2000, max_idle_interval_ms=0)
-    write(net, 60)
-    net.advance(50_000)
-    assert len(snapshots(net, net.leader)) >= 2
-    net.advance(30_000)
-    for node, replica in net.processes.items():
-        (only,) = snapshots(net, node)
-        assert replica.replica.core.log.start_offset == replica.replica.log.start_offset == only.offset > 0
-        assert any(name.endswith(".deleted") for name in net.disks[node].list(PARTITION))
-    net.advance(61_000)
-    for node in net.processes:
-        assert not any(name.endswith(".deleted") for name in net.disks[node].list(PARTITION))
-    write(net, 5, first=100)
-    assert are_equal(net)
-
-
-def test_a_node_starts_from_its_snapshot() -> None:
-    net = quorum(SCARCE, segment_bytes=2000, max_idle_interval_ms=0)
-    write(net, 60)
-    net.advance(120_000)
-    leader = net.leader
-    assert net.processes[leader].replica.core.log.start_offset > 0
-    net.kill(leader)
-    net.start(leader)
-    net.elect()
-    write(net, 3, first=200)
-    assert are_equal(net)
 
 
 # Downloaded
@@ -312,29 +223,6 @@ def test_a_snapshot_damaged_in_transit_is_not_adopted(way: str) -> None:
     assert not any(name.endswith(".part") for name in net.disks[node].list(PARTITION))
 
 
-def test_a_snapshot_damaged_on_the_leaders_disk_is_not_adopted() -> None:
-    net = quorum()
-    write(net, 60)
-    node = follower_of(net)
-    net.kill(node)
-    net.disks[node] = formatted_disk(node)
-    path = f"{PARTITION}/{snapshot_name(snapshots(net, net.leader)[-1])}"
-    disk = net.disks[net.leader]
-    content = bytearray(disk.read(path))
-    content[len(content) // 2] ^= 1
-    disk.remove(path)
-    file = disk.open(path, create=True)
-    file.append(bytes(content))
-    file.close()
-    net.start(node)
-    net.advance(3000)
-    assert net.processes[node].replica.core.log.end_offset == 0
-    assert snapshots(net, node) == ()
-    assert any("damaged" in effect.what for at, effect in net.traces if at == node and isinstance(effect, PeerFault))
-    write(net, 60, first=500)
-    net.until(lambda: are_equal(net))
-
-
 class PowerFailure(Exception):
     """The node ends here."""
 
@@ -428,13 +316,3 @@ def test_fetch_snapshot_of_another_cluster_or_partition_is_refused() -> None:
     assert Error(foreign.error_code) is Error.INCONSISTENT_CLUSTER_ID
     empty = net.ask(net.leader, FetchSnapshotRequest(cluster_id=CLUSTER_ID))
     assert Error(empty.error_code) is Error.INVALID_REQUEST
-
-
-def test_a_fork_continues_to_write_a_snapshot() -> None:
-    net = quorum(max_idle_interval_ms=0)
-    write(net, 20)
-    leader = net.processes[net.leader]
-    copy = forked(leader)
-    assert fingerprint(copy) == fingerprint(leader)
-    assert isinstance(copy, Process)
-    assert options(1, net.voters).replica.snapshots == SnapshotOptions()

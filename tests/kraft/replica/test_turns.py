@@ -14,9 +14,7 @@ from kraft.controller.topics import elect_leaders, isr, partition_updates
 from kraft.limits import DECISION_STEPS_PER_TURN, DECISIONS_WAITING, RECORDS_PER_BATCH, RECORDS_PER_OPERATION
 from kraft.process.hosting import host_controller
 from kraft.process.parts import Input
-from kraft.quorum.events import Resign
 from kraft.replica.interface.options import SnapshotOptions
-from kraft.sim.state.fingerprints import FactsOf
 from metadata_log.image import MetadataDelta, memberships, replaying
 from metadata_log.image.topics_delta import TopicsDelta
 from metadata_log.log.retention import Retention
@@ -226,16 +224,6 @@ def test_a_fence_is_decided_in_turns_and_written_in_kafkas_batches(changes: Coun
     assert [quorum.members(GONE, node) for node in quorum.net.processes] == [0, 0, 0]
 
 
-def test_a_leaders_replay_in_turns_equals_a_standbys_replay() -> None:
-    quorum = Quorum()
-    quorum.create("one", "two")
-    quorum.net.ask(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
-    quorum.net.advance(1000)
-    images = [quorum.controller(node).history.committed for node in quorum.net.processes]
-    assert images[0].topics == images[1].topics == images[2].topics
-    assert images[0].brokers == images[1].brokers == images[2].brokers
-
-
 def test_while_a_broker_is_fenced_others_are_answered(changes: Counted) -> None:
     """Reads at once; what is to be decided afterwards, and a broker that waits for that is not taken for dead."""
     quorum = Quorum(changes)
@@ -262,20 +250,6 @@ def test_while_a_broker_is_fenced_others_are_answered(changes: Counted) -> None:
     assert (answer.error_code, answer.is_fenced) == (Error.NONE, False)
 
 
-def test_a_heartbeat_that_waits_for_a_decision_keeps_its_session() -> None:
-    quorum = Quorum()
-    quorum.create("one", "two")
-    quorum.net.advance(8000)
-    quorum.net.request(quorum.leader, quorum.heartbeat(OTHER, want_fence=True))
-    quorum.net.settle()
-    assert quorum.is_busy
-    quorum.net.request(quorum.leader, quorum.heartbeat(LEADING))
-    quorum.net.settle()
-    assert quorum.is_busy
-    now_ms = quorum.net.now_ms
-    assert quorum.controller()._sessions.keeps_out(LEADING, quorum.epochs[LEADING], now_ms + 9000)
-
-
 def test_the_next_leader_completes_an_interrupted_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     # The first batch is committed while the second one takes its turns.
     monkeypatch.setattr(decisions, "CHANGES_PER_RECORD", 1)
@@ -296,27 +270,6 @@ def test_the_next_leader_completes_an_interrupted_fence(monkeypatch: pytest.Monk
         one for topic in quorum.controller().history.committed.topics.by_id.values() for one in topic.partitions
     ]
     assert {(one.leader, one.isr, one.partition_epoch) for one in partitions} == {(LEADING, (LEADING, OTHER), 1)}
-
-
-def test_requests_that_wait_at_a_deposed_leader_are_refused() -> None:
-    quorum = Quorum()
-    quorum.create("one", "two")
-    net, former = quorum.net, quorum.leader
-    fence = net.request(former, quorum.heartbeat(GONE, want_fence=True))
-    net.settle()
-    waiting = net.request(former, quorum.heartbeat(LEADING))
-    net.settle()
-    assert quorum.is_busy
-    assert not {fence, waiting} & net.answers.keys()
-    net.step(former, Resign(net.processes[former].replica.core.epoch))
-    net.settle()
-    for request in (fence, waiting):
-        answer = net.answers[request]
-        assert isinstance(answer, m.BrokerHeartbeatResponse)
-        assert answer.error_code == Error.NOT_CONTROLLER
-    quorum.leader = net.elect()
-    net.until(lambda: quorum.members(GONE) == MEMBERSHIPS)
-    assert not quorum.is_fenced(GONE)
 
 
 def test_the_number_of_waiting_requests_is_bounded() -> None:
@@ -463,19 +416,6 @@ def test_a_record_about_all_partitions_is_replayed_in_turns(monkeypatch: pytest.
 # Sessions
 
 
-def test_an_incarnation_that_is_not_registered_has_no_session() -> None:
-    """Any client can invent ids and epochs, and each session would cost a search when it expires."""
-    quorum = Quorum()
-    facts_of = FactsOf()
-    facts = facts_of(quorum.controller()._sessions)
-    for broker, epoch in ((GONE, FAR), (7, quorum.epochs[GONE]), (7, 1)):
-        request = m.BrokerHeartbeatRequest(broker_id=broker, broker_epoch=epoch, current_metadata_offset=FAR)
-        answer = quorum.net.ask(quorum.leader, request)
-        assert isinstance(answer, m.BrokerHeartbeatResponse)
-        assert answer.error_code == Error.STALE_BROKER_EPOCH
-    assert facts_of(quorum.controller()._sessions) == facts
-
-
 # Standbys and snapshots
 
 
@@ -498,23 +438,6 @@ def test_a_standby_replays_a_large_batch_in_turns_and_answers_meanwhile(replays:
     assert len(quorum.controller(standby).history.committed.topics["large"].partitions) == 9_999
     status = quorum.net.processes[standby].replica.status()
     assert status.applied_offset == status.high_watermark
-
-
-def test_a_standby_that_catches_up_reports_its_applied_offset() -> None:
-    """Each turn completes one large batch and begins the next one, so no turn ends between two batches."""
-    quorum = Quorum(max_idle_interval_ms=0)
-    quorum.create("one", "two", "three", "four", partitions=DECISION_STEPS_PER_TURN)
-    net = quorum.net
-    standby = next(node for node in net.processes if node != quorum.leader)
-    net.kill(standby)
-    net.start(standby)
-    net.until_ms(lambda: quorum.host(standby).is_applying)
-    told: list[int] = []
-    while quorum.host(standby).is_applying:
-        told.append(net.processes[standby].replica.status().applied_offset)
-        assert told[-1] == quorum.controller(standby).history.committed.end.offset
-        net.advance(1)
-    assert told[0] < told[-1]
 
 
 def test_a_snapshot_from_the_leader_is_loaded_in_turns(replays: Counted) -> None:

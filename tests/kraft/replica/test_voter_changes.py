@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_dynamic_quorum import describe, directory_id, dynamic_disk, dynamic_net, voter
+from test_dynamic_quorum import describe, directory_id, dynamic_disk, dynamic_net
 
 from kraft.process.hosting import host_controller
 from kraft.process.process import Process
-from kraft.quorum.effects import PeerFault
-from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, VersionRange
+from kraft.quorum.values import QuorumConfig, VersionRange
 from kraft.quorum.voter_history import STATIC
 from kraft.quorum.voters import Voter
 from metadata_log.serde import Message, encode, schema_of
@@ -120,19 +119,6 @@ def test_voters_grow_from_one_to_three_and_shrink_to_another_one() -> None:
     assert len({net.log_of(node) for node in net.processes}) == 1
 
 
-def test_a_removed_leader_leads_until_its_removal_is_committed() -> None:
-    net = dynamic_net(3)
-    leader = net.elect()
-    assert error_of(net, remove(leader)) == Error.NONE
-    net.until(lambda: net.leader not in (0, leader))
-    agree_on(net, *sorted({1, 2, 3} - {leader}))
-    assert not net.processes[leader].replica.core.is_voter
-    end = net.processes[net.leader].replica.core.log.end_offset
-    net.until(lambda: net.processes[leader].replica.core.log.end_offset == end)
-    told = [effect for _, effect in net.traces if isinstance(effect, PeerFault)]
-    assert told == [], "what a removed leader says at its end is understood: an error would end a Kafka process"
-
-
 def test_a_removed_voter_is_described_as_an_observer_with_its_progress() -> None:
     net = dynamic_net(3)
     leader = net.elect()
@@ -186,20 +172,6 @@ def test_every_refusal_of_a_removal_has_kafkas_error() -> None:
     assert error_of(static, remove(1, directory_id(1))) == Error.UNSUPPORTED_VERSION
 
 
-def test_a_second_voter_change_waits_for_the_commit_of_the_first() -> None:
-    """KAFKA-20740: the caller was told to try later, but the record is in the log."""
-    net = dynamic_net(3, joining=1)
-    leader = net.elect()
-    net.advance(1000)
-    others = {1, 2, 3} - {leader}
-    net.cut |= others
-    assert error_of(net, remove(min(others))) == Error.REQUEST_TIMED_OUT
-    assert net.leader == leader
-    assert error_of(net, remove(max(others))) == Error.REQUEST_TIMED_OUT
-    assert error_of(net, add(net, 4)) == Error.REQUEST_TIMED_OUT
-    assert len(net.processes[leader].replica.core.history.sets) == 2 + 1
-
-
 def test_an_uncommitted_voter_change_is_undone_by_the_next_leader() -> None:
     net = dynamic_net(3)
     leader = net.elect()
@@ -231,26 +203,6 @@ def test_a_power_failure_during_a_voter_change_leaves_one_voter_set(operations: 
     first, second = (net.processes[node].replica.core for node in (1, 2))
     assert first.voters == second.voters
     assert net.log_of(1) == net.log_of(2)
-
-
-def test_a_voter_with_a_new_address_sends_update_raft_voter() -> None:
-    net = dynamic_net(3)
-    leader = net.elect()
-    moved = next(node for node in net.processes if node != leader)
-    net.kill(moved)
-    elsewhere = Endpoints((ListenerAddress("CONTROLLER", f"n{moved}", 9999),))
-    known, net.changes = net.changes, {**net.changes, "endpoints": elsewhere}
-    net.start(moved)
-    net.changes = known
-    net.until(
-        lambda: all(one.replica.core.voters.find(moved) == voter_at(moved, elsewhere) for one in net.processes.values())
-    )
-    assert net.leader == leader
-    assert net.processes[leader].replica.core.voters.keys == tuple(voter(node).key for node in (1, 2, 3))
-
-
-def voter_at(node: int, endpoints: Endpoints) -> Voter:
-    return Voter(voter(node).key, endpoints, VersionRange(0, 1))
 
 
 def test_a_broker_forwards_voter_changes_in_envelopes() -> None:
