@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import trio
 
-from metadata_log.serde import Message
-from support.transport.conversation import LISTENER, Node, echo, numbered
-from transport import Cause, Endpoint, Faults, Listener, MemoryNetwork, MemoryTransport, Reply
+from support.transport.conversation import Node, echo, numbered
+from transport import Cause, Endpoint, Listener, MemoryNetwork, MemoryTransport, Reply
 from transport.faults import Kind
-from transport.interface import Request
 from transport.protocol.messages import VoteResponse
 
 
@@ -31,22 +27,6 @@ class Pair:
         return None if isinstance(outcome, Reply) else outcome.cause
 
 
-async def test_a_memory_transport_creates_its_own_network(autojump_clock: trio.testing.MockClock):
-    node = Node(MemoryTransport(seed=3, faults=Faults(delay_ms=(5, 5))))
-    node.answer_with = echo
-    endpoint = node.transport.listen(LISTENER)
-    async with node.running():
-        assert isinstance(await node.call(endpoint, numbered(1)), Reply)
-
-
-async def test_delays_pass_in_virtual_time(autojump_clock: trio.testing.MockClock):
-    pair = Pair(MemoryNetwork(faults=Faults(delay_ms=(100, 100))))
-    async with pair.server.running(), pair.client.running():
-        before = trio.current_time()
-        assert await pair.cause() is None
-        assert trio.current_time() - before == pytest.approx(0.2)
-
-
 async def test_partitioned_hosts_time_out_until_the_partition_heals(autojump_clock: trio.testing.MockClock):
     """Hosts behind a partition time out; a reset or refusal would tell a follower what it cannot know."""
     pair = Pair(MemoryNetwork())
@@ -62,26 +42,6 @@ async def test_partitioned_hosts_time_out_until_the_partition_heals(autojump_clo
         assert await pair.cause() is Cause.TIMEOUT
         pair.network.heal(2)
         assert await pair.cause() is None
-
-
-async def test_one_way_cuts(autojump_clock: trio.testing.MockClock):
-    """A lost request was never seen; a lost reply was seen and acted upon."""
-    pair = Pair(MemoryNetwork())
-    seen: list[int] = []
-
-    def note(request: Request) -> Message:
-        seen.append(request.sequence)
-        return echo(request)
-
-    pair.server.answer_with = note
-    async with pair.server.running(), pair.client.running():
-        pair.network.cut([1], [2], [Kind.REQUEST])
-        assert await pair.cause() is Cause.TIMEOUT
-        assert seen == []
-        pair.network.heal()
-        pair.network.cut([2], [1], [Kind.REPLY])
-        assert await pair.cause() is Cause.TIMEOUT
-        assert seen == [0]
 
 
 async def test_a_stopped_process_behind_a_partition_times_out(autojump_clock: trio.testing.MockClock):
@@ -112,40 +72,6 @@ async def test_a_host_can_restart_under_its_address(autojump_clock: trio.testing
         assert again.transport.listen(Listener("CONTROLLER", "2", pair.endpoint.port)) == pair.endpoint
         async with again.running():
             assert await pair.cause() is None
-
-
-async def test_drops_become_time_outs_and_duplicates_one_reply(autojump_clock: trio.testing.MockClock):
-    pair = Pair(MemoryNetwork(seed=1, faults=Faults(drop=0.3, duplicate=0.3, delay_ms=(1, 20))))
-    async with pair.server.running(), pair.client.running():
-        causes = [await pair.cause() for _ in range(200)]
-    lost = causes.count(Cause.TIMEOUT)
-    assert 70 < lost < 130
-    assert causes.count(None) == 200 - lost
-
-
-@pytest.mark.parametrize("reorder", [False, True])
-async def test_requests_are_reordered_only_by_the_fault(autojump_clock: trio.testing.MockClock, reorder: bool):
-    """TCP keeps the order of a connection, and so does Kafka's protocol build on it."""
-    pair = Pair(MemoryNetwork(seed=2, faults=Faults(delay_ms=(1, 500), reorder=reorder)))
-    pair.server.answer_with = None
-    async with pair.server.running(), pair.client.running():
-        for number in range(50):
-            pair.client.ask(pair.endpoint, numbered(number))
-        await pair.server.until(lambda: len(pair.server.requests) == 50)
-        asked: list[Any] = [request.message for request in pair.server.requests]
-        seen = [int(message.cluster_id) for message in asked]
-        assert sorted(seen) == list(range(50))
-        assert (seen == list(range(50))) is not reorder
-
-
-async def test_message_fates_are_determined_by_the_seed(autojump_clock: trio.testing.MockClock):
-    async def fates(seed: int) -> list[Cause | None]:
-        pair = Pair(MemoryNetwork(seed=seed, faults=Faults(drop=0.4)))
-        async with pair.server.running(), pair.client.running():
-            return [await pair.cause() for _ in range(60)]
-
-    assert await fates(1) == await fates(1)
-    assert await fates(1) != await fates(2)
 
 
 async def test_messages_may_skip_the_codec():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -89,30 +88,6 @@ async def test_a_request_has_the_principal_of_the_login(autojump_clock: trio.tes
         assert await client.outcome(token) == Reply(token, VoteResponse(error_code=1))
 
 
-@pytest.mark.parametrize("user", ["alice", "mallory"])
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-async def test_wrong_credentials_fail_the_request_with_the_peers_reason(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture, user: str, mechanism: str
-) -> None:
-    caplog.set_level(logging.INFO)
-    async with pair(logins(), logins(user=user, password="wrong", mechanism=mechanism)) as (server, client, at, _):
-        outcome = await client.call(at)
-        assert isinstance(outcome, Failed)
-        assert outcome.cause is Cause.AUTHENTICATION
-        assert f"the peer refuses the login by {mechanism}: Authentication failed" in outcome.detail
-        assert server.requests == []
-        assert trio.current_time() >= 0.1
-    assert f"the login by {mechanism} failed: wrong user name or password" in caplog.text
-    assert "a-secret" not in caplog.text
-
-
-async def test_a_mechanism_that_is_not_enabled_is_named(autojump_clock: trio.testing.MockClock) -> None:
-    async with pair(logins(), logins(mechanism="SCRAM-SHA-512")) as (_, client, endpoint, _):
-        outcome = await client.call(endpoint)
-        assert isinstance(outcome, Failed)
-        assert "does not accept SCRAM-SHA-512; it accepts PLAIN, SCRAM-SHA-256" in outcome.detail
-
-
 async def test_a_client_without_login_is_disconnected(autojump_clock: trio.testing.MockClock) -> None:
     async with pair(logins(), NO_SASL) as (server, client, endpoint, _):
         outcome = await client.call(endpoint)
@@ -133,22 +108,6 @@ async def test_a_listener_without_login_is_named(autojump_clock: trio.testing.Mo
 def echo_or_illegal(request: Request) -> Message:
     is_login = request.api_key == ApiKey.SASL_HANDSHAKE
     return SaslHandshakeResponse(error_code=34) if is_login else echo(request)
-
-
-@pytest.mark.parametrize("sent", [b"", with_length(HANDSHAKE), with_length(HANDSHAKE)[:9]])
-async def test_a_client_that_stops_in_the_middle_of_a_login_is_disconnected(
-    autojump_clock: trio.testing.MockClock, sent: bytes
-) -> None:
-    async with pair(logins(timeout_ms=3000), logins()) as (server, _, endpoint, carrier):
-        stranger = await connected(carrier, endpoint)
-        assert stranger.socket is not None
-        if sent:
-            stranger.socket.write(sent)
-        await stranger.is_closed.wait()
-        assert stranger.closed_at is not None
-        assert 3 <= stranger.closed_at <= 3.6  # a sweep looks twice a second
-        assert len(carrier_of(server).logins) == 0
-        assert server.requests == []
 
 
 async def test_silent_connections_keep_nobody_from_logging_in(

@@ -255,36 +255,6 @@ def hello() -> bytes:
     return client.take()
 
 
-@pytest.mark.parametrize("size", [0, 1, 5, 100, -1, None])
-async def test_a_client_that_stops_in_the_handshake_is_closed_at_the_deadline(
-    autojump_clock: trio.testing.MockClock, size: int | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    """After none, some or all bytes of its first message; with None in the middle of its second one."""
-    streams = MemoryStreams()
-    server = Node(streams.transport(tls=tls(handshake_timeout_ms=3_000)))
-    endpoint = server.transport.listen(LISTENER)
-    async with server.running():
-        stranger = Stranger(server, endpoint, streams)
-        await trio.sleep(0.1)
-        assert stranger.is_connected
-        client, _ = pair()
-        client.advance()
-        first = client.take()
-        if size != 0:
-            stranger.socket.write(first if size is None else first[: size if size > 0 else None])
-        await trio.sleep(0.5)
-        if size is None:
-            client.receive(stranger.received)
-            client.advance()
-            stranger.socket.write(client.take()[:20])
-        await trio.sleep(1)
-        assert not stranger.is_closed
-        await trio.sleep(2.5)
-        assert stranger.is_closed
-        assert len(server.transport.handshakes) == 0
-    assert any("the TLS handshake was not finished in time" in line for line in caplog.messages)
-
-
 @pytest.mark.parametrize(
     "data",
     [

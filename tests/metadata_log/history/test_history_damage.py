@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from metadata_log import history
 from metadata_log.compression import Compression
 from metadata_log.errors import MetadataLogError
-from metadata_log.history import VIEWS, Options
+from metadata_log.history import Options
 from metadata_log.history.changes import Templates, whole_record
 from metadata_log.image import ReplayError
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
 from metadata_log.reading.entries import read_entries
-from metadata_log.reading.timeline import Base, read_timeline
+from metadata_log.reading.timeline import read_timeline
 from metadata_log.records.batch import read_batch, scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.frame import encode_record
@@ -91,17 +91,6 @@ def test_no_rows_are_given_behind_damage_without_a_snapshot() -> None:
     assert (damage["kind"], damage["known"], damage["from_offset"]) == ("damage", False, damaged.base_offset)
     assert (ignored["kind"], ignored["known"], ignored["from_offset"]) == ("ignored", False, damaged.next_offset)
     assert "from here on the history is not known" in damage["text"]
-
-
-def test_rows_continue_from_the_next_snapshot_behind_damage() -> None:
-    disk = copy_of_static3()
-    path = f"{LONE}/00000000000000001893.log"
-    damaged = list(scan(disk.read(path)))[40]
-    flip(disk, path, damaged.position + 70)
-    rows = tell(disk, LONE, ("partition_history", "retention"), options=SKIP)
-    kinds = [(row["kind"], row["from_offset"], row["known"]) for row in rows["retention"]]
-    assert kinds == [("log", 0, True), ("damage", 2299, False), ("base", 2362, True), ("log", 2363, True)]
-    assert not [row for row in rows["partition_history"] if 2299 <= row["valid_from_offset"] < 2362]
 
 
 def test_rows_continue_from_the_next_snapshot_behind_a_gap() -> None:
@@ -249,19 +238,9 @@ def test_batches_of_two_logs_are_refused() -> None:
     assert [row[1] for view, row in rows if view == "retention"] == ["log", "damage", "ignored"]
 
 
-def test_a_history_above_offset_0_needs_a_snapshot() -> None:
-    items = [one for one in read_timeline(real_disk("static3"), "/nodes/c3") if not isinstance(one, Base)]
-    with pytest.raises(ReplayError, match="begins at offset 5210 and with no snapshot"):
-        list(history.rows(items, ("topic_history",), cluster="c"))
-
-
 def test_a_view_that_is_not_known_is_an_error_at_once() -> None:
     with pytest.raises(KeyError, match="no_view"):
         list(history.rows([], ("no_view",), cluster="c"))
-
-
-def test_an_empty_log_has_no_rows() -> None:
-    assert list(history.rows([], VIEWS, cluster="c")) == []
 
 
 # The short way through a batch

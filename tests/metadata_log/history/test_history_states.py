@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
@@ -180,95 +179,6 @@ def end(request: pytest.FixtureRequest) -> tuple[dict[str, list[Row]], dict[str,
     described = json.loads(archive("history")[f"{request.param}/state.json"])
     at = At(offset=described["as_of"]["high_watermark_after"] - 1)
     return tell(real_disk(name), path, tuple(STATE_VIEWS), at), described
-
-
-End = tuple[dict[str, list[Row]], dict[str, Any]]
-
-
-def test_topics_and_partitions_are_those_that_kafka_described(end: End) -> None:
-    states, described = end
-    theirs = {
-        (name, str(topic["topic_id"]), one["partition"]): (
-            one["leader"],
-            tuple(one["replicas"]),
-            sorted(one["isr"]),
-            sorted(one["elr"]),
-            tuple(one["last_known_elr"]),
-        )
-        for name, topic in described["describeTopics"].items()
-        for one in topic["partitions"]
-    }
-    assert theirs == {
-        (row["topic"], row["topic_id"], row["partition"]): (
-            row["leader"],
-            row["replicas"],
-            sorted(row["isr"]),
-            sorted(row["elr"]),
-            row["last_known_elr"],
-        )
-        for row in states["partitions_state"]
-    }
-    counts = {(row["topic"], row["partitions"]) for row in states["topics_state"]}
-    assert counts == {(name, len(topic["partitions"])) for name, topic in described["describeTopics"].items()}
-
-
-def test_features_are_those_that_kafka_described(end: End) -> None:
-    states, described = end
-    levels = re.findall(
-        r"([a-z.]+)=FinalizedVersionRange\[min_version_level:\d+, max_version_level:(\d+)", str(described["features"])
-    )
-    # A level of 0 is not finalized; Kafka's tool leaves kraft.version out then.
-    ours = {row["feature"]: row["level"] for row in states["features_state"] if row["level"]}
-    assert ours == {name: int(level) for name, level in levels}
-
-
-def test_voters_are_those_that_kafka_described(end: End) -> None:
-    states, described = end
-    if states["voters_state"]:
-        theirs = {(one["id"], one["dir"]) for one in described["quorum"]["voters"]}
-        assert {(row["voter"], row["directory_id"]) for row in states["voters_state"]} == theirs
-    else:
-        assert {one["dir"] for one in described["quorum"]["voters"]} == {"AAAAAAAAAAAAAAAAAAAAAA"}
-
-
-def test_credentials_quotas_rules_and_tokens_are_those_that_kafka_described(end: End) -> None:
-    states, described = end
-    scram = {
-        (user, mechanism.replace("_", "-"), int(iterations))
-        for user, text in described["describeScram"].items()
-        for mechanism, iterations in re.findall(r"mechanism=(\w+), iterations=(\d+)", text)
-    }
-    assert {(row["user"], row["mechanism"], row["iterations"]) for row in states["scram_state"]} == scram
-    quotas = {
-        (", ".join(sorted(entity.strip("{}").replace("null", "<default>").split(", "))), key, float(value))
-        for entity, text in described["describeQuotas"].items()
-        for key, value in re.findall(r"([a-z_]+)=([0-9.E]+)", text)
-    }
-    assert {(row["entity"], row["key"], row["value"]) for row in states["quotas_state"]} == quotas
-    fields = ("rtype", "name", "pattern", "principal", "host", "op", "perm")
-    found = described["describeAcls"]
-    rules = {tuple(one[field] for field in fields) for one in found} if isinstance(found, list) else set()
-    ours = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
-    assert {tuple(row[name] for name in ours) for row in states["acls_state"]} == rules
-    tokens = described["tokenDescribe"]
-    known = sorted(re.findall(r"tokenId='([^']+)'", str(tokens))) if isinstance(tokens, list) else []
-    assert sorted(row["token_id"] for row in states["tokens_state"]) == known
-
-
-def test_brokers_are_those_that_kafka_described(end: End) -> None:
-    states, described = end
-    ours = {(row["broker"], row["rack"]) for row in states["brokers_state"] if not row["fenced"]}
-    assert ours == {(one["id"], one["rack"]) for one in described["describeCluster"]["nodes"]}
-
-
-def test_broker_configs_are_those_that_kafka_described(end: End) -> None:
-    states, described = end
-    default = {row["key"]: row["value"] for row in states["configs_state"] if row["resource_name"] == ""}
-    assert described["describeConfigs"]["BROKER:"] == default
-    for row in states["configs_state"]:
-        theirs = described["describeConfigs"].get(f"{row['resource_type']}:{row['resource_name']}")
-        if theirs is not None:
-            assert theirs[row["key"]] == row["value"], row
 
 
 # Transactions

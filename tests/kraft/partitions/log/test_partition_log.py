@@ -25,7 +25,6 @@ from metadata_log.types import OffsetAndEpoch
 from support.broker.broker_logs import (
     NODES,
     NOW_MS,
-    disk_with,
     expected,
     files_below,
     options_of,
@@ -130,45 +129,6 @@ def test_a_leader_stores_the_bytes_that_kafkas_leader_stored(path: str) -> None:
     assert content(log) == b"".join(batch.data for batch in batches_below(path))
 
 
-@pytest.mark.parametrize("path", [path for path in STOPPED if path.startswith("nodes/b101")])
-def test_every_offset_and_time_is_found_where_the_records_have_it(path: str) -> None:
-    """Reads begin with the batch of their offset; a search by time finds the first record of that time or later."""
-    log_directory, _, name = path.rpartition("/")
-    want = expected("final/partitions.json").get(name)
-    start = 0 if want is None else want["log_start"]["offset"]
-    log = PartitionLog.open(
-        disk_with(log_directory, name),
-        f"d/{name}",
-        options_of(topic_of(name).topic),
-        now_ms=NOW_MS,
-        is_clean=True,
-        start_checkpoint=start,
-        high_watermark=1 << 40,
-    )
-    # Kafka names the largest time of a log even where every record was deleted.
-    if want is not None and want["max_timestamp"]["offset"] >= log.start_offset:
-        found = finished(log.finding_time(log.max_timestamp))
-        assert found is not None
-        assert (found.offset, found.timestamp) == (
-            want["max_timestamp"]["offset"],
-            want["max_timestamp"]["timestamp"],
-        )
-    held = batches_below(path)
-    for batch in held:
-        if batch.base_offset < log.start_offset:
-            continue
-        for offset in {batch.base_offset, batch.last_offset}:
-            data = log.read(offset, 1)
-            assert data == batch.data
-        two = log.read(batch.base_offset, batch.size_bytes + 1)
-        assert two == batch.data
-    assert log.read(log.end_offset, 1) == b""
-    for offset in (log.start_offset - 1, log.end_offset + 1):
-        refused = log.read(offset, 1)
-        assert isinstance(refused, RefusedAppend)
-        assert refused.error is Error.OFFSET_OUT_OF_RANGE
-
-
 def records_of(*values: bytes, key: bytes | None = b"k", time: int = NOW_MS) -> list[Record]:
     return [Record(at, time, 0, key, value) for at, value in enumerate(values)]
 
@@ -201,49 +161,6 @@ def append(log: PartitionLog, data: bytes) -> Appended | RefusedAppend:
 
 def error_of(done: Appended | RefusedAppend) -> Error:
     return done.error if isinstance(done, RefusedAppend) else Error.NONE
-
-
-def test_the_last_five_batches_of_a_producer_are_known_and_the_sixth_is_out_of_order() -> None:
-    log = new_log()
-    batches = [sent(2, producer=7, sequence=2 * at) for at in range(6)]
-    for at, batch in enumerate(batches):
-        assert append(log, batch) == Appended(2 * at, 2 * at + 1)
-    before = content(log)
-    for at in range(1, 6):
-        again = append(log, batches[at])
-        assert again == Appended(2 * at, 2 * at + 1, NOW_MS, is_duplicate=True)
-    assert error_of(append(log, batches[0])) is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert content(log) == before
-
-
-@pytest.mark.parametrize(
-    ("epoch", "sequence", "error"),
-    [
-        (3, 4, Error.NONE),
-        (3, 5, Error.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (3, 3, Error.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (2, 4, Error.INVALID_PRODUCER_EPOCH),
-        (4, 0, Error.NONE),
-        (4, 4, Error.OUT_OF_ORDER_SEQUENCE_NUMBER),
-    ],
-)
-def test_the_next_batch_of_a_producer_is_judged_by_epoch_and_sequence(epoch: int, sequence: int, error: Error) -> None:
-    log = new_log()
-    assert append(log, sent(4, producer=7, epoch=3, sequence=0)) == Appended(0, 3)
-    assert error_of(append(log, sent(1, producer=7, epoch=epoch, sequence=sequence))) is error
-
-
-def test_sequence_numbers_begin_again_behind_the_largest_one() -> None:
-    log = new_log()
-    most = 2**31 - 1
-    assert append(log, sent(2, producer=7, sequence=most - 1)) == Appended(0, 1)
-    assert append(log, sent(3, producer=7, sequence=0)) == Appended(2, 4)
-    wrapped = new_log()
-    assert append(wrapped, sent(3, producer=7, sequence=most)) == Appended(0, 2)
-    assert append(wrapped, sent(1, producer=7, sequence=2)) == Appended(3, 3)
-    again = append(wrapped, sent(3, producer=7, sequence=most))
-    assert isinstance(again, Appended)
-    assert again.is_duplicate
 
 
 def changed(data: bytes, at: int, new: bytes) -> bytes:
@@ -370,92 +287,6 @@ def test_a_follower_takes_offsets_with_holes_and_refuses_those_behind_its_end() 
         log.append_as_follower(place(next(scan(sent())), offset=11, epoch=3).data, leader_epoch=3, now_ms=NOW_MS)
     newer = place(next(scan(sent())), offset=12, epoch=4).data
     assert log.append_as_follower(newer, leader_epoch=3, now_ms=NOW_MS).last_offset == -1
-
-
-def test_the_last_stable_offset_waits_for_the_high_watermark_behind_the_marker() -> None:
-    path = "nodes/b101/alerts-txn-0"
-    log = new_log(options_of("alerts-txn"))
-    for batch in batches_below(path):
-        log.append_as_follower(batch.data, leader_epoch=batch.epoch, now_ms=NOW_MS)
-    assert log.producers.states.open_transactions == {103: 6000}
-    log.raise_high_watermark(52)
-    # The transaction of the offsets 11 to 51 is over and its marker replicated; one record further is not.
-    assert log.last_stable_offset == 52
-    log.raise_high_watermark(log.end_offset)
-    assert log.last_stable_offset == 103
-    assert [(each.producer_id, each.first_offset, each.last_offset) for each in log.aborted(0, 10)] == [(2, 6, 10)]
-    assert [each.first_offset for each in log.aborted(0, log.end_offset)] == [6, 11]
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_truncated_log_goes_on_as_if_the_records_had_never_been_there(seed: int) -> None:
-    """Truncate at a random batch and append other batches: all files equal those of a log that had only these."""
-    print(f"seed {seed}")
-    rng = Random(seed)
-    path = rng.choice([path for path in APPENDED if len(batches_below(path)) > 4])
-    held = batches_below(path)
-    cut = rng.randrange(1, len(held))
-    options = structs.replace(options_of(topic_of(path.rpartition("/")[2]).topic), index_interval_bytes=1)
-    disk, plain_disk = MemoryDisk(), MemoryDisk()
-    log, plain = new_log(options, disk), new_log(options, plain_disk)
-    for batch in held:
-        log.append_as_follower(batch.data, leader_epoch=batch.epoch, now_ms=NOW_MS)
-    log.raise_high_watermark(log.end_offset)
-    log.truncate(held[cut].base_offset, now_ms=NOW_MS)
-    assert log.high_watermark == log.end_offset == held[cut].base_offset
-    for batch in held[:cut]:
-        plain.append_as_follower(batch.data, leader_epoch=batch.epoch, now_ms=NOW_MS)
-    assert log.epochs == plain.epochs
-    assert log.producers.states.stored() == plain.producers.states.stored()
-    for each in (log, plain):
-        for _ in range(3):
-            each.append_as_leader(sent(2), epoch=99, now_ms=NOW_MS)
-    assert content(log) == content(plain)
-    assert [segment.aborted for segment in log.segments if segment.aborted] == [
-        segment.aborted for segment in plain.segments if segment.aborted
-    ]
-    log.close()
-    reopened = PartitionLog.open(disk, "d/p", options, now_ms=NOW_MS)
-    assert content(reopened) == content(plain)
-    assert reopened.end_offset == plain.end_offset
-    assert not [finding for finding in reopened.recovered if ".deleted" not in finding]
-
-
-def test_a_truncation_inside_a_batch_ends_the_log_at_the_given_offset() -> None:
-    log = new_log()
-    for _ in range(3):
-        append(log, sent(4))
-    log.truncate(6, now_ms=NOW_MS)
-    assert (log.end_offset, len(list(scan(content(log))))) == (6, 1)
-    log.truncate(0, now_ms=NOW_MS)
-    assert (log.end_offset, content(log), log.epochs.entries) == (0, b"", ())
-
-
-def test_old_segments_go_by_size_time_and_log_start() -> None:
-    options = LogOptions(segment_bytes=200, retention_bytes=400, retention_ms=-1)
-    disk = MemoryDisk()
-    log = new_log(options, disk)
-    for _ in range(20):
-        append(log, sent(1))
-    segments = len(log.segments)
-    assert delete_old_segments(log, now_ms=NOW_MS) == 0, "nothing above the high watermark goes"
-    log.raise_high_watermark(log.end_offset)
-    gone = delete_old_segments(log, now_ms=NOW_MS)
-    assert gone == segments - len(log.segments) > 0
-    assert 400 <= log.size_bytes < 600
-    assert log.start_offset == log.segments[0].base_offset
-    assert {path for path in disk.files() if path.endswith(".deleted")} == {f"/{path}" for path in log.doomed}
-    log.raise_start(log.segments[1].base_offset)
-    log.options = LogOptions(segment_bytes=200, retention_ms=-1)
-    assert delete_old_segments(log, now_ms=NOW_MS) == 1
-    log.options = LogOptions(segment_bytes=200, retention_ms=1000)
-    assert delete_old_segments(log, now_ms=NOW_MS + 1000) == 0
-    left = len(log.segments)
-    assert delete_old_segments(log, now_ms=NOW_MS + 1001) == left
-    assert (log.start_offset, log.end_offset, log.size_bytes) == (20, 20, 0)
-    log.close()
-    reopened = PartitionLog.open(disk, "d/p", options, now_ms=NOW_MS, is_clean=True, start_checkpoint=20)
-    assert (reopened.start_offset, reopened.end_offset) == (20, 20)
 
 
 def test_every_follower_reads_the_newest_small_batch_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:

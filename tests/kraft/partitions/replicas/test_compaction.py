@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from kraft.config.kafka_keys import READ
-from kraft.config.topic_synonyms import TOPIC_SYNONYMS
 from kraft.partitions.log.checkpoints import CLEANED, RECOVERY_POINTS, read_offsets
 from kraft.partitions.log.cleaning.choice import CleanerSettings
-from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.outcomes import Appended
-from kraft.partitions.replicas import DataSettings, ReplicaManager
+from kraft.partitions.replicas import ReplicaManager
 from kraft.partitions.replicas.topic_settings import topic_settings
 from metadata_log.image import MetadataImage
 from metadata_log.log.partition_names import PartitionName
@@ -226,37 +221,6 @@ def test_a_checkpoint_file_of_the_cleaner_that_is_damaged_counts_as_none() -> No
     assert part_of(again).log.cleaned_offset is None
     assert any(CLEANED in finding for finding in again.findings)
     assert read_offsets(disk, "d", RECOVERY_POINTS)[1] is None
-
-
-def test_the_configuration_page_names_every_key_of_topics_with_its_default() -> None:
-    """The defaults of the page are those of the code."""
-    page = (Path(__file__).parents[4] / "docs/configuration.md").read_text("utf-8")
-    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
-    shown = {key.strip(" `"): row[2].strip() for row in rows for key in row[1].split(",")}
-    options, cleaner, data = LogOptions(), CleanerSettings(), DataSettings(broker_id=1, directories=())
-    expected = {
-        "log.segment.bytes": options.segment_bytes,
-        "log.index.interval.bytes": options.index_interval_bytes,
-        "log.index.size.max.bytes": options.index_bytes,
-        "log.retention.bytes": options.retention_bytes,
-        "message.max.bytes": options.max_message_bytes,
-        "max.decompressed.message.bytes": options.max_decompressed_bytes,
-        "log.message.timestamp.before.max.ms": options.timestamp_before_max_ms,
-        "log.message.timestamp.after.max.ms": options.timestamp_after_max_ms,
-        "log.cleaner.dedupe.buffer.size": cleaner.buffer_bytes,
-        "log.cleaner.io.buffer.load.factor": cleaner.load_factor,
-        "log.cleaner.backoff.ms": data.cleaner_backoff_ms,
-        "log.cleaner.min.cleanable.ratio": options.min_dirty_ratio,
-        "log.cleaner.min.compaction.lag.ms": options.min_compaction_lag_ms,
-        "log.cleaner.max.compaction.lag.ms": options.max_compaction_lag_ms,
-        "log.cleaner.delete.retention.ms": options.delete_retention_ms,
-        "producer.id.expiration.ms": options.producer_expiration_ms,
-        "producer.id.expiration.check.interval.ms": data.producer_expiry_check_ms,
-        "log.retention.hours": f"{options.retention_ms // HOUR_MS} hours",
-        "log.roll.hours": f"{options.segment_ms // HOUR_MS} hours",
-    }
-    assert {key: shown.get(key) for key in expected} == {key: str(value) for key, value in expected.items()}
-    assert {key for keys in TOPIC_SYNONYMS.values() for one in keys if (key := one.name) in READ} <= shown.keys()
 
 
 def test_records_that_have_waited_for_flush_ms_are_flushed() -> None:

@@ -12,11 +12,9 @@ import pytest
 from msgspec.structs import replace
 from test_random_replication import RandomRun
 
-from kraft.broker.request import reading
-from kraft.broker.request.produce import ProduceHandler
 from kraft.broker.requests import Requests
 from kraft.handling.settings import RequestSettings
-from kraft.partitions.replicas import HostedPartition, ReplicaManager
+from kraft.partitions.replicas import ReplicaManager
 from kraft.wire import Answer, Outcome, Send
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch import scan
@@ -207,38 +205,3 @@ def test_the_runs_acknowledge_and_repeat() -> None:
     runs = [run_of(seed) for seed in range(20, 24)]
     assert sum(len(run.acknowledged) for run in runs) > 50
     assert sum(run.repeated for run in runs) > 5
-
-
-# Planted bugs, each found by some of the first seeds
-
-
-def is_found() -> bool:
-    for seed in range(20):
-        try:
-            run_of(seed)
-        except AssertionError:
-            return True
-    return False
-
-
-def test_a_leader_that_acknowledges_before_its_followers_have_the_records_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ProduceHandler, "is_complete", lambda *_: True)
-    assert is_found()
-
-
-def test_a_consumer_that_reads_above_the_watermark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planted(partition: HostedPartition, isolation: reading.Isolation) -> int:
-        return partition.log.end_offset
-
-    monkeypatch.setattr(reading, "bound_of", planted)
-    assert is_found()
-
-
-def test_a_leader_that_appends_a_copy_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planted(states: object, batches: object) -> None:
-        return None
-
-    monkeypatch.setattr("kraft.partitions.log.partition_log.check_producers", planted)
-    assert is_found()

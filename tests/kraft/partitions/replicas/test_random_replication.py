@@ -10,10 +10,7 @@ from random import Random
 
 import pytest
 
-from kraft.broker.request import reading
 from kraft.partitions.log.outcomes import Appended
-from kraft.partitions.replicas import HostedPartition, followers, leading
-from kraft.partitions.replicas.watermarks import next_high_watermark
 from metadata_log.records import metadata as records
 from metadata_log.records.batch import scan
 from metadata_log.records.record import records as records_of
@@ -198,40 +195,3 @@ def test_committed_records_that_are_flushed_survive_power_failures(seed: int) ->
 def test_committed_records_survive_in_many_random_runs(loses_power: bool) -> None:
     for seed in range(100, 400):
         random_run(seed, steps=250, loses_power=loses_power)
-
-
-# Planted bugs, each found by some of the first seeds
-
-
-def is_found(seeds: range) -> bool:
-    for seed in seeds:
-        try:
-            random_run(seed)
-        except AssertionError:
-            return True
-    return False
-
-
-def test_a_follower_that_truncates_to_its_watermark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bug of KIP-101."""
-    follow = followers.Followers.follow
-
-    def planted(self: followers.Followers, part: HostedPartition, now_ms: int) -> None:
-        part.log.truncate(part.log.high_watermark, now_ms=now_ms)
-        follow(self, part, now_ms)
-
-    monkeypatch.setattr(followers.Followers, "follow", planted)
-    assert is_found(range(20))
-
-
-def test_a_leader_that_commits_without_its_followers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planted(current: int, leader_end: int, follower_ends: object, *, isr_size: int, min_isr: int) -> int:
-        return next_high_watermark(current, leader_end, (), isr_size=isr_size, min_isr=min_isr)
-
-    monkeypatch.setattr(leading, "next_high_watermark", planted)
-    assert is_found(range(20))
-
-
-def test_a_leader_that_names_no_diverging_epoch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "divergence", lambda *_: None)
-    assert is_found(range(20))

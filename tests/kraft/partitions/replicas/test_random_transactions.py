@@ -11,10 +11,6 @@ import pytest
 from msgspec.structs import replace
 from test_random_clients import RETRIED, TIMEOUT_MS, ClientsRun
 
-from kraft.broker.request import markers
-from kraft.broker.request import produce as handler
-from kraft.partitions.log import transaction_markers
-from kraft.partitions.log.producers import ProducerStates
 from kraft.wire import Answer, Outcome, Send
 from metadata_log.records import metadata as records
 from metadata_log.records.batch import scan
@@ -45,8 +41,6 @@ PRODUCER = 77
 COORDINATOR = 9
 STATE = Uuid(bytes([0, 9] * 8))
 READ_COMMITTED = 1
-LAST = b"last"
-"""The value that the runs append at their end, outside of any transaction."""
 REFUSED_LATE = {
     *RETRIED,
     *(Error.INVALID_PRODUCER_EPOCH, Error.INVALID_TXN_STATE, Error.CONCURRENT_TRANSACTIONS),
@@ -343,37 +337,3 @@ def test_the_runs_commit_and_abort_and_meet_late_requests() -> None:
 def test_readers_see_each_committed_value_once_in_many_random_runs() -> None:
     for seed in range(100, 400):
         run_of(seed, steps=250)
-
-
-# Planted bugs, each found by some of the first seeds
-
-
-def is_found() -> bool:
-    for seed in range(20):
-        try:
-            run_of(seed)
-        except AssertionError:
-            return True
-    return False
-
-
-def test_a_leader_that_verifies_no_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A late record begins a transaction that no coordinator ends: the bug of KIP-890."""
-    monkeypatch.setattr(handler.ProduceHandler, "_begins_transaction", lambda *_: False)
-    monkeypatch.setattr(ProducerStates, "check", lambda *_: None)
-    assert is_found()
-
-
-def test_a_marker_that_is_acknowledged_without_the_followers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markers, "acknowledgement", lambda *_: Error.NONE)
-    assert is_found()
-
-
-def test_an_abort_without_an_entry_in_the_index_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kraft.partitions.log.partition_log.PartitionLog.aborted", lambda *_: [])
-    assert is_found()
-
-
-def test_a_marker_with_the_wrong_outcome_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_markers, "_ABORT", 1)
-    assert is_found()
