@@ -318,7 +318,7 @@ class OsDisk:
         except OSError as bad:
             os.close(fd)
             if bad.errno in {errno.EACCES, errno.EAGAIN}:
-                raise BlockingIOError(errno.EAGAIN, "locked by another process", path) from bad
+                raise LockHeld(path, holder_of(path)) from bad
             raise
         return OsLock(fd)
 
@@ -353,6 +353,38 @@ def _check_regular(mode: int, path: str) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     raise OSError(errno.EINVAL, f"this is {_KINDS.get(stat.S_IFMT(mode), 'no regular file')}, not a file", path)
+
+
+class LockHeld(BlockingIOError):
+    """Another process, or this one, holds the lock of a file; `pid` is its id, None if this machine does not tell."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        super().__init__(errno.EAGAIN, "locked by another process", path)
+        self.pid = pid
+
+    @property
+    def words(self) -> str:
+        """`pid 4711`, or `this process`; empty if it is not known."""
+        return "" if self.pid is None else "this process" if self.pid == os.getpid() else f"pid {self.pid}"
+
+
+def holder_of(path: str) -> int | None:
+    """The id of a process that has a file open, as far as this process may see it; None if none is found.
+
+    A lock of an open file does not tell its owner (`F_OFD_GETLK`): the open files of all processes are looked through.
+    """
+    try:
+        wanted = os.stat(path)
+        pids = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
+    except OSError:
+        return None
+    for pid in pids:
+        with suppress(OSError):
+            for descriptor in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    if os.path.samestat(os.stat(f"/proc/{pid}/fd/{descriptor}"), wanted):
+                        return pid
+    return None
 
 
 def _lock_whole_file(fd: int, *, is_back: bool = False) -> None:

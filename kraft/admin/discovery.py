@@ -79,6 +79,9 @@ async def _ask_each(
             failed.append(answer)
             continue
         error, text = quorum_error(answer)
+        if error is Error.NOT_LEADER_OR_FOLLOWER:  # a broker forwards the request instead
+            failures.append(f"{server} is a controller")
+            continue
         if error is not Error.NONE:
             failures.append(f"{server} answered {RequestRefused(error, text)}")
             continue

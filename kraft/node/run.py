@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -36,9 +37,10 @@ from kraft.process.parts import Application, ApplicationFactory, ControllerAndBr
 from kraft.process.process import Process
 from kraft.state_machine.raw_log import RawLog
 from metadata_log.disk import DirectoryDisk
+from metadata_log.log.log_dir import check_unlocked
 from transport.addresses import name_of_this_machine
 from transport.causes import one_cause
-from transport.interface import Transport
+from transport.interface import Endpoint, Transport
 from transport.tcp import TcpTransport
 from transport.wire import WireTransport
 
@@ -92,7 +94,7 @@ async def run_node(
             if monitor is not None:
                 disk = monitor.measured(disk)
                 await network.start(monitor.run, log)
-            endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
+            endpoints = _listen(transport, config, disk)
             if isinstance(transport, TcpTransport):
                 _warn_of_exposure(config, log)
             broker = broker_options(config, disk) if config.is_broker else None
@@ -185,6 +187,16 @@ def _logger_requests(config: Config, application: Application | RawLog, log: Nod
     if isinstance(application, ControllerServer):
         return LoggerRequests(config.node_id, application.controller, log)
     return None
+
+
+def _listen(transport: Transport, config: Config, disk: DirectoryDisk) -> tuple[Endpoint, ...]:
+    """Listen at all listeners. An address in use is mostly that of the same node: the lock of its directory tells."""
+    try:
+        return tuple(transport.listen(listener) for listener in listeners_of(config))
+    except OSError as failed:
+        if failed.errno == errno.EADDRINUSE:
+            check_unlocked(disk, config.metadata_log_dir)
+        raise
 
 
 async def _own_name(log: NodeLog) -> str:

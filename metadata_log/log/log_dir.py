@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metadata_log import java_properties, java_text
-from metadata_log.disk import Disk, Lock, file_bytes, is_directory, make_directory, replace_file
+from metadata_log.disk import Disk, Lock, LockHeld, file_bytes, is_directory, make_directory, replace_file
 from metadata_log.errors import DirectoryError
 from metadata_log.log.snapshot import PARTIAL_SUFFIX, encode_snapshot, read_snapshot_values, snapshot_name
 from metadata_log.log.snapshot_writer import SnapshotWriter
@@ -395,11 +395,28 @@ def take_lock(disk: Disk, directory: str) -> Lock:
     try:
         return disk.lock(f"{directory}/{LOCK_FILE}")
     except BlockingIOError as held:
+        who = _node_in(disk, directory)
+        by = f" ({held.words})" if isinstance(held, LockHeld) and held.words else ""
         raise DirectoryError(
-            "the log directory is locked by another process",
+            f"the log directory is locked by another process{by}" if who is None else f"{who} runs already{by}",
             where=directory,
             hint="Another node, of this software or of a JVM, uses the directory: stop that node first.",
         ) from held
+
+
+def check_unlocked(disk: Disk, directory: str) -> None:
+    """Raise `DirectoryError` if another process holds the lock of a log directory."""
+    if disk.exists(f"{directory}/{LOCK_FILE}"):
+        take_lock(disk, directory).release()
+
+
+def _node_in(disk: Disk, directory: str) -> str | None:
+    """The node of a directory, for sentences; None if its meta.properties does not tell."""
+    try:
+        meta = read_meta_properties(disk, directory)
+    except (DirectoryError, OSError):
+        return None
+    return None if meta is None else f"node {meta.node_id} of this directory"
 
 
 def _checked_meta(disk: Disk, directory: str, node_id: int, cluster_id: str | None) -> MetaProperties:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from kraft.operate.recover.copies import MetadataCopy, read_copy
-from metadata_log.disk import Disk, is_directory
+from metadata_log.disk import Disk, LockHeld, is_directory
 from metadata_log.errors import CorruptBatch, DirectoryError, MetadataLogError, UnsupportedVersion
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import parse_epochs
@@ -283,8 +283,9 @@ def _check_stopped(disk: Disk, path: str) -> None:
     try:
         disk.lock(lock).release()
     except BlockingIOError as held:
+        by = f" ({held.words})" if isinstance(held, LockHeld) and held.words else ""
         raise DirectoryError(
-            "a running node uses the directory, so the end of its log moves",
+            f"a running node uses the directory, so the end of its log moves{by}",
             where=path,
             hint="Stop the node first. `kraft recover plan --live` reads the directory nevertheless.",
         ) from held

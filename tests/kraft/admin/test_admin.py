@@ -18,6 +18,7 @@ from kraft.admin import (
     ResourceType,
     open_admin,
 )
+from kraft.admin.discovery import controllers_of
 from kraft.admin.voters import add_voter, make_dynamic, missing_without, remove_voter
 from kraft.testing import Cluster
 from metadata_log.types import Uuid
@@ -126,6 +127,17 @@ async def test_without_controllers_the_error_names_the_addresses(autojump_clock:
         with pytest.raises(NoController, match="within 1 s") as caught:
             await admin.describe_quorum()
     assert "absent:1" in str(caught.value.hint)
+
+
+async def test_a_controller_in_the_place_of_a_broker_is_named_as_one(autojump_clock: trio.testing.MockClock) -> None:
+    """One that does not lead refuses the request in words about replicas of partitions, which say nothing here."""
+    async with Cluster(controllers=3, seed=3) as cluster, cluster.admin() as admin:
+        follower = admin.addresses[cluster.ids.index(cluster.others(await cluster.leader())[0])]
+        transport = MemoryTransport(cluster.network, host="me")
+        with pytest.raises(AdminError) as refused:
+            await controllers_of([follower], protocol="PLAINTEXT", timeout_ms=1000, transport=transport)
+    assert str(refused.value) == f"the brokers name no controllers: {follower} is a controller"
+    assert str(refused.value.hint).endswith("or that of a controller with --bootstrap-controller.")
 
 
 class Heard:

@@ -146,7 +146,18 @@ def test_a_locked_directory_is_one_clear_line(capsys: pytest.CaptureFixture[str]
     lock = OsDisk().lock(str(tmp_path / "log/.lock"))
     said = refused(capsys, config)
     lock.release()
-    assert said == f"kraft: error: the log directory is locked by another process ({tmp_path}/log)"
+    assert said == f"kraft: error: node 1 of this directory runs already (this process) ({tmp_path}/log)"
+
+
+def test_a_node_that_runs_already_is_told_by_its_process(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Its port is in use, which tells less."""
+    config = formatted(capsys, tmp_path)
+    with serving(config) as node:
+        node.said("to=Leader")
+        said = refused(capsys, config)
+        assert said == (
+            f"kraft: error: node 1 of this directory runs already (pid {node.process.pid}) ({tmp_path}/log)"
+        )
 
 
 def test_a_command_within_a_test_leaves_the_settings_of_its_process(

@@ -140,7 +140,7 @@ async def test_a_directory_in_use_is_refused_and_left_alone(tmp_path: Path) -> N
     with trio.fail_after(20):
         async with open_node(config) as node:
             await node.wait_for_leader()
-            with pytest.raises(DirectoryError, match="lock"):
+            with pytest.raises(DirectoryError, match=r"node 1 of this directory runs already \(this process\)"):
                 async with open_node(other):
                     pytest.fail("a second node opened a directory in use")
             assert await node.append([b"still here"]) >= 0

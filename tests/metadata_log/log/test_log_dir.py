@@ -253,7 +253,7 @@ def test_real_meta_properties() -> None:
     [
         (b"", "version is missing"),
         (b"version=2\ncluster.id=x\nnode.id=1", "unknown meta.properties version '2'"),
-        (b"version=0\nbroker.id=1", "unknown meta.properties version '0'"),
+        (b"version=0\nbroker.id=1", "a broker in ZooKeeper mode"),
         (b"version=1\nnode.id=1", "cluster.id is missing"),
         (b"version=1\ncluster.id=x", "node.id is missing"),
         (b"version=1\ncluster.id=x\nnode.id=one", "'one' is not a node id"),
@@ -291,7 +291,7 @@ def test_opening() -> None:
     assert directory.directory_id == directory.meta.directory_id
     assert directory.partition_path == "d/__cluster_metadata-0"
     assert disk.read("d/__cluster_metadata-0/partition.metadata") == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
-    with pytest.raises(DirectoryError, match="locked by another process"):
+    with pytest.raises(DirectoryError, match="node 1 of this directory runs already"):
         opened(disk)
     directory.release()
     opened(disk).release()
