@@ -24,9 +24,10 @@ _LONGEST_NAME: Final = 249
 
 
 class NodeLog:
-    """The log of one node."""
+    """The log of one node. An embedded one shares its process, and its log, with a program that has other worries."""
 
-    def __init__(self, node_id: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, node_id: int, now_ms: Callable[[], int], *, is_embedded: bool = False) -> None:
+        self._is_embedded = is_embedded
         self._node_id = node_id
         self._now_ms = now_ms
         self._high_watermark_wanted = True
@@ -68,7 +69,14 @@ class NodeLog:
             case _:
                 pass
 
-    def warn(self, event: str, facts: dict[str, object], *, kind: str = "") -> None:
+    def long_turn(self, facts: dict[str, object]) -> None:
+        """Tell of a turn that was too long. A busy machine makes such turns, too: to a program that embeds a node this
+        is a warning only where its own state machine took the time.
+        """
+        is_warning = not self._is_embedded or "of_which" in facts
+        self.warn("long-turn", facts, level=logging.WARNING if is_warning else logging.INFO)
+
+    def warn(self, event: str, facts: dict[str, object], *, kind: str = "", level: int = logging.WARNING) -> None:
         """Write a warning, at most one per event, kind and second: a hostile peer may decide how often this is called.
 
         `event` and `kind` are constants of the program: an id or a name that a peer chooses gets no line of its own.
@@ -79,4 +87,4 @@ class NodeLog:
             self._warned[key] = (since_ms, held_back + 1)
             return
         self._warned[key] = (now_ms, 0)
-        self.write(event, {**facts, "held_back": held_back}, logging.WARNING)
+        self.write(event, {**facts, "held_back": held_back}, level)

@@ -78,7 +78,8 @@ async def run_node(
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
     clock = NodeClock() if clock is None else clock
-    log = NodeLog(config.node_id, clock.now_ms)
+    # Whoever may change the log levels of the process owns it.
+    log = NodeLog(config.node_id, clock.now_ms, is_embedded=not serves_loggers)
     own_name = await _own_name(log) if needs_own_name(config) else ""
     inbox: Inbox[Input] = Inbox()
     inbox.loop = trio.lowlevel.current_trio_token()

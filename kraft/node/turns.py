@@ -101,7 +101,7 @@ class Turns:
             what, own_s = self._own
             if what:
                 facts |= {"of_which": f"StateMachine.{what}", "of_which_ms": round(_S * own_s)}
-            self._log.warn("long-turn", facts)
+            self._log.long_turn(facts)
 
     def watched(self, what: str, function: Callable[..., R]) -> Callable[..., R]:
         """Wrap a function of the user; the report of a long turn names the longest call of the function."""
@@ -133,7 +133,7 @@ async def start_in_turns(steps: Generator[None, None, R], node_log: NodeLog) -> 
             now_s = trio.current_time()
             took_ms = _S * (now_s - step_s)
             if took_ms > TURN_MS:
-                node_log.warn("long-turn", {"ms": round(took_ms), "bound_ms": TURN_MS, "turn_of": "start"})
+                node_log.long_turn({"ms": round(took_ms), "bound_ms": TURN_MS, "turn_of": "start"})
             if now_s - turn_s >= START_ROOM_S:
                 await trio.lowlevel.checkpoint()
                 turn_s = now_s = trio.current_time()

@@ -55,6 +55,8 @@ class LogLines:
     def add(self, record: logging.LogRecord) -> None:
         """Keep one line."""
         facts = getattr(record, "facts", None) or {}
+        if facts.get("event") == "long-turn" and record.levelno < logging.WARNING:
+            return  # the machine was busy, which says nothing of the test
         where = f"[node {facts['node']}] " if "node" in facts else ""
         message = record.getMessage()
         text = f"[{_stamp(record.created)}] {record.levelname} {where}{message} ({record.name})"

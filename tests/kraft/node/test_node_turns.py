@@ -94,3 +94,36 @@ async def test_a_slow_state_machine_is_named(autojump_clock: MockClock, caplog: 
         assert node.longest_turn.ms >= 200
     (line, *_) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("long-turn")]
     assert "of_which=StateMachine.apply of_which_ms=200" in line
+
+
+@pytest.mark.parametrize(
+    ("is_embedded", "own_s", "level"), [(False, 0, "WARNING"), (True, 0, "INFO"), (True, 0.06, "WARNING")]
+)
+async def test_a_program_that_embeds_a_node_is_warned_of_its_own_long_calls_alone(
+    is_embedded: bool, own_s: float, level: str, mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A busy machine makes long turns, and is no worry of that program, nor of the report of a failed test."""
+    caplog.set_level(logging.INFO, logger="kraft.node")
+    turns = Turns(NodeLog(1, lambda: 0, is_embedded=is_embedded))
+    turns.begin()
+    turns.watched("apply", mock_clock.jump)(own_s)
+    mock_clock.jump(1)
+    turns.did(Tick())
+    turns.end()
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage().split()[0]) == (level, "long-turn")
+
+
+async def test_an_embedded_node_says_nothing_of_a_busy_machine(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="kraft.node")
+    async with Cluster(controllers=1, seed=1) as cluster:
+        node = cluster.node(1)
+        node._turns.begin()
+        autojump_clock.jump(1)
+        node._turns.did(Tick())
+        node._turns.end()
+        assert node.longest_turn.ms >= 1000
+    (level,) = {one.levelname for one in caplog.records if one.getMessage().startswith("long-turn")}
+    assert level == "INFO"

@@ -178,7 +178,7 @@ def test_a_start_that_is_given_up_releases_the_directory(filled: MemoryDisk) -> 
         steps = opening(disk)
         for _ in range(count):
             next(steps)
-        with pytest.raises(DirectoryError, match="locked"):
+        with pytest.raises(DirectoryError, match="runs already"):
             next(opening(disk))
         steps.close()
     assert not disk._locks
