@@ -472,7 +472,7 @@ def load_as_broker(bench: Bench) -> None:
     bench.measured(lambda: host.on_snapshot(bench.replica.replica.storage.snapshots.values(END), END))
     while host.is_applying:
         bench.measured(host.apply_more)
-    while host.deadline_ms() <= bench.now_ms:
+    while host.agenda.deadline_ms <= bench.now_ms:
         bench.measured(lambda: host.on_tick(bench.now_ms))
         bench.now_ms += 1
     assert host.agent.replicas.partitions
@@ -482,7 +482,7 @@ def follow(bench: Bench, host: ControllerServer) -> None:
     """The turns of a standby after it received a batch or a snapshot."""
     while host.is_applying:
         bench.measured(host.apply_more)
-    while host.deadline_ms() <= bench.now_ms:
+    while host.agenda.deadline_ms <= bench.now_ms:
         bench.measured(lambda: list(host.on_tick(bench.now_ms)))
         bench.now_ms += 1
 

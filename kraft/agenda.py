@@ -1,4 +1,4 @@
-"""The times at which a broker has work to do. Whoever makes work due says so then, and nobody is asked.
+"""The times at which a part of a process has work to do. Whoever makes work due says so then, and nobody is asked.
 
 Each kind of work has a slot. A turn takes the slots that are due, in their order, and does the work of each; work that
 comes up meanwhile in a slot before is for the next turn.
@@ -13,7 +13,7 @@ from metadata_log.types import NEVER_MS
 
 
 class Slot:
-    """The kinds of work, in the order in which a turn does them."""
+    """The kinds of work of a broker, in the order in which a turn does them. Other parts name their own."""
 
     AGENT = 0
     """The registration, and the replicas of the broker."""
@@ -42,8 +42,8 @@ class Agenda:
 
     __slots__ = ("deadline_ms", "times")
 
-    def __init__(self) -> None:
-        self.times = [NEVER_MS] * _SLOTS
+    def __init__(self, slots: int = _SLOTS) -> None:
+        self.times = [NEVER_MS] * slots
         """By slot, for a look; only the methods change it."""
         self.deadline_ms = NEVER_MS
         """The first of these times."""

@@ -22,7 +22,7 @@ from kraft.controller.topics.leader_selection import Candidates, Elected, Electi
 from kraft.controller.topics.partition_updates import is_active
 from kraft.controller.topics.reassignment_steps import Assignment
 from kraft.partitions.replicas import leading
-from kraft.process.process import Process
+from kraft.replica.replica import Replica
 from kraft.sim.faults.nemesis import FAULTS
 from kraft.wire import Part, Target
 from metadata_log.image import Broker, MetadataImage, Partition, records, topics_delta
@@ -252,11 +252,11 @@ def snapshots_lose_controlled_shutdowns(code: Patches) -> None:
 @mutant(Scope.DYNAMIC_CLUSTER, budget=200, faults=FAULTS)
 def only_the_first_voters_are_asked(code: Patches) -> None:
     """A broker sends its requests only to controllers that were voters at its first request."""
-    sound = Process._active_controller
-    first: WeakKeyDictionary[Process, tuple[int, ...]] = WeakKeyDictionary()
+    sound = Replica.active_controller
+    first: WeakKeyDictionary[Replica, tuple[int, ...]] = WeakKeyDictionary()
 
-    def active_controller(process: Process, part: Part) -> Target | None:
-        target, voters = sound(process, part), process.replica.core.voters
-        return target if target is None or target.node_id in first.setdefault(process, voters.ids) else None
+    def active_controller(replica: Replica, asker: Part) -> Target | None:
+        target, voters = sound(replica, asker), replica.core.voters
+        return target if target is None or target.node_id in first.setdefault(replica, voters.ids) else None
 
-    code.replace(Process, "_active_controller", active_controller)
+    code.replace(Replica, "active_controller", active_controller)

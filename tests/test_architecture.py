@@ -52,7 +52,7 @@ IN_REPLICA = (
     *("kraft.quorum", "kraft.access", "kraft.limits", "kraft.wire", "kraft.committed", "kraft.calls", "kraft.config"),
     *("metadata_log", "transport.protocol"),
 )
-IN_PART = ("kraft.replica", "kraft.quorum", "kraft.calls")
+IN_PART = ("kraft.server", "kraft.replica", "kraft.quorum", "kraft.calls")
 """What the server of a part needs to follow the log, and to propose."""
 IN_PROCESS = (
     *(*IN_PART, *SHARED, "kraft.controller", "kraft.state_machine"),
@@ -105,6 +105,13 @@ LAYERS = (
     Layer(("kraft.committed",), ("kraft.limits", *BYTES, "metadata_log.image")),
     Layer(("kraft.agenda",), ("metadata_log.types",)),
     Layer(("kraft.calls",)),
+    Layer(
+        ("kraft.server",),
+        (
+            *("kraft.access", "kraft.agenda", "kraft.calls", "kraft.committed", "kraft.replica.interface"),
+            *("kraft.wire", *BYTES, "transport.protocol"),
+        ),
+    ),
     Layer(("kraft.supported_features",), (*IN_CONTROLLER, "metadata_log.releases")),
     Layer(("kraft.steps",), ("kraft.limits", *BYTES)),
     Layer(("kraft.access",), ("kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
@@ -147,6 +154,13 @@ LAYERS = (
         ),
     ),
     Layer(("kraft.broker",), ("kraft.coordinators", "kraft.partitions", "kraft.handling", *SHARED, *IN_CONTROLLER)),
+    Layer(
+        ("kraft.broker.registered", "kraft.broker.server"),
+        (
+            *("kraft.broker", "kraft.server", "kraft.calls", "kraft.replica.interface"),
+            *("kraft.partitions", *SHARED, *IN_CONTROLLER),
+        ),
+    ),
     Layer(
         ("kraft.broker.opening",),
         ("kraft.broker", "kraft.partitions", "kraft.handling", *SHARED, "metadata_log", "transport.protocol"),
@@ -299,7 +313,7 @@ PACKAGES = {
     "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",
     "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
     "kraft.wire": "the one vocabulary of requests, answers and what is sent to other nodes",
-    "kraft.agenda": "the times at which a broker has work to do",
+    "kraft.agenda": "the times at which a part of a process has work to do",
     "kraft.committed": "committed records on their way from the log to the parts of a process",
     "kraft.calls": "what the host of a process asks of its parts, besides requests",
     "kraft.supported_features": "the feature levels that controllers and brokers support",
@@ -307,6 +321,7 @@ PACKAGES = {
     "kraft.access": "who asks, what the asker may do, and which error says no: for controllers and brokers alike",
     "kraft.reads": "reads of metadata that controllers and brokers answer by the same functions",
     "kraft.replica.interface": "what goes into a replica, what comes out, what a part may ask of it, its options",
+    "kraft.server": "what a part of a process is: the methods that the process calls of each",
     "kraft.replica.storage": "a replica's directory: recovery, effects on the log, snapshots",
     "kraft.replica.rpc": "the quorum's RPCs between wire form and flat form, refusals",
     "kraft.replica": "the quorum over a disk and the wire: effects of the core, proposals, commits",

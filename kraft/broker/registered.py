@@ -6,27 +6,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from kraft.access.older_node import Audited
+from kraft.agenda import Agenda, Slot
 from kraft.broker.agent import BrokerAgent
-from kraft.committed import Committed, FollowsLog
+from kraft.calls import Call, CancelCall, LeaveCluster, Left
+from kraft.committed import Committed, FollowsLog, Noted
+from kraft.replica.interface.actions import Action
+from kraft.replica.interface.events import Submit
+from kraft.server import Server
 from kraft.supported_features import SUPPORTED_FEATURES, check_supported
 from metadata_log.image import MetadataImage
 from metadata_log.image.record_values import encode_image, published_features
-from transport.protocol.apis import ApiKey
 
 
-class RegisteredBroker(FollowsLog):
+class RegisteredBroker(FollowsLog, Server):
     """A broker with its agent. A subclass has the replicas, and answers whoever asks for them.
 
     Args:
         agent: The registration of the broker, and what the metadata says of its replicas.
+        agenda: The times at which the broker has work to do.
+        audited: The latest entries of the audit log.
     """
 
-    apis: tuple[ApiKey, ...]
-    """The APIs at its listeners."""
-
-    def __init__(self, agent: BrokerAgent) -> None:
+    def __init__(self, agent: BrokerAgent, agenda: Agenda, audited: list[Audited] | None = None) -> None:
+        super().__init__(agenda, audited)
         self.agent = self._owner = agent
         self._through = agent.noted
+        self._is_leaving = False
+        """Whether the host waits for the end of the controlled shutdown."""
+        self._plan()
+
+    def _plan(self) -> None:
+        """Say when the agent has work to do."""
+        if self._is_leaving and self.agent.may_stop:
+            self.agenda.now(Slot.AGENT)
+        else:
+            self.agenda.at(Slot.AGENT, self.agent.deadline_ms())
 
     def committed_image(self) -> MetadataImage:
         """The committed metadata, without records of a transaction that is open."""
@@ -38,6 +53,7 @@ class RegisteredBroker(FollowsLog):
         super().apply_more()
         if self._applying is None and self.agent.image.features is not features:
             check_supported(self.agent.image.features)
+        self._plan()
         return ()
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
@@ -56,6 +72,22 @@ class RegisteredBroker(FollowsLog):
     def on_begin_shutdown(self, now_ms: int) -> None:
         """Begin the controlled shutdown: the controller moves the leaderships of this broker."""
         self.agent.begin_shutdown(now_ms)
+        self._plan()
+
+    def on_call(self, call: Call | CancelCall | Submit, now_ms: int) -> Action | None:
+        """Leave the cluster before the controller beside this broker ends; `Left` follows."""
+        if not isinstance(call, Call):
+            return super().on_call(call, now_ms)
+        assert isinstance(call.ask, LeaveCluster), call
+        self._is_leaving = True
+        self.on_begin_shutdown(now_ms)
+        return None
+
+    def _farewell(self) -> Iterator[Noted]:
+        """Tell the host once that the broker has handed over what it led."""
+        if self._is_leaving and self.agent.may_stop:
+            self._is_leaving = False
+            yield Noted(Left())
 
     @property
     def may_stop(self) -> bool:

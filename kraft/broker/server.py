@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation
 from kraft.access.caller import Caller
-from kraft.access.older_node import Audited
 from kraft.agenda import Slot
 from kraft.broker.agent import BrokerAgent
 from kraft.broker.registered import RegisteredBroker
@@ -23,7 +22,6 @@ from kraft.partitions.replicas.checkpoint_writer import CheckpointWriter
 from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.serde import Message
-from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 
 
@@ -41,7 +39,7 @@ class Found(Struct, frozen=True):
 
 
 class BrokerServer(RegisteredBroker):
-    """One broker, as a part of its process: the methods that `kraft.process.parts.Broker` names.
+    """One broker, as a part of its process.
 
     Args:
         agent: The registration of the broker, and what the metadata says of its replicas.
@@ -50,17 +48,14 @@ class BrokerServer(RegisteredBroker):
     """
 
     def __init__(self, agent: BrokerAgent, requests: Requests, manager: ReplicaManager) -> None:
-        super().__init__(agent)
+        super().__init__(agent, requests.agenda, requests.rights.audited)
         self.requests = requests
-        self.apis: tuple[ApiKey, ...] = requests.apis
-        self.audited: list[Audited] = requests.rights.audited
+        self.apis = frozenset(requests.apis)
         self._manager = manager
         self._is_announced = False
         """Whether the owner was told that the broker is unfenced."""
-        self._agenda = agenda = requests.agenda
         self._works: list[Callable[[int], Iterable[Send | Outcome | Noted]]] = [*requests.works]
         self._works[Slot.AGENT], self._works[Slot.REPORTS] = self._act, self._report
-        agenda.at(Slot.AGENT, agent.deadline_ms())
         self._last_own = 0
         self._own: dict[int, Hashable] = {}
         """The requests of this broker to itself that wait, by id, with what their sender knows them by."""
@@ -72,9 +67,7 @@ class BrokerServer(RegisteredBroker):
         before = self.agent.image
         super().apply_more()
         if self.agent.image is not before:
-            self._agenda.now(Slot.AGENT)
-        else:
-            self._agenda.at(Slot.AGENT, self.agent.deadline_ms())
+            self.agenda.now(Slot.AGENT)
         return ()
 
     # Requests and replies
@@ -87,24 +80,20 @@ class BrokerServer(RegisteredBroker):
         """The connection of a request is closed: the request waits no longer."""
         self.requests.forget(request_id)
 
-    def on_reply(self, reply_to: ReplyTo, message: Message | None, now_ms: int) -> None:
+    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
         """The reply to a `Send` of `on_tick`; None if the request has failed."""
         key = reply_to.key
         if self.requests.owns(key):
-            self.requests.on_reply(key, message, now_ms)
+            self.requests.on_reply(key, response, now_ms)
         else:
-            self.agent.on_reply(key, message, now_ms)
-            self._agenda.now(Slot.AGENT)
+            self.agent.on_reply(key, response, now_ms)
+            self.agenda.now(Slot.AGENT)
 
     def may(self, operation: AclOperation, caller: Caller) -> bool:
         """Whether a caller may perform an operation on the cluster."""
         return self.requests.may(operation, caller)
 
     # Time
-
-    def deadline_ms(self) -> int:
-        """The time of the next `on_tick`."""
-        return self._agenda.deadline_ms
 
     def on_tick(self, now_ms: int) -> list[Send | Outcome | Noted]:
         """Do what is due: the requests to send, the outcomes of requests that waited, and what the owner should know.
@@ -115,7 +104,7 @@ class BrokerServer(RegisteredBroker):
         """
         effects: list[Send | Outcome | Noted] = []
         works, own_id = self._works, self.agent.settings.broker_id
-        for slot in self._agenda.take_due(now_ms):
+        for slot in self.agenda.take_due(now_ms):
             for one in works[slot](now_ms):
                 # What this broker has to tell itself is handled here. It leads a partition of a transaction that it
                 # coordinates as often as not. Kafka's broker asks itself over the network, where a producer overtakes
@@ -130,18 +119,18 @@ class BrokerServer(RegisteredBroker):
                 effects.append(one)
         return effects
 
-    def _act(self, now_ms: int) -> list[Send]:
+    def _act(self, now_ms: int) -> list[Send | Noted]:
         """The requests of the agent that are due."""
         agent, requests = self.agent, self.requests
-        sends = agent.poll(now_ms)
+        effects: list[Send | Noted] = [*agent.poll(now_ms), *self._farewell()]
         requests.use(agent.image)
         requests.broker_epoch = agent.lifecycle.epoch
         for key, directory in self._manager.moves.take_wanted().items():
             agent.directories.move(key, directory)
         if self._is_to_announce:
-            self._agenda.now(Slot.REPORTS)
-        self._agenda.at(Slot.AGENT, agent.deadline_ms())
-        return sends
+            self.agenda.now(Slot.REPORTS)
+        self._plan()
+        return effects
 
     def _report(self, now_ms: int) -> Iterator[Noted]:
         """The news for the owner."""
@@ -187,11 +176,6 @@ class BrokerServer(RegisteredBroker):
         self.requests.on_reply(self._own.pop(outcome.request_id), message, now_ms)
 
     # The end
-
-    def on_begin_shutdown(self, now_ms: int) -> None:
-        """Begin the controlled shutdown: the controller moves the leaderships of this broker."""
-        super().on_begin_shutdown(now_ms)
-        self._agenda.at(Slot.AGENT, self.agent.deadline_ms())
 
     def write_checkpoints_by(self, writer: CheckpointWriter) -> None:
         """Let another writer than this object write the periodic checkpoints of its replicas."""

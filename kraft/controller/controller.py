@@ -19,12 +19,14 @@ from kraft.access.errors import ApiError, not_controller_error
 from kraft.access.items import AuthorizedRequest, authorize_items
 from kraft.access.older_node import Audited
 from kraft.access.permissions import check_cluster
+from kraft.agenda import Agenda
 from kraft.controller.apis import APIS, Write, at_once_of
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.cluster import check_described, describe_cluster
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, answered_with, at_once
+from kraft.controller.decision.slots import SLOTS, Slot
 from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
 from kraft.controller.features.activation import activation
 from kraft.controller.features.controller_registration import Registrar
@@ -94,6 +96,8 @@ class QuorumController:
 
     def __init__(self, settings: ControllerSettings) -> None:
         self.settings = settings
+        self.agenda = Agenda(SLOTS)
+        """The times at which this controller has work to do."""
         self.history = ImageHistory(MetadataImage())
         self.leftovers = Leftovers()
         self.active_epoch = NOT_ACTIVE
@@ -103,7 +107,7 @@ class QuorumController:
         """The latest entries of the audit log; its reader empties the list."""
         self._periodic = Periodic(settings.decisions.max_idle_interval_ms)
         self._registrar = Registrar(
-            settings.node_id, settings.incarnation_id, settings.listeners, settings.security_protocols
+            self.agenda, settings.node_id, settings.incarnation_id, settings.listeners, settings.security_protocols
         )
         self._sessions = BrokerSessions(settings.decisions.broker_session_timeout_ms)
         self._sweep_ms = NEVER_MS
@@ -258,6 +262,7 @@ class QuorumController:
             timer.disarm()
         self._sessions.renounce()
         self._sweep_ms = NEVER_MS
+        self._plan()
         self._imbalanced = self._leaderless = None
         self.history.rollback()
         self._registrar.retry()
@@ -430,16 +435,16 @@ class QuorumController:
 
     # Time
 
-    def deadline_ms(self) -> int:
-        """The time in milliseconds when `on_tick` or `registration_due` has to run."""
-        return min(
-            self._periodic.deadline_ms,
-            self._registrar.deadline_ms,
+    def _plan(self) -> None:
+        """Say when `due` has something."""
+        due_ms = min(
             self._sweep_ms,
+            self._periodic.deadline_ms,
             self._balancing.deadline_ms,
             self._unclean_elections.deadline_ms,
             self._token_removal.deadline_ms,
         )
+        self.agenda.at(Slot.TIMERS, due_ms)
 
     def on_tick(self, now_ms: int) -> list[ControllerResult]:
         """Run the timed decisions that are due."""
@@ -467,6 +472,7 @@ class QuorumController:
         if now_ms >= self._periodic.deadline_ms:
             self._periodic.arm(now_ms)
             due.append(_no_op)
+        self._plan()
         return due
 
     def _balance(self, now_ms: int) -> Steps:
@@ -487,6 +493,7 @@ class QuorumController:
     def _one_run(self, run: Steps, timer: Periodic, now_ms: int) -> Steps:
         """A timed run, which continues soon if one run cannot do all the work."""
         timer.arm(now_ms)
+        self._plan()
         count = 0
         while True:
             try:
@@ -498,6 +505,7 @@ class QuorumController:
             yield record
         if count + len(result.records) >= ELECTIONS_PER_RUN:
             timer.deadline_ms = now_ms + _AGAIN_MS
+            self._plan()
         elif timer is self._balancing:
             self._imbalanced = None
         elif timer is self._unclean_elections:
@@ -518,6 +526,7 @@ class QuorumController:
         earliest_ms = now_ms + max(1, session_ms // _MOST_SWEEPS_PER_SESSION)
         wanted_ms = max(earliest_ms, min(latest_ms, self._sessions.expiry_ms))
         self._sweep_ms = wanted_ms if self._sessions.has_contacts else NEVER_MS
+        self._plan()
 
     def registration_due(self, now_ms: int) -> ControllerRegistrationRequest | None:
         """The registration to send to the active controller, if one is due. Call `on_registration_answer`

@@ -16,8 +16,10 @@ from msgspec import Struct
 
 from kraft.access.caller import Caller
 from kraft.access.failures import RequestFailures
+from kraft.agenda import Agenda
 from kraft.controller import ControllerResult, QuorumController
 from kraft.controller.decision.result import Steps, answered_with
+from kraft.controller.decision.slots import Slot
 from kraft.limits import (
     BYTES_PER_WEIGHT,
     DECISION_BATCH_BYTES,
@@ -162,6 +164,7 @@ class _UnderWay:
             raise failure
         message = self.work.request.message
         error = failures.note(message, failure)
+        controller.agenda.now(Slot.FAILURES)
         self.records, self.values, self._bytes, self.replay = [], [], 0, None
         self._stream = self._records(answered_with(controller.failure(message, error.error, error.error.message)))
 
@@ -184,7 +187,8 @@ class _UnderWay:
 class Decisions:
     """The decision in progress of an active controller, and the requests that wait for it."""
 
-    def __init__(self, failures: RequestFailures | None = None) -> None:
+    def __init__(self, agenda: Agenda, failures: RequestFailures | None = None) -> None:
+        self._agenda = agenda
         self._failures = RequestFailures() if failures is None else failures
         self._current: _UnderWay | None = None
         self._waiting: deque[Work] = deque()
@@ -194,8 +198,6 @@ class Decisions:
         """The requests to refuse because this controller is not active any more."""
         self._ahead: tuple[Unit, BatchReplay] | None = None
         """The part of the batch in the append that was replayed ahead."""
-        self.deadline_ms = NEVER_MS
-        """The time of the next turn."""
 
     @property
     def is_busy(self) -> bool:
@@ -255,7 +257,7 @@ class Decisions:
         if current.is_done:
             return _answer(current)
         self._reads.append(current)
-        self.deadline_ms = min(self.deadline_ms, now_ms + _NEXT_TURN_MS)
+        self._agenda.by(Slot.DECISIONS, now_ms + _NEXT_TURN_MS)
         return None
 
     def wait(self, work: Work) -> None:
@@ -304,15 +306,15 @@ class Decisions:
     def _pause(self, current: _UnderWay, controller: QuorumController, now_ms: int) -> None:
         current.replay_ahead(controller)
         self._current = current
-        self.deadline_ms = min(self.deadline_ms, now_ms + _NEXT_TURN_MS)
+        self._agenda.by(Slot.DECISIONS, now_ms + _NEXT_TURN_MS)
 
     def _plan(self, controller: QuorumController, now_ms: int) -> None:
         """Set the time of the next turn."""
         if self._refused or self._reads or self._waiting or self._current is not None:
             is_held_up = self._current is not None and _backlog(controller) >= UNCOMMITTED_RECORDS
-            self.deadline_ms = now_ms + (_BACKLOG_MS if is_held_up else _NEXT_TURN_MS)
+            self._agenda.at(Slot.DECISIONS, now_ms + (_BACKLOG_MS if is_held_up else _NEXT_TURN_MS))
         else:
-            self.deadline_ms = NEVER_MS
+            self._agenda.at(Slot.DECISIONS, NEVER_MS)
 
     def _write(self, current: _UnderWay) -> Proposal:
         """Propose the complete batch."""
@@ -349,7 +351,7 @@ class Decisions:
         self._current = self._ahead = None
         self._waiting.clear()
         if self._refused:
-            self.deadline_ms = 0
+            self._agenda.now(Slot.DECISIONS)
 
 
 def _not_decided(request: WireRequest | DecisionRefused) -> Work:

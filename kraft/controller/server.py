@@ -19,12 +19,15 @@ from kraft.controller import ControllerResult, QuorumController
 from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.decision.result import Steps, answered_with
+from kraft.controller.decision.slots import Slot
 from kraft.controller.decisions import NOTHING, DecisionRefused, Decisions, Work
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
-from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
+from kraft.quorum.values import QuorumConfig
 from kraft.replica.interface.actions import Action, ForRequest, Proposal, Redirect, Unit
+from kraft.replica.interface.leading import Quorum
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
+from kraft.server import Server
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
@@ -47,10 +50,10 @@ from transport.protocol.messages import (
 from transport.protocol.messages.controller_registration import ControllerRegistrationRequest
 
 
-class ControllerServer(FollowsLog):
+class ControllerServer(FollowsLog, Server):
     """Hosts one `QuorumController`."""
 
-    apis: tuple[ApiKey, ...] = QuorumController.apis
+    apis = frozenset(QuorumController.apis)
 
     def __init__(
         self,
@@ -60,13 +63,16 @@ class ControllerServer(FollowsLog):
         request_timeout_ms: int = QuorumConfig().request_timeout_ms,
     ) -> None:
         """`request_timeout_ms` is the time for a request to the active controller."""
+        super().__init__(controller.agenda, controller.audited)
         self._request_timeout_ms = request_timeout_ms
         self.controller = self._owner = controller
-        self.audited = controller.audited
         self._failures = RequestFailures() if failures is None else failures
-        self._decisions = Decisions(self._failures)
-        self._free_at_ms = NEVER_MS
-        """When to free the next portion of objects that are in no image any more."""
+        self._decisions = Decisions(self.agenda, self._failures)
+        self._quorum: Quorum
+
+    def join(self, quorum: Quorum) -> None:
+        """Learn of the quorum."""
+        self._quorum = quorum
 
     def committed_image(self) -> MetadataImage:
         """The committed metadata, as reads see it."""
@@ -90,9 +96,11 @@ class ControllerServer(FollowsLog):
         self._look_at_leftovers()
 
     def _look_at_leftovers(self) -> None:
-        controller = self.controller
-        if self._free_at_ms == NEVER_MS and controller.leftovers.is_due(controller.history.committed.end.offset):
-            self._free_at_ms = 0
+        controller, agenda = self.controller, self.agenda
+        if agenda.times[Slot.LEFTOVERS] == NEVER_MS and controller.leftovers.is_due(
+            controller.history.committed.end.offset
+        ):
+            agenda.now(Slot.LEFTOVERS)
 
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Activate the controller. The records of the activation come before all its other records."""
@@ -110,15 +118,21 @@ class ControllerServer(FollowsLog):
         begun = decisions.take_ahead(unit) if decisions.is_ahead else None
         self.controller.on_appended(unit.records, base_offset, begun)
 
-    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+    def on_request(self, request: WireRequest, now_ms: int) -> Action:
         """Decide on a request. The answer to a write waits for the commit of all records that it depends on."""
+        if self._quorum.is_full and not self._answers_at_once(request):
+            # As Kafka does after too long a time in its queue. A heartbeat counts nevertheless.
+            if isinstance(request.message, BrokerHeartbeatRequest):
+                self.controller.note_contact(request.message, now_ms)
+            return self._refuse_full(request, now_ms)
         message, caller = request.message, _caller(request)
         if type(message) is EnvelopeRequest and api_key_of(message) in QUORUM_APIS:
             return self._pass_on(request, message, caller)
-        decisions, leader_id = self._decisions, leader.leader_id
+        decisions = self._decisions
         proposal = decisions.at_once(request, caller, self.controller, now_ms)
         if proposal is not None:
             return proposal
+        leader_id = self._quorum.leader.leader_id
         work = Work(
             lambda controller, at_ms: controller.steps(message, request.version, leader_id, at_ms, caller), request
         )
@@ -134,14 +148,6 @@ class ControllerServer(FollowsLog):
     def _answers_at_once(self, request: WireRequest) -> bool:
         """Whether a request never waits for a commit."""
         return request.api_key in _READS or self.controller.active_epoch == NOT_ACTIVE
-
-    def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """Refuse a request, as Kafka does after too long a time in its queue. A heartbeat counts nevertheless."""
-        if self._answers_at_once(request):
-            return self.on_request(request, leader, now_ms)
-        if isinstance(request.message, BrokerHeartbeatRequest):
-            self.controller.note_contact(request.message, now_ms)
-        return self._refuse_full(request, now_ms)
 
     def _refuse_full(self, request: WireRequest, now_ms: int) -> Action:
         error, message = Error.REQUEST_TIMED_OUT, request.message
@@ -172,11 +178,9 @@ class ControllerServer(FollowsLog):
         """Note that the ACLs are loaded."""
         self.controller.on_caught_up()
 
-    def refuse(
-        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Answer | None:
+    def refuse(self, asked: ForRequest, error: Error, now_ms: int, text: str | None = None) -> Answer | None:
         """Answer a write with refused or lost records."""
-        message, leader_id, told = asked.request, leader.leader_id, text or error.message
+        message, leader_id, told = asked.request, self._quorum.leader.leader_id, text or error.message
 
         def begin(controller: QuorumController, _: int) -> Steps:
             if error == Error.NOT_LEADER_OR_FOLLOWER:
@@ -198,34 +202,27 @@ class ControllerServer(FollowsLog):
         """The features that this software supports."""
         return SUPPORTED_FEATURES
 
-    def deadline_ms(self) -> int:
-        """The time of the next timed work; none while a decision is in progress."""
-        if self._failures.noted:
-            return 0
-        decisions_ms = self._decisions.deadline_ms
-        # A decision in progress has set the time of its next turn.
-        if decisions_ms < NEVER_MS and self._decisions.is_busy:
-            return decisions_ms
-        return min(decisions_ms, self.controller.deadline_ms(), self._free_at_ms)
-
     def on_tick(self, now_ms: int) -> Iterator[Action]:
         """Continue the decision in progress, and do the timed work that is due."""
-        controller, decisions = self.controller, self._decisions
-        yield from map(Noted, self._failures.take())
-        if now_ms >= decisions.deadline_ms:
-            yield from decisions.turn(controller, now_ms)
-            self._look_at_leftovers()
-        if decisions.is_busy:
-            return
-        if now_ms >= controller.deadline_ms():
-            for begin in controller.due(now_ms):
-                decisions.wait(Work(begin))
-            yield from decisions.turn(controller, now_ms)
-        if now_ms >= self._free_at_ms:
-            is_more = controller.leftovers.free(controller.history.committed.end.offset)
-            self._free_at_ms = now_ms + 1 if is_more else NEVER_MS
-        if not decisions.is_busy and (request := controller.registration_due(now_ms)) is not None:
-            yield self._register(request, now_ms)
+        agenda, controller, decisions = self.agenda, self.controller, self._decisions
+        for slot in agenda.take_due(now_ms):
+            if slot == Slot.FAILURES:
+                yield from map(Noted, self._failures.take())
+            elif slot == Slot.DECISIONS:
+                yield from decisions.turn(controller, now_ms)
+                self._look_at_leftovers()
+            elif decisions.is_busy:
+                # Until the decision is made, no other may begin.
+                agenda.at(slot, agenda.times[Slot.DECISIONS])
+            elif slot == Slot.LEFTOVERS:
+                if controller.leftovers.free(controller.history.committed.end.offset):
+                    agenda.at(slot, now_ms + 1)
+            elif slot == Slot.TIMERS:
+                for begin in controller.due(now_ms):
+                    decisions.wait(Work(begin))
+                yield from decisions.turn(controller, now_ms)
+            elif (request := controller.registration_due(now_ms)) is not None:
+                yield self._register(request, now_ms)
 
     def _register(self, request: ControllerRegistrationRequest, now_ms: int) -> Action:
         """Send a request of this controller to the active controller; decide at once if this one is active."""
@@ -237,9 +234,6 @@ class ControllerServer(FollowsLog):
         """Take the answer of the active controller to the registration of this controller."""
         assert reply_to == _REGISTRATION, reply_to
         self.controller.on_registration_answer(response, now_ms)
-
-    def on_begin_shutdown(self, now_ms: int) -> None:
-        """Nothing to do: the quorum hands over the leadership."""
 
     @property
     def may_stop(self) -> bool:

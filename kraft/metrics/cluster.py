@@ -108,8 +108,7 @@ def loader_readings(view: NodeView, image: MetadataImage) -> Iterator[Reading]:
     for name, level in levels:
         if level:  # as in Kafka, a feature at level 0 has no series
             yield Reading(kafka.FINALIZED_LEVEL, level, (("featureName", _camel(name)),))
-    served = view.process.served
-    for name, lowest, highest in () if served is None else served.supported_features():
+    for name, lowest, highest in view.process.served.supported_features():
         labels = (("feature_name", name.replace(".", "-")),)
         yield Reading(kafka.SUPPORTED_MIN, lowest, labels)
         yield Reading(kafka.SUPPORTED_MAX, highest, labels)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kraft.replica.replica import Replica
-from kraft.replica.rpc.api_versions import Served, describe_versions, refuse_login
+from kraft.replica.rpc.api_versions import describe_versions, refuse_login
 from kraft.replica.rpc.describe_rpc import describe_cluster
+from kraft.server import Server
 from kraft.wire import Answer, Drop, WireRequest
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
@@ -12,12 +13,12 @@ from transport.protocol.messages import ApiVersionsRequest
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest
 
 
-def answer_of_any(replica: Replica, part: Served | None, request: WireRequest, *, is_broker: bool) -> Answer | Drop:
+def answer_of_any(replica: Replica, part: Server, request: WireRequest, *, is_broker: bool) -> Answer | Drop:
     """Answer a request that each listener knows, or close the connection.
 
     Args:
         replica: The replica of the log.
-        part: The part that serves the listener; None for a raw log.
+        part: The part that serves the listener.
         request: The request, of no API of the part.
         is_broker: Whether the listener is one of a broker.
     """
@@ -38,7 +39,7 @@ def answer_of_any(replica: Replica, part: Served | None, request: WireRequest, *
         )
         return Answer(request.request_id, described)
     refusal = refuse_login(message)
-    if refusal is None and (is_broker or part is None):
+    if refusal is None and (is_broker or not part.apis):
         refusal = _refuse_unserved(message)
     if refusal is not None:
         return Answer(request.request_id, refusal)

@@ -17,7 +17,6 @@ from kraft.process.options import ProcessOptions
 from kraft.process.parts import Application, ApplicationFactory, BrokerFactory, ControllerAndBroker
 from kraft.state_machine.raw_log import RawLog
 from kraft.supported_features import SUPPORTED_FEATURES
-from kraft.wire import Target
 from metadata_log.disk import DirectoryDisk
 from metadata_log.serde import Message
 from metadata_log.types import random_uuid
@@ -158,14 +157,12 @@ def host_combined(broker: BrokerFactory) -> ApplicationFactory:
     def host(
         options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
     ) -> ControllerAndBroker:
-        endpoints, own = options.client_endpoints, options.replica.endpoints.default
+        endpoints = options.client_endpoints
         assert endpoints is not None, "these are not the options of a node with both roles"
-        assert own is not None, "the controller has no listener"
         part = broker(options, cluster_id, bootstrap, rng)
         return ControllerAndBroker(
             host_controller(options, cluster_id, bootstrap, rng),
             part,
-            own=Target(options.replica.node_id, own.host, own.port),
             client_listeners=frozenset(one.name for one in endpoints.listeners),
         )
 

@@ -32,6 +32,13 @@ class Activation:
         self.deadline_ms = NEVER_MS
         """When the next early requests have their turn."""
 
+    def holds(self, request: WireRequest) -> bool:
+        """Whether a request waits for the end of the claim, or behind others that did."""
+        if self.claim_offset is None and not self.early:
+            return False
+        self.early.append(request)
+        return True
+
     def finish(self, applied_offset: int, now_ms: int) -> None:
         """Let the application lead if it has applied the LeaderChange record."""
         if self.claim_offset is None or applied_offset <= self.claim_offset:

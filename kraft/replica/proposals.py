@@ -63,6 +63,13 @@ class Proposals:
         """When a leader that shuts down resigns at the latest. Until then it takes no new proposal of a client."""
         self.backlog = Backlog()
         self.is_open = False
+        if leading is not None:
+            leading.join(self)
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """The leader as far as this replica knows."""
+        return self._core.leader
 
     @property
     def is_full(self) -> bool:
@@ -208,7 +215,7 @@ class Proposals:
         match waiting:
             case ForRequest():
                 assert self._refusing is not None, waiting
-                answer = self._refusing.refuse(waiting, error, leader, now_ms, text)
+                answer = self._refusing.refuse(waiting, error, now_ms, text)
                 if answer is not None:
                     self._outbox.outputs.append(answer)
             case ForSubmit(submit_id=submit_id):

@@ -55,13 +55,14 @@ from kraft.replica.commits import Commits
 from kraft.replica.in_flight import InFlightRequests
 from kraft.replica.interface.actions import Redirect
 from kraft.replica.interface.events import LogState, MakeSnapshot, PeerRequest, StartFlush, Trace
-from kraft.replica.interface.leading import Confirming, Leading, Refusing
+from kraft.replica.interface.leading import Confirming, Guarding, Leading, Refusing
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.replica.outbox import Outbox
 from kraft.replica.peer_replies import PeerReplies
 from kraft.replica.proposals import Proposals
 from kraft.replica.quorum_requests import QuorumRequests
+from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage
@@ -69,7 +70,7 @@ from kraft.wire import Answer, Part, ReplyTo, Target, WireRequest, WireSend
 from metadata_log.disk import Disk, File
 from metadata_log.log.log import MetadataLog
 from metadata_log.records.control import LeaderChangeMessage
-from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch
 
 _TICK: Final = Tick()
 
@@ -120,6 +121,7 @@ class Replica:
         self._inline_flush = options.inline_flush
         refusing = leading if isinstance(leading, Refusing) else None
         confirming = leading if isinstance(leading, Confirming) else None
+        self._guarding = leading if isinstance(leading, Guarding) else None
         self._rpc = Rpc(
             cluster_id=storage.cluster_id,
             listener=options.listener,
@@ -171,6 +173,21 @@ class Replica:
         """Whether the part that leads has taken its leadership: then it takes requests and submits."""
         return self.proposals.is_open
 
+    def active_controller(self, asker: Part) -> Target | None:
+        """The leader of the quorum; None if the leader is unknown, or is the part that asks.
+
+        Requests of a broker to an active controller in its own process take the network, too.
+        """
+        core = self.core
+        leader_id, address = core.leader.leader_id, core.leader_address
+        if asker is Part.BROKER and self.proposals.is_open:
+            leader_id, address = core.local.id, self.options.endpoints.default
+        elif leader_id == core.local.id:
+            return None
+        if leader_id == NO_NODE or address is None:
+            return None
+        return Target(leader_id, address.host, address.port)
+
     @property
     def log(self) -> MetadataLog:
         """The log, for readers in the owner's thread; only what is below the high watermark is final."""
@@ -216,6 +233,9 @@ class Replica:
 
     def on_request(self, request: WireRequest, now_ms: int) -> None:
         """A request to the quorum, of a peer or of an administrator."""
+        if self._guarding is not None and (denial := self._guarding.denial(request)) is not None:
+            self.outbox.outputs.append(Answer(request.request_id, refuse_quorum_request(request, denial)))
+            return
         flat = self.requests.receive(request)
         if flat is not None and (effects := self.core.step(Received(request.request_id, flat), now_ms)):
             self.carry_out(effects, now_ms)

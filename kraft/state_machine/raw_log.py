@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from kraft.agenda import Agenda
+from kraft.calls import Call, CancelCall
 from kraft.committed import Committed, CommittedBatch
 from kraft.replica.interface.actions import Action, ForSubmit, Proposal, RefuseSubmit, Unit
 from kraft.replica.interface.events import Submit
+from kraft.replica.interface.leading import Quorum
+from kraft.server import Server
 from kraft.state_machine.raw_snapshot import is_raw_snapshot
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.serde import Message
@@ -17,15 +21,17 @@ from transport.protocol.errors import Error
 RAW_LOG: Final = "a raw log"
 
 
-class RawLog:
+class RawLog(Server):
     """A log without a state. Values come in with `Submit`, and committed batches go out as `Committed`.
 
     If the host reads the log by itself, there is no `Committed`.
     """
 
     log_kind: str = RAW_LOG
+    reads_batches = False
 
     def __init__(self, *, reads_batches: bool) -> None:
+        super().__init__(Agenda(slots=1))
         self.reads_batches = reads_batches
         self._is_leader = False
 
@@ -63,6 +69,9 @@ class RawLog:
         """None: only the host knows the meaning of the values, and gives the state with `MakeSnapshot`."""
         return None
 
+    def join(self, quorum: Quorum) -> None:
+        """Nothing to do: the program of a raw log asks for the leader itself."""
+
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Accept submits from now on."""
         self._is_leader = True
@@ -78,10 +87,11 @@ class RawLog:
     def on_caught_up(self) -> None:
         """Nothing to do: a raw log has no state."""
 
-    def on_submit(self, submit: Submit) -> Action:
+    def on_call(self, call: Call | CancelCall | Submit, now_ms: int) -> Action | None:
         """Propose the values as one unit."""
+        assert isinstance(call, Submit), call
         if not self._is_leader:
-            return RefuseSubmit(submit.submit_id, Error.NOT_LEADER_OR_FOLLOWER)
-        if not submit.values:
-            return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
-        return Proposal((Unit(tuple(submit.values)),), ForSubmit(submit.submit_id))
+            return RefuseSubmit(call.submit_id, Error.NOT_LEADER_OR_FOLLOWER)
+        if not call.values:
+            return RefuseSubmit(call.submit_id, Error.INVALID_REQUEST)
+        return Proposal((Unit(tuple(call.values)),), ForSubmit(call.submit_id))

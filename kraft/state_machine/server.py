@@ -12,14 +12,16 @@ from typing import Any, Final
 
 from msgspec import DecodeError, Struct
 
-from kraft.access.errors import ApiError
-from kraft.access.older_node import Audited
+from kraft.agenda import Agenda
 from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.limits import COMMANDS_PER_TURN, FORWARDED_ENTRIES
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
-from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
+from kraft.quorum.values import QuorumConfig
 from kraft.replica.interface.actions import Action, Confirm, Proposal, Unit
+from kraft.replica.interface.events import Submit
+from kraft.replica.interface.leading import Quorum
+from kraft.server import Server
 from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
 from kraft.state_machine.calls import Key, OpenCall, StateMachineCalls, SubmitCall, key_of
 from kraft.state_machine.log import (
@@ -51,6 +53,9 @@ from transport.protocol.errors import Error
 from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 _ASK_INDEX: Final = encode(AskIndex())
+_NEXT: Final = 0
+"""The one slot of the agenda: what is due follows from one state."""
+_AT_ONCE_MS: Final = 0
 
 
 class Kind(Enum):
@@ -87,10 +92,10 @@ class Skipped(Struct, frozen=True):
     end_offset: int
 
 
-class StateMachineServer:
+class StateMachineServer(Server):
     """Hosts one `StateMachine`."""
 
-    apis: tuple[ApiKey, ...] = (ApiKey.ENVELOPE,)
+    apis = frozenset((ApiKey.ENVELOPE,))
     reads_batches = True
 
     def __init__(
@@ -103,9 +108,8 @@ class StateMachineServer:
         request_timeout_ms: int = QuorumConfig().request_timeout_ms,
         session_ttl_ms: int,
     ) -> None:
+        super().__init__(Agenda(slots=1))
         self.machine = make()
-        self.audited: list[Audited] = []
-        """None ever: a state machine has no authorizer."""
         self.watch(lambda _, function: function)
         self.codec = Codec(self.machine)
         self.sessions = Sessions()
@@ -135,6 +139,7 @@ class StateMachineServer:
         self._tick_at_ms = NEVER_MS
         """When this leader lets the state machine submit a command of its own."""
         self._actions: list[Action] = []
+        self._quorum: Quorum
 
     def watch(self, watched: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
         """Call the functions of the state machine by way of `watched`, which gets the name and the function of each.
@@ -169,6 +174,7 @@ class StateMachineServer:
         self._actions.append(Noted(Skipped(end.offset)))
         self._actions += self._calls.restored(self.sessions)
         self._release_reads()
+        self._plan()
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """Apply the commands of a batch."""
@@ -200,13 +206,13 @@ class StateMachineServer:
             if self._is_leader:
                 self._answer_forwards(key_of(entry))
         self._position += len(portion)
-        if self._position < len(batch.values):
-            return ()
-        self._batch = None
-        self.applied_offset = batch.next_offset
-        if changes:
-            self._actions.append(Noted(Changes(tuple(changes))))
-        self._release_reads()
+        if self._position == len(batch.values):
+            self._batch = None
+            self.applied_offset = batch.next_offset
+            if changes:
+                self._actions.append(Noted(Changes(tuple(changes))))
+            self._release_reads()
+        self._plan()
         return ()
 
     def _apply(self, entry: Entry, at: Position, changes: list[Change[Any, Any]]) -> Outcome:
@@ -243,6 +249,10 @@ class StateMachineServer:
 
     # Leading
 
+    def join(self, quorum: Quorum) -> None:
+        """Learn of the quorum."""
+        self._quorum = quorum
+
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Propose by itself from now on, also what another leader was asked for and may not have done."""
         self._is_leader = True
@@ -277,13 +287,17 @@ class StateMachineServer:
         self._asked.clear()
         self._calls.send_all_again()
         self._ask_again_ms = 0
+        self._plan()
 
-    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+    def on_request(self, request: WireRequest, now_ms: int) -> Action:
         """Handle a request of another node, which has commands or wants to read."""
         message = request.message
         assert isinstance(message, EnvelopeRequest), message
         if not self._is_leader:
             return _answer(request.request_id, Error.NOT_LEADER_OR_FOLLOWER)
+        if self._quorum.is_full and message.request_data != _ASK_INDEX:
+            # The sender repeats it later.
+            return _answer(request.request_id, Error.REQUEST_TIMED_OUT)
         try:
             question = decode_question(message.request_data)
             if isinstance(question, AskIndex):
@@ -291,14 +305,6 @@ class StateMachineServer:
             return self._take_over(request.request_id, question)
         except CorruptBatch:
             return _answer(request.request_id, Error.INVALID_REQUEST)
-
-    def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """Refuse a request to append; its sender repeats the request later."""
-        message = request.message
-        assert isinstance(message, EnvelopeRequest), message
-        if self._is_leader and message.request_data != _ASK_INDEX:
-            return _answer(request.request_id, Error.REQUEST_TIMED_OUT)
-        return self.on_request(request, leader, now_ms)
 
     def _take_over(self, request_id: int, forward: Forward) -> Action:
         """Propose another node's entries, and answer once they are applied."""
@@ -344,24 +350,29 @@ class StateMachineServer:
                 self._respond(reader.id, Error.NONE, encode(Index(self.applied_offset)))
             else:
                 self._respond(reader.id, Error.NOT_LEADER_OR_FOLLOWER)
+        self._plan()
 
     # The host's calls
 
-    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
+    def on_call(self, call: Call | CancelCall | Submit, now_ms: int) -> Action | None:
         """Take a call of the host (apply a command, open a session, read), or cancel an earlier one."""
-        if isinstance(call, CancelCall):
-            self._calls.cancel(call.call_id)
-            self._reads.cancel(call.call_id)
-            return
-        match call.ask:
-            case SubmitCall() | OpenCall() as ask:
-                returned = self._calls.begin(call.call_id, ask, self.sessions)
+        match call:
+            case Submit():
+                return super().on_call(call, now_ms)
+            case CancelCall(call_id=call_id):
+                self._calls.cancel(call_id)
+                self._reads.cancel(call_id)
+            case Call(call_id=call_id, ask=SubmitCall() | OpenCall() as ask):
+                returned = self._calls.begin(call_id, ask, self.sessions)
                 if returned is not None:
                     self._actions.append(returned)
-            case ReadCall():
-                self._reads.wait(call.call_id)
-            case other:
-                raise AssertionError(f"a state machine is not asked for {other}")
+            case Call(call_id=call_id, ask=ReadCall()):
+                self._reads.wait(call_id)
+            case _:
+                raise AssertionError(f"a state machine is not asked for {call}")
+        if self.agenda.deadline_ms > _AT_ONCE_MS or isinstance(call, CancelCall):
+            self._plan()
+        return None
 
     def _release_reads(self) -> None:
         self._actions += [Returned(call_id, ReadReady()) for call_id in self._reads.release(self.applied_offset)]
@@ -378,25 +389,26 @@ class StateMachineServer:
         if kind == Kind.INDEX and index is not None:
             self._reads.learn(index, call_ids)
             self._release_reads()
-        elif kind == Kind.FORWARD and isinstance(response, EnvelopeResponse) and response.error_code == Error.NONE:
-            # They are in the log, and this node will come to them.
-            return
-        else:
+        elif kind == Kind.INDEX:
             self._ask_again_ms = now_ms + self._retry_backoff_ms
-            if kind == Kind.INDEX:
-                self._reads.wait_again(call_ids)
-            else:
-                self._calls.send_again(call_ids)
+            self._reads.wait_again(call_ids)
+        elif not isinstance(response, EnvelopeResponse) or response.error_code != Error.NONE:
+            self._ask_again_ms = now_ms + self._retry_backoff_ms
+            self._calls.send_again(call_ids)
+        # Else they are in the log, and this node will come to them.
+        self._plan()
 
-    def deadline_ms(self) -> int:
-        """The time of the next `on_tick`, in ms: 0 if there is something to do now."""
+    def _plan(self) -> None:
+        """Say when the next `on_tick` is due: at once, if there is something to say, to propose or to ask."""
         if self._actions:
-            return 0
+            self.agenda.now(_NEXT)
+            return
         wants_forward = self._calls.is_any_unsent and Kind.FORWARD not in self._asked
         wants_index = self._reads.is_any_waiting and Kind.INDEX not in self._asked
-        if not (wants_forward or wants_index):
-            return self._tick_at_ms
-        return 0 if self._is_leader else self._ask_again_ms
+        due_ms = self._tick_at_ms
+        if wants_forward or wants_index:
+            due_ms = _AT_ONCE_MS if self._is_leader else self._ask_again_ms
+        self.agenda.at(_NEXT, due_ms)
 
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
         """Hand out what is to be said, proposed or asked."""
@@ -409,6 +421,7 @@ class StateMachineServer:
                 actions.append(Confirm(self._reads.ask_for_all()))
         elif now_ms >= self._ask_again_ms:
             actions += self._questions()
+        self._plan()
         return tuple(actions)
 
     def _propose(self) -> Iterator[Action]:
@@ -437,28 +450,8 @@ class StateMachineServer:
     def on_appended(self, unit: Unit, base_offset: int) -> None:
         """Nothing to do before the commit."""
 
-    def denial(self, request: WireRequest) -> ApiError | None:
-        """None: a state machine host has no authorizer."""
-        return None
-
     def on_caught_up(self) -> None:
         """Nothing to do."""
-
-    def on_begin_shutdown(self, now_ms: int) -> None:
-        """Nothing to do: there is nothing to hand over."""
-
-    @property
-    def may_stop(self) -> bool:
-        """Always true."""
-        return True
-
-    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
-        """None."""
-        return (), -1
-
-    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
-        """None."""
-        return ()
 
 
 def _answer(request_id: int, error: Error, data: bytes = b"") -> Answer:

@@ -7,8 +7,10 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.access.errors import ApiError
+from kraft.agenda import Agenda
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult
+from kraft.controller.decision.slots import Slot
 from kraft.controller.features.older_nodes import note_older_node
 from kraft.supported_features import SUPPORTED_FEATURES
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
@@ -87,12 +89,14 @@ class Registrar:
 
     def __init__(
         self,
+        agenda: Agenda,
         node_id: int,
         incarnation_id: Uuid,
         listeners: tuple[tuple[str, str, int], ...],
         security_protocols: tuple[tuple[str, int], ...] = (),
     ) -> None:
-        self.deadline_ms = NEVER_MS
+        self._agenda = agenda
+        self._due_ms = NEVER_MS
         self._node_id = node_id
         self._incarnation_id = incarnation_id
         self._listeners = listeners
@@ -108,11 +112,16 @@ class Registrar:
             return
         self._seen = (controllers, features)
         if not self._is_wanted():
-            self.deadline_ms = NEVER_MS
+            self._at(NEVER_MS)
             self._is_asking = False
             self._retry_ms = FIRST_RETRY_MS
-        elif not self._is_asking and self.deadline_ms == NEVER_MS:
-            self.deadline_ms = NOW_MS
+        elif not self._is_asking and self._due_ms == NEVER_MS:
+            self._at(NOW_MS)
+
+    def _at(self, due_ms: int) -> None:
+        """The next request is due at this time."""
+        self._due_ms = due_ms
+        self._agenda.at(Slot.REGISTRATION, due_ms)
 
     def _is_wanted(self) -> bool:
         if self._seen is None:
@@ -125,9 +134,9 @@ class Registrar:
 
     def request_due(self, now_ms: int) -> ControllerRegistrationRequest | None:
         """The request to send to the active controller, if one is due; call `answered` exactly once afterwards."""
-        if now_ms < self.deadline_ms:
+        if now_ms < self._due_ms:
             return None
-        self.deadline_ms = NEVER_MS
+        self._at(NEVER_MS)
         self._is_asking = True
         return ControllerRegistrationRequest(
             controller_id=self._node_id,
@@ -151,11 +160,11 @@ class Registrar:
         """After a refusal or a failure, schedule a retry; after a success, the image will show the registration."""
         self._is_asking = False
         if not accepted and self._is_wanted():
-            self.deadline_ms = now_ms + self._retry_ms
+            self._at(now_ms + self._retry_ms)
             self._retry_ms = min(2 * self._retry_ms, LAST_RETRY_MS)
 
     def retry(self) -> None:
         """Check again at once: records that this controller wrote as the active one may be lost."""
         if self._is_asking and self._is_wanted():
             self._is_asking = False
-            self.deadline_ms = NOW_MS
+            self._at(NOW_MS)

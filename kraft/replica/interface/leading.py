@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+from kraft.access.errors import ApiError
 from kraft.committed import LogReader
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.actions import Action, ForRequest, Unit
-from kraft.wire import Answer
+from kraft.wire import Answer, WireRequest
 from transport.protocol.errors import Error
 
 
+class Quorum(Protocol):
+    """The quorum, as the part that leads sees it."""
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        """The leader as far as this replica knows."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for a commit that the part may decide nothing more: it refuses what would append."""
+
+
+@runtime_checkable
 class Leading(LogReader, Protocol):
     """The part that leads where this node leads the quorum: it may append to the log."""
+
+    def join(self, quorum: Quorum) -> None:
+        """Learn of the quorum, before anything else."""
 
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Begin to lead in `epoch`: everything below `next_offset` is committed and applied."""
@@ -31,14 +48,20 @@ class Leading(LogReader, Protocol):
 class Refusing(Protocol):
     """A part whose clients wait for the commit of records."""
 
-    def refuse(
-        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Answer | None:
+    def refuse(self, asked: ForRequest, error: Error, now_ms: int, text: str | None = None) -> Answer | None:
         """Answer a request with refused or lost records.
 
         The records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be lost. `text` explains the
         error. Returns None if the answer takes several turns: the part then returns it from `on_tick`.
         """
+
+
+@runtime_checkable
+class Guarding(Protocol):
+    """A part that says who may ask the quorum."""
+
+    def denial(self, request: WireRequest) -> ApiError | None:
+        """Why the sender may not send this request of the quorum; None if it may. Called before the request runs."""
 
 
 @runtime_checkable

@@ -45,7 +45,7 @@ class Served(Protocol):
     """A part that serves APIs, as ApiVersions shows it."""
 
     @property
-    def apis(self) -> tuple[ApiKey, ...]:
+    def apis(self) -> frozenset[ApiKey]:
         """The APIs that the part answers, besides those of the quorum."""
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
@@ -60,7 +60,7 @@ def served_apis(part: Served | None) -> tuple[ApiKey, ...]:
 
     Other brokers fetch from a broker, and no voter requests its vote: all other listeners have the quorum's APIs, too.
     """
-    own: tuple[ApiKey, ...] = () if part is None else part.apis
+    own = frozenset[ApiKey]() if part is None else part.apis
     quorum = () if ApiKey.FETCH in own else QUORUM_APIS
     return tuple(sorted({*quorum, ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, *_LOGIN_APIS, *own}))
 

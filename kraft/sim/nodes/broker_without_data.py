@@ -13,9 +13,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.access.older_node import Audited
+from kraft.agenda import Agenda
 from kraft.broker import BrokerAgent, BrokerSettings
 from kraft.broker.registered import RegisteredBroker
+from kraft.committed import Noted
 from kraft.partitions.replicas.isr_changes import IsrChanges
 from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.leading import Leading, RemoteReplica, new_leadership
@@ -224,35 +225,32 @@ def agent_without_data(settings: BrokerSettings) -> BrokerAgent:
 class BrokerWithoutData(RegisteredBroker):
     """A broker without data, as a part of its process. Only other brokers ask it for something."""
 
-    apis = (ApiKey.FETCH,)
+    apis = frozenset((ApiKey.FETCH,))
 
     def __init__(self, agent: BrokerAgent) -> None:
-        super().__init__(agent)
+        super().__init__(agent, Agenda())
         replicas = agent.replicas
         assert isinstance(replicas, ReplicasWithoutData), replicas
         self._replicas = replicas
-        self.audited: list[Audited] = []
 
     def on_request(self, request: WireRequest, now_ms: int) -> Answer:
         """Answer a Fetch of another broker."""
         message = request.message
         assert isinstance(message, FetchRequest), message
-        return Answer(request.request_id, self._replicas.on_fetch(message, self.agent.image, now_ms))
+        answer = Answer(request.request_id, self._replicas.on_fetch(message, self.agent.image, now_ms))
+        self._plan()
+        return answer
 
-    def on_gone(self, request_id: int) -> None:
-        """Nothing to do: no request waits."""
-
-    def on_reply(self, reply_to: ReplyTo, message: Message | None, now_ms: int) -> None:
+    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
         """The reply to a request of the agent; None if the request has failed."""
-        self.agent.on_reply(reply_to.key, message, now_ms)
+        self.agent.on_reply(reply_to.key, response, now_ms)
+        self._plan()
 
-    def deadline_ms(self) -> int:
-        """The time of the next `on_tick`."""
-        return self.agent.deadline_ms()
-
-    def on_tick(self, now_ms: int) -> list[Send]:
+    def on_tick(self, now_ms: int) -> list[Send | Noted]:
         """The requests of the agent that are due."""
-        return self.agent.poll(now_ms)
+        effects: list[Send | Noted] = [*self.agent.poll(now_ms), *self._farewell()]
+        self._plan()
+        return effects
 
 
 declare({BrokerWithoutData: fork_broker})

@@ -50,7 +50,7 @@ class CombinedNode(DataBroker):
         if isinstance(message, FetchRequest):
             return all(topic.topic_id != Uuid.METADATA_TOPIC for topic in message.topics)
         broker = self.broker
-        others = (*self.process.apis, *QUORUM_APIS)
+        others = (*self.process.served.apis, *QUORUM_APIS)
         return broker is not None and api_key in broker.apis and api_key not in others
 
     def shut_down(self, now_ms: int) -> list[Output]:

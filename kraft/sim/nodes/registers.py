@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
+from typing import Final
 
-from kraft.access.older_node import Audited
 from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import Committed, CommittedBatch
 from kraft.invariants.snapshots import Registers
 from kraft.process.options import ProcessOptions
 from kraft.replica.interface.actions import Action, Confirm
+from kraft.replica.interface.events import Submit
 from kraft.state_machine.raw_log import RawLog
 from kraft.state_machine.server import ReadReady
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
+
+_READS: Final = 0
+"""The one slot of the agenda of a raw log."""
 
 
 class ReadableLog(RawLog):
@@ -27,34 +31,33 @@ class ReadableLog(RawLog):
 
     def __init__(self) -> None:
         super().__init__(reads_batches=True)
-        self.audited: list[Audited] = []
-        """None ever: who reads is not asked."""
         self.applied_offset = 0
         """The host has every committed batch below this offset."""
         self._asked: list[int] = []
         self._returned: list[Returned] = []
 
-    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
-        """The host reads; no host cancels a read."""
-        assert isinstance(call, Call), call
+    def on_call(self, call: Call | CancelCall | Submit, now_ms: int) -> Action | None:
+        """The host reads or submits; no host cancels a read."""
+        if not isinstance(call, Call):
+            return super().on_call(call, now_ms)
         self._asked.append(call.call_id)
+        self.agenda.now(_READS)
+        return None
 
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
         """Return from the read, unless the leadership is lost."""
         if is_leader:
             self._returned.append(Returned(token, ReadReady()))
+            self.agenda.now(_READS)
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """Hand the batch to the host."""
         self.applied_offset = batch.next_offset
         return super().on_committed(batch)
 
-    def deadline_ms(self) -> int:
-        """At once, if there is a read to confirm or to return from."""
-        return 0 if self._asked or self._returned else NEVER_MS
-
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
         """Return from reads, and have other reads confirmed."""
+        self.agenda.at(_READS, NEVER_MS)
         returned, self._returned = self._returned, []
         asked, self._asked = self._asked, []
         return (*returned, *map(Confirm, asked))

@@ -351,7 +351,7 @@ class ReplicaMember(SteppedMember):
 
         The request ids of submissions are negative, as those of the network are not.
         """
-        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.process.apis:
+        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.process.served.apis:
             return self.step(replica_events.Submit(submit_id, [value]), now_ms)
         key = ApiKey.INCREMENTAL_ALTER_CONFIGS
         request = wire.WireRequest(
@@ -367,7 +367,7 @@ class ReplicaMember(SteppedMember):
         """Whether a committed record is that of a submission: to a controller, the record of an altered configuration
         of that name.
         """
-        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.process.apis:
+        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.process.served.apis:
             return super().is_record_of(record, submission)
         message = decode_record(record).record
         return isinstance(message, ConfigRecord) and message.resource_name == submission.decode()

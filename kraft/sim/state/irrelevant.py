@@ -32,9 +32,7 @@ DERIVED: Final = "follows from the other fields"
 IRRELEVANT: Final[dict[type, dict[str, str]]] = {
     Process: {
         "options": GIVEN,
-        "_own": GIVEN,
-        "_client_listeners": GIVEN,
-        "_has_only_broker": GIVEN,
+        "_beside": GIVEN,
     },
     Rpc: {
         "cluster_id": GIVEN,

@@ -29,9 +29,7 @@ from kraft.config.keys import STANDARD_AUTHORIZER
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.envelope import api_key_of
-from kraft.controller.server import ControllerServer
 from kraft.node.logging import NodeLog
-from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.actions import Redirect
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
@@ -45,6 +43,7 @@ from support.differential.controller_sides import NEARBY, InProcess, Side, plain
 from support.differential.controller_stories import A, create, envelope, heartbeat, reassignments, register, told, topic
 from support.differential.random_rules import random_authorizer, random_question, random_rule
 from support.kraft.denials import taken
+from support.kraft.known_quorum import served
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_response
@@ -83,9 +82,9 @@ class WithQuorum(InProcess):
         wire = WireRequest(
             request_id=1, api_key=key, version=version, message=request, listener="CONTROLLER", peer="127.0.0.1:9"
         )
-        host = ControllerServer(self.controller)
+        host = served(self.controller)
         if isinstance(request, EnvelopeRequest) and api_key_of(request) in QUORUM_APIS:
-            action = host.on_request(wire, LeaderAndEpoch(1, 1), self.now_ms)
+            action = host.on_request(wire, self.now_ms)
             if isinstance(action, Redirect):
                 return EnvelopeResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
             assert isinstance(action, Answer)

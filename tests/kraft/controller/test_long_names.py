@@ -18,8 +18,10 @@ from kraft.access.authorizer import (
     AuthorizerSettings,
 )
 from kraft.access.caller import Caller
+from kraft.agenda import Agenda
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.decision.result import Steps
+from kraft.controller.decision.slots import SLOTS
 from kraft.controller.decisions import NOTHING, Decisions, Work
 from kraft.wire import WireRequest
 from metadata_log.image import Acl, AclsImage
@@ -149,7 +151,7 @@ def test_no_step_of_create_topics_depends_on_the_length_of_a_name(has_authorizer
 
 def test_a_turn_makes_fewer_steps_of_a_large_request() -> None:
     """Each of 200 names of 32 KB is decoded, copied into a text, and encoded twice: a step is as long as its names."""
-    process, decisions = InProcess(admin=AdminSettings(), max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(admin=AdminSettings(), max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
 
     def turns(length: int) -> int:
         asked = CreateTopicsRequest(topics=[topic(f"{EMOJI}{'x' * length}{at:08}", [A]) for at in range(150)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.agenda import Agenda
+from kraft.controller.decision.slots import SLOTS
 from kraft.controller.features.controller_registration import Registrar
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
 from metadata_log.image.controllers import ControllerRegistration
@@ -54,7 +56,7 @@ def test_a_registration_is_removed_or_the_reason_told(
 def test_a_controller_that_runs_registers_again() -> None:
     """Its published image lacks the registration, and so it asks for one."""
     features = FeaturesImage(metadata_version=33)
-    registrar = Registrar(1, Uuid(b"1" * 16), ())
+    registrar = Registrar(Agenda(SLOTS), 1, Uuid(b"1" * 16), ())
     mine = ControllerRegistration(1, Uuid(b"1" * 16), (), ())
     registrar.look_at(MetadataImage(features=features, controllers=ControllersImage(Map({1: mine}))))
     assert registrar.request_due(0) is None

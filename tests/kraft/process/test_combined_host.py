@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from msgspec import structs
 from test_host_answers import batch
-from test_machine_host import LEADER, wire
+from test_machine_host import wire
 
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions, LifecycleState
@@ -17,7 +17,7 @@ from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.server import ControllerServer
 from kraft.process.hosting import controller_of, host_combined, registered_broker_of
 from kraft.process.options import ProcessOptions
-from kraft.process.parts import Broker, ControllerAndBroker, Deciding
+from kraft.process.parts import ControllerAndBroker
 from kraft.process.process import Process
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.quorum.values import Endpoints, ListenerAddress
@@ -26,7 +26,7 @@ from kraft.replica.interface.events import Submit
 from kraft.replica.interface.leading import Refusing
 from kraft.sim.nodes.broker_without_data import BrokerWithoutData, host_broker_without_data
 from kraft.supported_features import SUPPORTED_FEATURES
-from kraft.wire import Answer, Target
+from kraft.wire import Answer
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from metadata_log.records.metadata import BeginTransactionRecord, FeatureLevelRecord, NoOpRecord
@@ -34,6 +34,7 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from support.differential.controller_sides import InProcess
 from support.kraft.broker_agents import new_agent
+from support.kraft.known_quorum import KnownQuorum, served
 from support.kraft.replica_net import CLUSTER_ID, START_MS, Net, options, voter_set
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -47,8 +48,6 @@ from transport.protocol.messages import (
     FetchResponse,
 )
 from transport.protocol.messages.create_topics import CreatableTopic
-
-OWN = Target(1, "n1", 9093)
 
 
 def node(role: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> ControllerAndBroker:
@@ -70,13 +69,15 @@ def combined() -> ControllerAndBroker:
 
 def active() -> ControllerAndBroker:
     """An active controller with a broker that has not begun."""
-    parts = ControllerServer(InProcess().controller), BrokerWithoutData(new_agent())
-    return ControllerAndBroker(*parts, own=OWN, client_listeners=frozenset({"PLAINTEXT"}))
+    parts = served(InProcess().controller), BrokerWithoutData(new_agent())
+    return ControllerAndBroker(*parts, client_listeners=frozenset({"PLAINTEXT"}))
 
 
-def parts() -> tuple[Deciding, Broker]:
+def parts() -> tuple[ControllerServer, BrokerWithoutData]:
     """The parts of a node that has opened no log."""
     host = combined()
+    assert isinstance(host.controller, ControllerServer)
+    assert isinstance(host.broker, BrokerWithoutData)
     return host.controller, host.broker
 
 
@@ -238,10 +239,9 @@ def test_the_rules_of_the_controller_are_complete_once_the_node_has_caught_up() 
 
 def test_a_node_supports_what_its_controller_supports() -> None:
     process = Net(1, application=node).processes[1]
-    assert process.served is not None
     assert process.served.supported_features() == SUPPORTED_FEATURES
-    assert process.apis == parts_of(process).controller.apis
-    assert ApiKey.CREATE_TOPICS in process.apis
+    assert process.served.apis == parts_of(process).controller.apis
+    assert ApiKey.CREATE_TOPICS in process.served.apis
     assert ApiKey.CREATE_TOPICS not in parts_of(process).broker.apis
 
 
@@ -256,9 +256,10 @@ def test_a_node_takes_no_values_of_its_host_and_needs_no_confirmations() -> None
 def test_a_controller_that_is_full_or_has_lost_its_records_refuses_the_requests() -> None:
     host, request = active(), wire(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7)
     asked = ForRequest(5, request.message, CreateTopicsResponse())
-    full = host.controller.on_full(request, LEADER, 1_000_000)
-    assert isinstance(host.controller, Refusing)
-    lost = host.controller.refuse(asked, Error.NOT_LEADER_OR_FOLLOWER, LEADER, 1_000_000)
+    assert isinstance(host.controller, ControllerServer)
+    host.controller.join(KnownQuorum(is_full=True))
+    full = host.controller.on_request(request, 1_000_000)
+    lost = host.controller.refuse(asked, Error.NOT_LEADER_OR_FOLLOWER, 1_000_000)
     errors = []
     for answer in (full, lost):
         assert isinstance(answer, Answer)
@@ -271,12 +272,12 @@ def test_a_controller_that_is_full_or_has_lost_its_records_refuses_the_requests(
 def test_a_node_is_due_with_the_first_of_its_parts(starts_ms: int) -> None:
     host = active()
     assert isinstance(host.broker, RegisteredBroker)
-    host.broker.agent.poll(starts_ms)
-    due = host.controller.deadline_ms(), host.broker.deadline_ms()
+    list(host.broker.on_tick(starts_ms))
+    due = host.controller.agenda.deadline_ms, host.broker.agenda.deadline_ms
     assert due == (1_000_500, starts_ms + 60_000)
     process = Net(1, application=lambda *_: host).processes[1]
     process.step(Tick(), min(due) - 1)
-    assert (host.controller.deadline_ms(), host.broker.deadline_ms()) == due, "neither had its turn"
+    assert (host.controller.agenda.deadline_ms, host.broker.agenda.deadline_ms) == due, "neither had its turn"
     assert process.deadline_ms() <= min(due)
 
 
@@ -339,7 +340,7 @@ def test_a_refusal_has_its_own_text_or_that_of_its_error(text: str | None, told:
     asked = ForRequest(5, request, CreateTopicsResponse())
     controller = active().controller
     assert isinstance(controller, Refusing)
-    answer = controller.refuse(asked, Error.INVALID_UPDATE_VERSION, LEADER, 1_000_000, text)
+    answer = controller.refuse(asked, Error.INVALID_UPDATE_VERSION, 1_000_000, text)
     assert isinstance(answer, Answer)
     assert isinstance(answer.message, CreateTopicsResponse)
     assert [one.error_message for one in answer.message.topics] == [told]
@@ -348,6 +349,7 @@ def test_a_refusal_has_its_own_text_or_that_of_its_error(text: str | None, told:
 def test_the_authorizer_of_the_controller_judges_requests_of_the_quorum() -> None:
     admin = AdminSettings(authorizer=AuthorizerSettings(frozenset({"User:ANONYMOUS"})))
     host = node(options(1, voter_set(1), admin=admin), CLUSTER_ID, (), Random(1)).controller
+    assert isinstance(host, ControllerServer)
     host.on_caught_up()
     request = wire(DescribeQuorumRequest())
     assert host.denial(request) is None

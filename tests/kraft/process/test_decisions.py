@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kraft.access.failures import RequestFailures
+from kraft.agenda import Agenda
 from kraft.controller import ControllerResult, leftovers
 from kraft.controller import decisions as module
 from kraft.controller.decision.result import Steps
+from kraft.controller.decision.slots import SLOTS, Slot
 from kraft.controller.decisions import NOTHING, Decisions, Work, _backlog, _not_decided, _UnderWay, _weight_of_all
 from kraft.limits import DECISION_STEPS_PER_TURN, STEPS_PER_DECISION
 from kraft.replica.interface.actions import Action, ForRequest, Proposal
@@ -32,6 +34,11 @@ TOPIC = Uuid(bytes(15) + b"\7")
 PARTITIONS = 3 * PARTITIONS_PER_RECORD + 1
 ANSWER = DescribeClusterResponse(cluster_id="the answer")
 NOW_MS = 1_000_000
+
+
+def due_ms(decisions: Decisions) -> int:
+    """The time of the next turn."""
+    return decisions._agenda.times[Slot.DECISIONS]
 
 
 def with_a_topic() -> InProcess:
@@ -87,36 +94,36 @@ def turn(decisions: Decisions, process: InProcess, now_ms: int, *, commits: bool
 
 
 def test_a_decision_goes_on_a_millisecond_after_each_turn_until_it_is_done() -> None:
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     asked = work(steps=2 * DECISION_STEPS_PER_TURN + 1)
     assert decisions.decide(asked, process.controller, NOW_MS) is NOTHING
-    assert (decisions.is_busy, decisions.deadline_ms) == (True, NOW_MS + 1)
+    assert (decisions.is_busy, due_ms(decisions)) == (True, NOW_MS + 1)
     assert turn(decisions, process, NOW_MS + 1) == []
-    assert (decisions.is_busy, decisions.deadline_ms) == (True, NOW_MS + 2)
+    assert (decisions.is_busy, due_ms(decisions)) == (True, NOW_MS + 2)
     (done,) = turn(decisions, process, NOW_MS + 2)
     assert isinstance(done, Proposal)
     assert done.waiting == ForRequest(1, DescribeClusterRequest(), ANSWER)
-    assert (decisions.is_busy, decisions.deadline_ms) == (False, NEVER_MS)
+    assert (decisions.is_busy, due_ms(decisions)) == (False, NEVER_MS)
 
 
 def test_a_long_answer_goes_on_a_millisecond_after_each_turn_until_it_is_done() -> None:
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     assert decisions.read(work(steps=2 * DECISION_STEPS_PER_TURN), process.controller, NOW_MS) is None
-    assert (decisions.has_answers, decisions.is_busy, decisions.deadline_ms) == (True, False, NOW_MS + 1)
+    assert (decisions.has_answers, decisions.is_busy, due_ms(decisions)) == (True, False, NOW_MS + 1)
     now_ms = NOW_MS
     answers: list[Action] = []
     while not answers:
         now_ms += 1
-        assert decisions.deadline_ms == now_ms
+        assert due_ms(decisions) == now_ms
         answers = turn(decisions, process, now_ms)
     assert answers == [Answer(1, ANSWER)]
     assert now_ms == NOW_MS + 3, "half of each turn is left for decisions"
-    assert (decisions.has_answers, decisions.deadline_ms) == (False, NEVER_MS)
+    assert (decisions.has_answers, due_ms(decisions)) == (False, NEVER_MS)
 
 
 def test_decisions_and_long_answers_that_wait_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DECISIONS_WAITING", 2)
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     assert decisions.read(work(steps=2 * DECISION_STEPS_PER_TURN), process.controller, NOW_MS) is None
     assert not decisions.is_full
     decisions.wait(work())
@@ -160,7 +167,7 @@ def test_a_record_about_all_of_very_many_topics_takes_a_whole_turn(monkeypatch: 
 def test_a_divisible_result_is_written_in_batches_of_so_many_bytes(
     missing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     records = configs(10)
     sizes = {len(encode_record(record, 0)) for record in records}
     assert len(sizes) == 1
@@ -180,7 +187,7 @@ def test_a_divisible_result_is_written_in_batches_of_so_many_bytes(
 def test_an_atomic_result_is_one_batch_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DECISION_BATCH_BYTES", 1)
     monkeypatch.setattr(module, "RECORDS_PER_BATCH", 1)
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     done = decisions.decide(work(*configs(3)), process.controller, NOW_MS)
     assert isinstance(done, Proposal)
     assert [len(unit.values) for unit in done.units] == [3]
@@ -189,25 +196,25 @@ def test_an_atomic_result_is_one_batch_of_any_size(monkeypatch: pytest.MonkeyPat
 def test_a_decision_with_too_many_uncommitted_records_waits_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RECORDS_PER_BATCH", 2)
     monkeypatch.setattr(module, "UNCOMMITTED_RECORDS", 2)
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     assert decisions.decide(work(*configs(3), is_atomic=False), process.controller, NOW_MS) is NOTHING
     (first,) = turn(decisions, process, NOW_MS + 1, commits=False)
     assert isinstance(first, Proposal)
     assert (len(first.units[0].values), _backlog(process.controller)) == (2, 2)
-    assert decisions.deadline_ms == NOW_MS + 11
+    assert due_ms(decisions) == NOW_MS + 11
     assert turn(decisions, process, NOW_MS + 11, commits=False) == []
-    assert decisions.deadline_ms == NOW_MS + 21
+    assert due_ms(decisions) == NOW_MS + 21
     process.controller.on_committed(process.end)
     second, answer = turn(decisions, process, NOW_MS + 21)
     assert isinstance(second, Proposal)
     assert isinstance(answer, Proposal)
     assert [len(unit.values) for unit in second.units] == [1]
     assert (answer.units, answer.waiting) == ((), ForRequest(1, DescribeClusterRequest(), ANSWER))
-    assert decisions.deadline_ms == NEVER_MS
+    assert due_ms(decisions) == NEVER_MS
 
 
 def test_the_answer_of_a_decision_without_a_request_is_none() -> None:
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     done = decisions.decide(work(NoOpRecord(), request_id=None), process.controller, NOW_MS)
     assert isinstance(done, Proposal)
     assert (len(done.units), done.waiting) == (1, None)
@@ -215,15 +222,15 @@ def test_the_answer_of_a_decision_without_a_request_is_none() -> None:
 
 def test_a_controller_that_ends_refuses_what_waits_at_once() -> None:
     """The decision in progress has no answer yet either; a decision of the controller itself is dropped."""
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     decisions.decide(work(steps=2 * DECISION_STEPS_PER_TURN, request_id=1), process.controller, NOW_MS)
     decisions.wait(work(request_id=None))
     decisions.decide(work(request_id=2), process.controller, NOW_MS)
     decisions.abandon()
-    assert (decisions.is_busy, decisions.has_answers, decisions.deadline_ms) == (False, True, 0)
+    assert (decisions.is_busy, decisions.has_answers, due_ms(decisions)) == (False, True, 0)
     answers = turn(decisions, process, NOW_MS)
     assert [answer.request_id for answer in answers if isinstance(answer, Answer)] == [1, 2]
-    assert (len(answers), decisions.has_answers, decisions.deadline_ms) == (2, False, NEVER_MS)
+    assert (len(answers), decisions.has_answers, due_ms(decisions)) == (2, False, NEVER_MS)
 
 
 @pytest.mark.parametrize("writes", [True, False])
@@ -233,7 +240,7 @@ def test_the_image_of_a_decision_in_several_batches_is_freed_in_portions(
     """Its partitions may be in no other image by now."""
     monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     monkeypatch.setattr(module, "RECORDS_PER_BATCH", 2)
-    process, decisions = with_a_topic(), Decisions()
+    process, decisions = with_a_topic(), Decisions(Agenda(SLOTS))
     asked = work(*(configs(3) if writes else ()), steps=DECISION_STEPS_PER_TURN, is_atomic=False)
     assert decisions.decide(asked, process.controller, NOW_MS) is NOTHING
     now_ms = NOW_MS
@@ -245,7 +252,7 @@ def test_the_image_of_a_decision_in_several_batches_is_freed_in_portions(
 
 def test_the_records_of_a_batch_are_replayed_before_the_batch_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RECORDS_PER_BATCH", 2)
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     assert decisions.decide(work(*configs(5), is_atomic=False), process.controller, NOW_MS) is NOTHING
     written = next(decisions.turn(process.controller, NOW_MS + 1))
     assert isinstance(written, Proposal)
@@ -258,7 +265,7 @@ def test_the_records_of_a_batch_are_replayed_before_the_batch_is_written(monkeyp
 @pytest.mark.parametrize(("missing", "is_done"), [(1, True), (0, False)])
 def test_a_decision_has_half_of_a_turn_beside_a_long_answer(missing: int, is_done: bool) -> None:
     """Its beginning takes some steps, too."""
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     assert decisions.read(work(steps=9 * DECISION_STEPS_PER_TURN, request_id=1), process.controller, NOW_MS) is None
     decisions.wait(work(steps=DECISION_STEPS_PER_TURN // 2 - STEPS_PER_DECISION - missing, request_id=2))
     assert len(turn(decisions, process, NOW_MS + 1)) == is_done
@@ -266,7 +273,7 @@ def test_a_decision_has_half_of_a_turn_beside_a_long_answer(missing: int, is_don
 
 
 def test_a_controller_that_ends_refuses_some_requests_in_each_turn() -> None:
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     most = DECISION_STEPS_PER_TURN // STEPS_PER_DECISION
     for request_id in range(most + 50):
         decisions.wait(work(request_id=request_id))
@@ -277,7 +284,7 @@ def test_a_controller_that_ends_refuses_some_requests_in_each_turn() -> None:
 
 
 def test_the_last_step_of_a_turn_begins_the_next_decision() -> None:
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     decisions.wait(work(steps=DECISION_STEPS_PER_TURN - STEPS_PER_DECISION - 1, request_id=1))
     decisions.wait(work(request_id=2))
     assert len(turn(decisions, process, NOW_MS)) == 1
@@ -289,7 +296,7 @@ def test_the_last_step_of_a_turn_begins_the_next_decision() -> None:
 def test_the_last_step_of_a_turn_begins_the_next_refusal(
     left: int, answered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     one = _UnderWay(_not_decided(request(0)), process.controller, NOW_MS, RequestFailures())
     steps = STEPS_PER_DECISION + DECISION_STEPS_PER_TURN - one.advance(DECISION_STEPS_PER_TURN, process.controller)
     monkeypatch.setattr(module, "DECISION_STEPS_PER_TURN", 3 * steps + left)
@@ -303,7 +310,7 @@ def test_the_last_step_of_a_turn_begins_the_next_refusal(
 
 
 def test_a_decision_gets_what_a_long_answer_leaves_of_its_half() -> None:
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     assert decisions.read(work(steps=DECISION_STEPS_PER_TURN + 1, request_id=1), process.controller, NOW_MS) is None
     decisions.wait(work(steps=DECISION_STEPS_PER_TURN - 2 * STEPS_PER_DECISION, request_id=2))
     assert len(turn(decisions, process, NOW_MS + 1)) == 2
@@ -311,7 +318,7 @@ def test_a_decision_gets_what_a_long_answer_leaves_of_its_half() -> None:
 
 def test_a_decision_of_one_turn_is_one_proposal_with_its_answer() -> None:
     """A refusal of the records then refuses the request as well."""
-    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions(Agenda(SLOTS))
     decisions.wait(work(NoOpRecord()))
     (done,) = turn(decisions, process, NOW_MS)
     assert isinstance(done, Proposal)

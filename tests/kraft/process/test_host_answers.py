@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from msgspec import structs
 from test_decisions import TOPIC, configs, with_a_topic, work
-from test_machine_host import LEADER, state_machine, wire
+from test_machine_host import state_machine, wire
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker.registered import RegisteredBroker
@@ -42,9 +42,10 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.releases import LATEST_LEVEL
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from support.differential.controller_sides import InProcess, incarnation, registration
 from support.kraft.broker_agents import new_agent, started
+from support.kraft.known_quorum import served
 from support.kraft.replica_net import CLUSTER_ID, Net, options, voter_set
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -156,7 +157,7 @@ def test_a_standby_applies_so_many_records_in_a_turn(
     monkeypatch.setattr(ControllerServer, "records_per_turn", 4)
     process = InProcess()
     process.controller.renounce()
-    host, begin = ControllerServer(process.controller), 0 if is_snapshot else process.end
+    host, begin = served(process.controller), 0 if is_snapshot else process.end
     contents = batch([NoOpRecord()] * count, begin)
     if is_snapshot:
         host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=count))
@@ -176,14 +177,14 @@ def test_a_standby_applies_so_many_records_in_a_turn(
 def test_a_heartbeat_that_a_full_controller_refuses_keeps_the_session_of_its_broker() -> None:
     """The broker is alive; a controller with too much to do must not fence it for that."""
     process = InProcess(max_idle_interval_ms=0)
-    host = ControllerServer(process.controller)
+    host = served(process.controller, is_full=True)
     process.ask(registration(101), 4)
     epoch = process.end - 1
     sessions = process.controller._sessions
     heartbeat = BrokerHeartbeatRequest(broker_id=101, broker_epoch=epoch, want_fence=False)
     later_ms = process.now_ms + 8000
     assert not sessions.keeps_out(101, epoch, later_ms + 8000)
-    answer = host.on_full(wire(heartbeat), LEADER, later_ms)
+    answer = host.on_request(wire(heartbeat), later_ms)
     assert isinstance(answer, Answer)
     assert isinstance(answer.message, BrokerHeartbeatResponse)
     assert answer.message.error_code == Error.REQUEST_TIMED_OUT
@@ -243,19 +244,19 @@ def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
 def test_removed_topics_are_freed_a_portion_in_each_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     process = with_a_topic()
-    host = ControllerServer(process.controller)
+    host = served(process.controller)
     host._decisions.decide(work(), process.controller, process.now_ms)
     removal = RemoveTopicRecord(topic_id=TOPIC)
     process.controller.on_appended((VersionedRecord(removal),), process.end)
-    assert host.deadline_ms() > process.now_ms
+    assert host.agenda.deadline_ms > process.now_ms
     host.on_committed(batch([removal], process.end))
-    assert host.deadline_ms() == 0
+    assert host.agenda.deadline_ms == 0
     now_ms = process.now_ms
     due: list[int] = []
     while not due or due[-1] == now_ms + 1:
         now_ms += 1
         assert list(host.on_tick(now_ms)) == []
-        due.append(host.deadline_ms())
+        due.append(host.agenda.deadline_ms)
     assert len(due) == 5, "49 partitions and their topic"
 
 
@@ -265,48 +266,48 @@ def test_a_commit_frees_what_is_left_over_and_hastens_no_portion(
 ) -> None:
     monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     process = with_a_topic()
-    host = ControllerServer(process.controller)
+    host = served(process.controller)
     if is_standby:
         process.controller.renounce()
     else:
         process.controller.on_appended((VersionedRecord(RemoveTopicRecord(topic_id=TOPIC)),), process.end)
         host._decisions.decide(work(), process.controller, process.now_ms)
     host.on_committed(batch([RemoveTopicRecord(topic_id=TOPIC)], process.end))
-    assert host.deadline_ms() == 0
+    assert host.agenda.deadline_ms == 0
     list(host.on_tick(process.now_ms))
     next_ms = process.now_ms + 1
-    assert host.deadline_ms() == next_ms
+    assert host.agenda.deadline_ms == next_ms
     if not is_standby:
         process.controller.on_appended((VersionedRecord(NoOpRecord()),), process.end + 1)
     host.on_committed(batch([NoOpRecord()], process.end + 1))
-    assert host.deadline_ms() == next_ms
+    assert host.agenda.deadline_ms == next_ms
 
 
 def test_a_commit_that_removes_nothing_frees_nothing() -> None:
     process = with_a_topic()
-    host = ControllerServer(process.controller)
+    host = served(process.controller)
     process.controller.on_appended((VersionedRecord(NoOpRecord()),), process.end)
     host.on_committed(batch([NoOpRecord()], process.end))
-    assert host.deadline_ms() > process.now_ms
+    assert host.agenda.deadline_ms > process.now_ms
 
 
 def test_a_controller_with_a_decision_in_progress_begins_no_timed_work() -> None:
     """The decision would not see what the timed work changes."""
     process = InProcess()
-    host = ControllerServer(process.controller)
-    later_ms = process.controller.deadline_ms()
+    host = served(process.controller)
+    later_ms = process.controller.agenda.deadline_ms
     begun = host._decisions.decide(work(steps=9 * DECISION_STEPS_PER_TURN), process.controller, process.now_ms)
     assert begun is NOTHING
     assert list(host.on_tick(later_ms)) == []
     assert (host._decisions.is_busy, len(host._decisions._waiting)) == (True, 0)
-    assert host.deadline_ms() == later_ms + 1
+    assert host.agenda.deadline_ms == later_ms + 1
 
 
 def test_a_request_waits_for_the_decision_in_progress() -> None:
     process = InProcess()
-    host = ControllerServer(process.controller)
+    host = served(process.controller)
     host._decisions.decide(work(steps=9 * DECISION_STEPS_PER_TURN), process.controller, process.now_ms)
-    assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), LEADER, process.now_ms) is NOTHING
+    assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), process.now_ms) is NOTHING
     assert len(host._decisions._waiting) == 1
 
 
@@ -336,12 +337,12 @@ def test_a_raw_log_has_no_features() -> None:
 def test_a_raw_log_takes_values_only_while_it_leads() -> None:
     host = RawLog(reads_batches=True)
     refused = RefuseSubmit(3, Error.NOT_LEADER_OR_FOLLOWER)
-    assert host.on_submit(Submit(3, [b"value"])) == refused
+    assert host.on_call(Submit(3, [b"value"]), 0) == refused
     host.on_leader(1, 0, 0)
-    assert isinstance(host.on_submit(Submit(3, [b"value"])), Proposal)
-    assert host.on_submit(Submit(3, [])) == RefuseSubmit(3, Error.INVALID_REQUEST)
+    assert isinstance(host.on_call(Submit(3, [b"value"]), 0), Proposal)
+    assert host.on_call(Submit(3, []), 0) == RefuseSubmit(3, Error.INVALID_REQUEST)
     host.on_lost_leadership()
-    assert host.on_submit(Submit(3, [b"value"])) == refused
+    assert host.on_call(Submit(3, [b"value"]), 0) == refused
 
 
 def test_a_standby_sends_a_broker_with_a_question_about_the_quorum_to_the_leader() -> None:
@@ -359,11 +360,11 @@ def test_a_standby_sends_a_broker_with_a_question_about_the_quorum_to_the_leader
 def test_a_broker_supports_the_features_of_its_software_and_is_due_with_its_agent() -> None:
     host = BrokerWithoutData(started())
     assert host.supported_features() == SUPPORTED_FEATURES
-    assert host.deadline_ms() == host.agent.deadline_ms() > 1000
+    assert host.agenda.deadline_ms == host.agent.deadline_ms() > 1000
 
 
 def test_a_raw_log_has_nothing_to_do_at_any_time() -> None:
-    assert Net(1, application=host_silent_raw_log).processes[1]._timed is None
+    assert Net(1, application=host_silent_raw_log).processes[1].served.agenda.deadline_ms == NEVER_MS
 
 
 def test_a_leader_reports_a_denial_in_the_step_of_the_request() -> None:
@@ -379,11 +380,11 @@ def test_a_leader_reports_a_denial_in_the_step_of_the_request() -> None:
 
 def test_a_controller_that_is_deposed_refuses_the_requests_that_wait() -> None:
     process = InProcess()
-    host = ControllerServer(process.controller)
+    host = served(process.controller)
     host._decisions.decide(work(steps=9 * DECISION_STEPS_PER_TURN), process.controller, process.now_ms)
-    assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), LEADER, process.now_ms) is NOTHING
+    assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), process.now_ms) is NOTHING
     host.on_lost_leadership()
-    assert host.deadline_ms() == 0
+    assert host.agenda.deadline_ms == 0
     answers = list(host.on_tick(process.now_ms))
     assert [one.request_id for one in answers if isinstance(one, Answer)] == [1, 5]
 
@@ -392,7 +393,7 @@ def test_a_decision_in_several_batches_leaves_its_image_to_be_freed(monkeypatch:
     monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     monkeypatch.setattr(decisions_module, "RECORDS_PER_BATCH", 2)
     process = with_a_topic()
-    host = ControllerServer(process.controller)
+    host = served(process.controller)
     host._decisions.decide(work(*configs(3), is_atomic=False), process.controller, process.now_ms)
     now_ms = process.now_ms
     while host._decisions.is_busy:
@@ -403,4 +404,4 @@ def test_a_decision_in_several_batches_leaves_its_image_to_be_freed(monkeypatch:
                 process.end += len(unit.records)
                 process.controller.on_committed(process.end)
     assert process.controller.leftovers.is_due(process.end)
-    assert host.deadline_ms() == now_ms + 1
+    assert host.agenda.deadline_ms == now_ms + 1

@@ -8,7 +8,6 @@ from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import CommittedBatch, Noted
 from kraft.process.hosting import host_state_machine
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
-from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.actions import Confirm, Proposal
 from kraft.state_machine import Position, StateMachine
 from kraft.state_machine import server as state_machine_host
@@ -31,6 +30,7 @@ from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from support.kraft.known_quorum import KnownQuorum
 from support.kraft.replica_net import Net
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -38,7 +38,6 @@ from transport.protocol.messages import (
     EnvelopeResponse,
 )
 
-LEADER = LeaderAndEpoch(1, 1)
 MAX_ENTRY_BYTES = 200
 
 
@@ -59,14 +58,16 @@ class Count(StateMachine[int, int]):
         self.total = int(data)
 
 
-def state_machine() -> StateMachineServer:
-    return StateMachineServer(
+def state_machine(*, is_full: bool = False) -> StateMachineServer:
+    host = StateMachineServer(
         Count,
         client="c",
         max_batch_bytes=MAX_ENTRY_BYTES + BATCH_OVERHEAD + RECORD_OVERHEAD,
         retry_backoff_ms=20,
         session_ttl_ms=1000,
     )
+    host.join(KnownQuorum(is_full=is_full))
+    return host
 
 
 def wire(message: Message, version: int = 0) -> WireRequest:
@@ -119,11 +120,11 @@ def command(size: int) -> bytes:
 def test_a_leading_state_machine_takes_entries_that_it_can_write(data: bytes, error: Error | None) -> None:
     host = state_machine()
     asked = wire(EnvelopeRequest(request_data=data, client_host_address=b""))
-    refused = host.on_request(asked, LEADER, 0)
+    refused = host.on_request(asked, 0)
     assert isinstance(refused, Answer)
     assert refused.message == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
     host.on_leader(1, 0, 0)
-    action = host.on_request(asked, LEADER, 0)
+    action = host.on_request(asked, 0)
     if error is None:
         assert isinstance(action, Proposal)
         assert len(action.units) == 1
@@ -146,9 +147,9 @@ def test_a_command_that_is_applied_already_is_not_proposed_again() -> None:
     host.on_committed(CommittedBatch(0, 2, 1, 5, entries, 100))
     assert isinstance(host.machine, Count)
     assert host.machine.total == 5
-    done = host.on_request(forward(entries[1]), LEADER, 0)
+    done = host.on_request(forward(entries[1]), 0)
     assert done == Answer(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))
-    again = host.on_request(forward(encode(Command(0, 2, 2, encode(5)))), LEADER, 0)
+    again = host.on_request(forward(encode(Command(0, 2, 2, encode(5)))), 0)
     assert isinstance(again, Proposal)
 
 
@@ -158,20 +159,20 @@ def test_a_state_machine_takes_so_many_entries_of_other_nodes(monkeypatch: pytes
     host.on_leader(1, 0, 0)
     entries = [encode(Command(1, number, 1, b"")) for number in range(1, 5)]
     timed_out = Answer(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
-    assert host.on_request(forward(*entries[:3]), LEADER, 0) == timed_out
-    taken = host.on_request(forward(*entries[:2]), LEADER, 0)
+    assert host.on_request(forward(*entries[:3]), 0) == timed_out
+    taken = host.on_request(forward(*entries[:2]), 0)
     assert isinstance(taken, Proposal)
-    assert host.on_request(forward(entries[3]), LEADER, 0) == timed_out
+    assert host.on_request(forward(entries[3]), 0) == timed_out
 
 
 def test_a_full_leader_refuses_entries_and_no_reads() -> None:
-    host = state_machine()
+    host = state_machine(is_full=True)
     asks = wire(EnvelopeRequest(request_data=encode(AskIndex()), client_host_address=b""))
     refused = {}
     for is_leader in (False, True):
         if is_leader:
             host.on_leader(1, 0, 0)
-        refused[is_leader] = [host.on_full(asked, LEADER, 0) for asked in (forward(command(100)), asks)]
+        refused[is_leader] = [host.on_request(asked, 0) for asked in (forward(command(100)), asks)]
     for answer in refused[False]:
         assert isinstance(answer, Answer)
         assert answer.message == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
@@ -188,7 +189,7 @@ def test_a_command_that_the_leader_itself_has_proposed_is_not_proposed_again() -
     host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
     (own,) = [action for action in host.on_tick(0) if isinstance(action, Proposal)]
     (entry,) = own.units[0].values
-    again = host.on_request(forward(entry), LEADER, 0)
+    again = host.on_request(forward(entry), 0)
     assert isinstance(again, Proposal)
     assert again.units == ()
     host.on_committed(CommittedBatch(1, 2, 1, 5, (entry,), 100))
@@ -205,9 +206,9 @@ def test_a_follower_sends_its_entries_again_unless_the_leader_has_applied_them(e
     assert isinstance(asked, Send)
     host.on_reply(asked.reply_to, None if error is None else EnvelopeResponse(response_data=b"", error_code=error), 100)
     if error is Error.NONE:
-        assert (host.deadline_ms(), host.on_tick(10_000)) == (NEVER_MS, ())
+        assert (host.agenda.deadline_ms, host.on_tick(10_000)) == (NEVER_MS, ())
     else:
-        assert host.deadline_ms() == 120
+        assert host.agenda.deadline_ms == 120
         assert host.on_tick(119) == ()
         (again,) = host.on_tick(120)
         assert isinstance(again, Send)
@@ -224,7 +225,7 @@ def test_a_new_leader_proposes_what_it_has_asked_its_predecessor_for() -> None:
     assert isinstance(own, Proposal)
     assert [len(unit.values) for unit in own.units] == [1]
     host.on_reply(asked.reply_to, None, 10)
-    assert (host.on_tick(10_000), host.deadline_ms()) == ((), NEVER_MS), "an answer to the former role"
+    assert (host.on_tick(10_000), host.agenda.deadline_ms) == ((), NEVER_MS), "an answer to the former role"
 
 
 def test_a_state_machine_may_stop_at_any_time() -> None:
@@ -259,10 +260,10 @@ def test_a_leader_that_leads_again_proposes_what_may_have_been_lost() -> None:
     host = state_machine()
     host.on_leader(1, 0, 0)
     entry = encode(Command(1, 1, 1, b""))
-    assert isinstance(host.on_request(forward(entry), LEADER, 0), Proposal)
+    assert isinstance(host.on_request(forward(entry), 0), Proposal)
     host.on_lost_leadership()
     host.on_leader(3, 0, 0)
-    again = host.on_request(forward(entry), LEADER, 0)
+    again = host.on_request(forward(entry), 0)
     assert isinstance(again, Proposal)
     assert [unit.values for unit in again.units] == [(entry,)]
 
@@ -284,7 +285,7 @@ def test_an_answered_request_of_another_node_is_not_refused_when_the_leadership_
     host = state_machine()
     host.on_leader(1, 0, 0)
     entry = encode(OpenSession("client", "a", 60_000))
-    assert isinstance(host.on_request(forward(entry), LEADER, 0), Proposal)
+    assert isinstance(host.on_request(forward(entry), 0), Proposal)
     host.on_committed(CommittedBatch(0, 1, 1, 5, (entry,), 100))
     host.on_lost_leadership()
     answers = [action for action in host.on_tick(0) if isinstance(action, Answer)]
@@ -300,7 +301,7 @@ def test_a_snapshot_ends_the_calls_that_it_has_the_results_of_and_the_reads_befo
     host.on_snapshot(snapshot_values(StateMachineSnapshot(0, sessions, b"5")), OffsetAndEpoch(epoch=1, offset=7))
     returned = [action for action in host.on_tick(0) if isinstance(action, Returned)]
     assert returned == [Returned(9, result), Returned(11, ReadReady())]
-    assert host.deadline_ms() == NEVER_MS
+    assert host.agenda.deadline_ms == NEVER_MS
 
 
 def test_a_new_role_ends_the_pause_before_the_next_question() -> None:
@@ -309,9 +310,9 @@ def test_a_new_role_ends_the_pause_before_the_next_question() -> None:
     (asked,) = host.on_tick(0)
     assert isinstance(asked, Send)
     host.on_reply(asked.reply_to, None, 100)
-    assert host.deadline_ms() == 120
+    assert host.agenda.deadline_ms == 120
     host.on_lost_leadership()
-    assert host.deadline_ms() <= 101
+    assert host.agenda.deadline_ms <= 101
     assert len(host.on_tick(101)) == 1
 
 
@@ -319,13 +320,13 @@ def test_a_cancelled_read_sends_no_question() -> None:
     host = state_machine()
     host.on_call(Call(9, ReadCall()), 0)
     host.on_call(CancelCall(9), 0)
-    assert (host.deadline_ms(), host.on_tick(0)) == (NEVER_MS, ())
+    assert (host.agenda.deadline_ms, host.on_tick(0)) == (NEVER_MS, ())
 
 
 def test_a_former_leader_refuses_what_it_has_not_applied() -> None:
     host = state_machine()
     host.on_leader(1, 0, 0)
-    assert isinstance(host.on_request(forward(encode(Command(1, 1, 1, b""))), LEADER, 0), Proposal)
+    assert isinstance(host.on_request(forward(encode(Command(1, 1, 1, b""))), 0), Proposal)
     host.on_lost_leadership()
     (answer,) = host.on_tick(0)
     assert answer == Answer(5, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))

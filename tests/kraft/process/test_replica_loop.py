@@ -14,6 +14,7 @@ from kraft.broker.registered import RegisteredBroker
 from kraft.committed import CommittedBatch
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
+from kraft.controller.decision.slots import Slot
 from kraft.controller.server import ControllerServer
 from kraft.limits import DECISION_STEPS_PER_TURN, EARLY_PER_TURN
 from kraft.process.hosting import host_controller, host_raw_log, host_state_machine
@@ -477,6 +478,6 @@ def test_a_denial_of_a_request_that_has_waited_is_reported_with_its_decision() -
     net.queue.popleft()()
     assert (asked in net.answers, sum(isinstance(trace, Denial) for _, trace in net.traces)) == (False, 0)
     hosted._decisions._current = None
-    hosted._decisions.deadline_ms = net.now_ms
+    hosted.agenda.at(Slot.DECISIONS, net.now_ms)
     net.advance(10)
     assert (asked in net.answers, sum(isinstance(trace, Denial) for _, trace in net.traces)) == (True, 1)

@@ -62,12 +62,12 @@ def test_a_bug_in_a_decision_is_an_answer_and_a_log_line_and_the_next_request_is
     response = done.waiting.response
     assert isinstance(response, CreateTopicsResponse)
     assert [one.error_code for one in response.topics] == [Error.UNKNOWN_SERVER_ERROR]
-    assert host.deadline_ms() == 0
+    assert host.agenda.deadline_ms == 0
     (noted,) = (one for one in host.on_tick(NOW_MS) if isinstance(one, Noted))
     assert isinstance(noted.what, RequestFailure)
     assert (noted.what.request, noted.what.what) == ("CreateTopicsRequest", "ZeroDivisionError: a bug")
     assert noted.what.where.startswith("process/test_request_failures.py:")
-    assert host.deadline_ms() > 0
+    assert host.agenda.deadline_ms > 0
     after = Work(lambda *_: ControllerResult(response=CreateTopicsResponse()), wire(CREATE, ApiKey.CREATE_TOPICS))
     assert isinstance(host._decisions.decide(after, host.controller, NOW_MS), Proposal)
 

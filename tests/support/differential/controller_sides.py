@@ -198,8 +198,8 @@ class InProcess:
     def advance(self, ms: int) -> None:
         """Let time go on; timed work is done when it is due."""
         until = self.now_ms + ms
-        while self.controller.deadline_ms() <= until:
-            self.now_ms = max(self.now_ms, self.controller.deadline_ms())
+        while self.controller.agenda.deadline_ms <= until:
+            self.now_ms = max(self.now_ms, self.controller.agenda.deadline_ms)
             for result in self.controller.on_tick(self.now_ms):
                 self._append(result)
             request = self.controller.registration_due(self.now_ms)

@@ -146,7 +146,7 @@ class Broker:
 
     def deadline_ms(self) -> int:
         """When the next `tick` is due."""
-        return self._server.deadline_ms()
+        return self._server.agenda.deadline_ms
 
     def tick(self, now_ms: int) -> list[Output]:
         """Do what is due."""
