@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cached_property, partial
-from itertools import islice
 from random import Random
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import structs
 
@@ -46,7 +45,7 @@ from kraft.handling.reply_keys import Channel, Creation, Forwarded, MarkersSent,
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.handling.steps import Handling, Result, Sender, Waiting
-from kraft.limits import ORPHANED_PRODUCES, UNPACKED_AT_ONCE, WAITING_PER_TURN
+from kraft.limits import WAITING_PER_TURN
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, Send, WireRequest
@@ -64,9 +63,6 @@ if TYPE_CHECKING:
     from kraft.coordinators.transactions.marker_sender import MarkerSender
     from kraft.coordinators.transactions.shard import Transactions, TransactionShard
     from transport.protocol.messages import InitProducerIdRequest
-
-_AT_ONCE_MS: Final = 0
-"""A deadline in the past: there is more to do now."""
 
 
 class Requests:
@@ -181,9 +177,6 @@ class Requests:
         ]
         """The functions that do the work of each slot of the agenda, at a time in ms."""
         manager.hosting.watched = waiting.watchers, self.groups.watched, self.transactions.watched
-        self._long: dict[int, tuple[Api[Any], WireRequest, Handling[Result]]] = {}
-        """The requests with so much in them that their handling takes further turns, by request id."""
-        self._turns = 0
 
     def load_coordinators(self) -> CoordinatorRooms:
         """Load what serves groups and transactions; a second call returns the same."""
@@ -257,7 +250,7 @@ class Requests:
     @property
     def waiting(self) -> int:
         """How many requests wait."""
-        return len(self._waiting) + len(self._long)
+        return len(self._waiting)
 
     def on_request(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Handle a request.
@@ -316,6 +309,7 @@ class Requests:
     ) -> Outcome | None:
         """Make the next steps of a request; later turns make those that remain then."""
         result: Result
+        waiting = self._waiting
         if isinstance(work, GeneratorType):
             try:
                 for _ in range(api.steps):
@@ -323,14 +317,13 @@ class Requests:
             except StopIteration as done:
                 result = done.value
             except Exception as failure:
-                self._long.pop(request.request_id, None)
+                waiting.long.pop(request.request_id, None)
                 return self._failed(api, request, failure, now_ms)
             else:
-                self._long[request.request_id] = api, request, work
-                self.agenda.by(Slot.LONG_REQUESTS, now_ms + 1 if api.pauses else _AT_ONCE_MS)
+                waiting.go_on_later(api, request, work, now_ms)
                 return None
-            if self._long:
-                self._long.pop(request.request_id, None)
+            if waiting.long:
+                waiting.long.pop(request.request_id, None)
         else:
             result = cast("Result", work)
         if result is None or isinstance(result, (Answer, LeaveUnanswered, Drop)):
@@ -338,9 +331,9 @@ class Requests:
         concerns = EVERY_CHANGE
         if isinstance(result, (WaitingProduce, WaitingFetch)):
             concerns = result.concerns
-        if len(self._waiting) + len(self._long) >= self._most_waiting:
+        if len(waiting) >= self._most_waiting:
             return self._end(api, result, now_ms)
-        self._waiting.park(result, now_ms, concerns)
+        waiting.park(result, now_ms, concerns)
         return None
 
     def _end(self, api: Api[Any], waiting: Waiting, now_ms: int) -> Outcome | None:
@@ -427,35 +420,17 @@ class Requests:
         return self._send(self.load_coordinators().transactions, now_ms)
 
     def _go_on(self, now_ms: int) -> list[Outcome]:
-        """Make the next steps of two long requests: one of the oldest that look into batches, and one of the others."""
-        unpacking = (key for key, (api, *_) in self._long.items() if api.unpacks)
-        oldest = list(islice(unpacking, UNPACKED_AT_ONCE))
-        self._turns += 1
-        chosen = oldest[self._turns % len(oldest) :][:1] if oldest else []
-        other = next((key for key, (api, *_) in self._long.items() if not api.unpacks), None)
-        if other is not None:
-            chosen.append(other)
-            self._long[other] = self._long.pop(other)
-        if len(chosen) < len(self._long):
-            self.agenda.by(Slot.LONG_REQUESTS, now_ms + 1)
+        """Make the next steps of long requests."""
         outcomes = list[Outcome]()
-        for key in chosen:
-            outcome = self._advance(*self._long[key], now_ms)
+        for api, request, work in self._waiting.next_long(now_ms):
+            outcome = self._advance(api, request, work, now_ms)
             if outcome is not None:
                 outcomes.append(outcome)
         return outcomes
 
     def forget(self, request_id: int) -> None:
         """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
-        if self._waiting.forget(request_id) is not None:
-            self.agenda.at(Slot.WAITING_REQUESTS, self._waiting.deadline_ms())
-        entry = self._long.get(request_id)
-        if entry is not None:
-            api, request, work = entry
-            if api.outlives_client and len(self._long) <= ORPHANED_PRODUCES:
-                self._long[request_id] = api, request, _without_wait(request, work)
-            else:
-                del self._long[request_id]
+        self._waiting.withdraw(request_id)
 
     def owns(self, key: Hashable) -> bool:
         """Whether a reply with this key is for a request of this room, and not of the agent."""
@@ -472,9 +447,3 @@ class Requests:
 
 def _nothing(now_ms: int) -> tuple[()]:
     return ()
-
-
-def _without_wait(request: WireRequest, work: Handling[Result]) -> Handling[Result]:
-    """The handling of a request that nobody waits for: what it appends counts, and its answer does not."""
-    result = yield from work
-    return result if isinstance(result, Outcome) else LeaveUnanswered(request.request_id)

@@ -1,4 +1,5 @@
-"""Requests that wait for a change of a partition, or for their time-out (Kafka: `DelayedOperationPurgatory`).
+"""Requests that wait: for a change of a partition, for their time-out, or for the next turn of their own steps (Kafka:
+`DelayedOperationPurgatory`).
 
 A connection has one request in flight, so that the number of connections bounds the number of waiting requests.
 """
@@ -8,19 +9,28 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from kraft.agenda import Agenda, Slot
-from kraft.handling.steps import Waiting
+from kraft.handling.api import Api
+from kraft.handling.steps import Handling, Result, Waiting
+from kraft.limits import ORPHANED_PRODUCES, UNPACKED_AT_ONCE
+from kraft.wire import LeaveUnanswered, Outcome, WireRequest
 from metadata_log.types import NEVER_MS
 
 _Key = TypeVar("_Key", bound=Hashable)
 EVERY_CHANGE: Final = -1
 """All bits: each change of what a request watches may end its wait."""
+_AT_ONCE_MS: Final = 0
+
+
+LongRequest = tuple[Api[Any], WireRequest, Handling[Result]]
+"""A request with so much in it that its handling takes further turns."""
 
 
 class Purgatory:
-    """Waiting requests by their ids, with the changes that each one watches: most are keys of partitions.
+    """Waiting requests by their ids, with the changes that each one watches: most are keys of partitions. Those that go
+    on by themselves are apart.
 
     Args:
         agenda: Where it says when a request may go on.
@@ -37,10 +47,13 @@ class Purgatory:
         """The keys of which rooms have told since the last turn."""
         self._deadlines: list[tuple[int, int]] = []
         """A heap of times in ms and request ids. An answered request stays in it until its time."""
+        self.long: dict[int, LongRequest] = {}
+        """The requests that make steps in the next turns."""
+        self._turns = 0
 
     def __len__(self) -> int:
         """The number of waiting requests."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self.long)
 
     def park(self, waiting: Waiting, now_ms: int, concerns: int = EVERY_CHANGE) -> None:
         """Let a request wait; `concerns` are the changes of its partitions that may end the wait."""
@@ -129,8 +142,40 @@ class Purgatory:
     def deadline_ms(self) -> int:
         """When something is due: at once with a woken request, else the next time-out; `NEVER_MS` without one."""
         if self._woken:
-            return 0
+            return _AT_ONCE_MS
         return self._deadlines[0][0] if self._deadlines else NEVER_MS
+
+    # Long requests
+
+    def go_on_later(self, api: Api[Any], request: WireRequest, work: Handling[Result], now_ms: int) -> None:
+        """A request makes its next steps in a later turn."""
+        self.long[request.request_id] = api, request, work
+        self._agenda.by(Slot.LONG_REQUESTS, now_ms + 1 if api.pauses else _AT_ONCE_MS)
+
+    def next_long(self, now_ms: int) -> list[LongRequest]:
+        """Two requests to go on with: one of the oldest that look into batches, and one of the others."""
+        unpacking = (key for key, (api, *_) in self.long.items() if api.unpacks)
+        oldest = list(islice(unpacking, UNPACKED_AT_ONCE))
+        self._turns += 1
+        chosen = oldest[self._turns % len(oldest) :][:1] if oldest else []
+        other = next((key for key, (api, *_) in self.long.items() if not api.unpacks), None)
+        if other is not None:
+            chosen.append(other)
+            self.long[other] = self.long.pop(other)
+        if len(chosen) < len(self.long):
+            self._agenda.by(Slot.LONG_REQUESTS, now_ms + 1)
+        return [self.long[key] for key in chosen]
+
+    def withdraw(self, request_id: int) -> None:
+        """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
+        if self.forget(request_id) is not None:
+            self._agenda.at(Slot.WAITING_REQUESTS, self.deadline_ms())
+        if request_id in self.long:
+            api, request, work = self.long[request_id]
+            if api.outlives_client and len(self.long) <= ORPHANED_PRODUCES:
+                self.long[request_id] = api, request, _without_wait(request, work)
+            else:
+                del self.long[request_id]
 
     def _trim(self) -> None:
         """Drop the time-outs of answered requests, so that the heap is never much larger than what waits."""
@@ -138,3 +183,9 @@ class Purgatory:
             heappop(self._deadlines)
         if len(self._deadlines) > 2 * len(self._waiting) + 64:
             self._deadlines = sorted(each for each in self._deadlines if each[1] in self._waiting)
+
+
+def _without_wait(request: WireRequest, work: Handling[Result]) -> Handling[Result]:
+    """The handling of a request that nobody waits for: what it appends counts, and its answer does not."""
+    result = yield from work
+    return result if isinstance(result, Outcome) else LeaveUnanswered(request.request_id)

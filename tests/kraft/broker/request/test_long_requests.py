@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from kraft.broker import requests as module
 from kraft.broker.request import fetch as fetch_module
+from kraft.handling import purgatory
 from kraft.handling.api import Api
 from kraft.partitions.replicas.key import PartitionKey
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
@@ -181,7 +182,7 @@ def test_a_producer_that_has_closed_its_connection_waits_for_no_followers() -> N
 
 
 def test_connections_that_open_and_close_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ORPHANED_PRODUCES", 3)
+    monkeypatch.setattr(purgatory, "ORPHANED_PRODUCES", 3)
     brokers = Brokers([TOPIC])
     for _ in range(10):
         request_id, _ = brokers.send(101, produce(KEY, bomb()))
