@@ -30,7 +30,7 @@ class Accounts(kraft.StateMachine[Pay, dict[str, int]]):
     def apply(self, command: Pay, at: kraft.Position) -> dict[str, int]:
         before = self.amounts.get(command.account, 0)
         if before + command.amount < 0:
-            raise kraft.Refused(f"{command.account} has only {before}")
+            raise kraft.CommandRefused(f"{command.account} has only {before}")
         self.amounts[command.account] = before + command.amount
         return dict(self.amounts)
 
@@ -50,7 +50,7 @@ async def main() -> None:
         print("ann has", (await cluster.machine(2).submit(Pay("ann", -30)))["ann"])
         try:
             await cluster.machine(3).submit(Pay("ann", -80))
-        except kraft.Refused as refused:
+        except kraft.CommandRefused as refused:
             print("refused:", refused)
         leader = await cluster.leader()
         await cluster.kill(leader)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kraft.node.state_machine_node import ClientSession, StateMachineNode, Watch
     from kraft.node.watching import MetadataChange
     from kraft.quorum.voters import Voter
-    from kraft.state_machine import Change, Position, Refused, StateMachine
+    from kraft.state_machine import Change, CommandRefused, Position, StateMachine
     from kraft.store.errors import Compacted, Conflict, LeaseLost
     from kraft.store.locks import Election, Lock, Semaphore
     from kraft.store.machine import StoreMachine
@@ -51,6 +51,7 @@ else:
         "Change": "kraft.state_machine",
         "ChangesSkipped": "kraft.node.errors",
         "ClientSession": "kraft.node.state_machine_node",
+        "CommandRefused": "kraft.state_machine",
         "Compacted": "kraft.store.errors",
         "Config": "kraft.config",
         "ConfigError": "kraft.config",
@@ -74,7 +75,6 @@ else:
         "OutcomeUnknown": "kraft.node.errors",
         "Position": "kraft.state_machine",
         "Queue": "kraft.store.recipes",
-        "Refused": "kraft.state_machine",
         "RequestRefused": "kraft.admin.errors",
         "Sasl": "kraft.config",
         "Semaphore": "kraft.store.locks",
@@ -112,6 +112,7 @@ __all__ = [
     "Change",
     "ChangesSkipped",
     "ClientSession",
+    "CommandRefused",
     "Compacted",
     "Config",
     "ConfigError",
@@ -135,7 +136,6 @@ __all__ = [
     "OutcomeUnknown",
     "Position",
     "Queue",
-    "Refused",
     "RequestRefused",
     "Sasl",
     "Semaphore",

@@ -26,7 +26,7 @@ from kraft.adapters.reach import SCHEME, store_at
 from kraft.admin.errors import NoController
 from kraft.config import ConfigError, UsageError
 from kraft.node.errors import NodeError, NodeStopped
-from kraft.state_machine import Refused
+from kraft.state_machine import CommandRefused
 from kraft.store.commands import Append, Entry, IfValue, IfVersion, Put
 from kraft.store.errors import Conflict, LeaseLost, StoreError
 from kraft.store.machine import appended_key
@@ -441,5 +441,5 @@ def _translated() -> Iterator[None]:
         raise coordination.OperationTimedOut("no quorum has answered in time") from failure
     except (NodeStopped, LoopEnded, Forked, NoController, OSError) as failure:
         raise coordination.ToozConnectionError(str(failure)) from failure
-    except (StoreError, Refused, NodeError, ConfigError, UsageError, MetadataLogError) as failure:
+    except (StoreError, CommandRefused, NodeError, ConfigError, UsageError, MetadataLogError) as failure:
         raise tooz.ToozError(str(failure)) from failure

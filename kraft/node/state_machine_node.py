@@ -16,7 +16,7 @@ from kraft.node.errors import AppendRejected, ChangesSkipped, NodeStopped, Sessi
 from kraft.node.node import BUSY, Node, NodeParts
 from kraft.node.waiters import Waiters
 from kraft.replica.interface.events import Output
-from kraft.state_machine import C, Change, R, Refused, StateMachine, log
+from kraft.state_machine import C, Change, CommandRefused, R, StateMachine, log
 from kraft.state_machine.calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
 from kraft.state_machine.server import Changes, ReadCall, Skipped, StateMachineServer
 from transport.protocol.errors import Error
@@ -104,7 +104,7 @@ class ClientSession(Generic[C, R]):
         Raises:
             SessionExpired: The session has expired.
             Superseded: The client has already sent a higher number.
-            Refused: `StateMachine.apply` refused the command.
+            CommandRefused: `StateMachine.apply` refused the command.
             AppendRejected: The command is too large.
             TypeError: The command cannot be encoded.
             NodeStopped: The node has stopped; the command may or may not be applied.
@@ -150,7 +150,7 @@ class StateMachineNode(Node, Generic[C, R]):
             The result of `StateMachine.apply`.
 
         Raises:
-            Refused: `StateMachine.apply` refused the command.
+            CommandRefused: `StateMachine.apply` refused the command.
             AppendRejected: The command is too large.
             TypeError: The command cannot be encoded.
             SessionExpired: This node was cut off from the quorum for an hour.
@@ -168,7 +168,7 @@ class StateMachineNode(Node, Generic[C, R]):
                 decoded: R = self._host.codec.result(result)
                 return decoded
             case log.Refusal(why):
-                raise Refused(why)
+                raise CommandRefused(why)
             case log.Superseded():
                 raise Superseded("the session has gone on to later commands")
             case log.Expired() | MaybeApplied():

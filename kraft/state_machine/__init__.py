@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from metadata_log.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from kraft.state_machine.machine import C, Change, Codec, Position, R, Refused, StateMachine
+    from kraft.state_machine.machine import C, Change, Codec, CommandRefused, Position, R, StateMachine
 else:
     _HOMES = {
         "C": "kraft.state_machine.machine",
@@ -16,10 +16,10 @@ else:
         "Codec": "kraft.state_machine.machine",
         "Position": "kraft.state_machine.machine",
         "R": "kraft.state_machine.machine",
-        "Refused": "kraft.state_machine.machine",
+        "CommandRefused": "kraft.state_machine.machine",
         "StateMachine": "kraft.state_machine.machine",
     }
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
-__all__ = ["C", "Change", "Codec", "Position", "R", "Refused", "StateMachine"]
+__all__ = ["C", "Change", "Codec", "CommandRefused", "Position", "R", "StateMachine"]

@@ -36,7 +36,7 @@ class Change(msgspec.Struct, Generic[C, R], frozen=True, gc=False):
     result: R
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """A refused command. `StateMachine.apply` raises this exception before any change, and `submit` raises it again.
 
     Any other exception from `apply` is a bug, which stops this node, and each other node at the same command.
@@ -65,7 +65,7 @@ class StateMachine(ABC, Generic[C, R]):
             The result, which `submit` returns to its caller.
 
         Raises:
-            Refused: The command is invalid in this state; the state is unchanged.
+            CommandRefused: The command is invalid in this state; the state is unchanged.
         """
 
     @abstractmethod

@@ -22,7 +22,7 @@ from kraft.replica.interface.actions import Action, Confirm, Proposal, Unit
 from kraft.replica.interface.events import Submit
 from kraft.replica.interface.leading import Quorum
 from kraft.server import Server
-from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
+from kraft.state_machine import Change, Codec, CommandRefused, Position, StateMachine
 from kraft.state_machine.calls import Key, OpenCall, StateMachineCalls, SubmitCall, key_of
 from kraft.state_machine.log import (
     AskIndex,
@@ -233,7 +233,7 @@ class StateMachineServer(Server):
             return Refusal("the command cannot be read")
         try:
             result = self._apply_to_machine(command, at)
-        except Refused as refused:
+        except CommandRefused as refused:
             return Refusal(str(refused))
         except Exception as bug:
             bug.add_note(f"while applying the command at offset {at.offset}: {command!r}")

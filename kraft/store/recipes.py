@@ -121,7 +121,7 @@ class Queue:
         """Add a value at the end.
 
         Raises:
-            Refused: The store has no room for it.
+            CommandRefused: The store has no room for it.
             NodeStopped: The node has stopped; the value may or may not be in the queue.
         """
         await self._store.transact(Append(self._prefix, value))

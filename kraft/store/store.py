@@ -15,7 +15,7 @@ from kraft.node.embed import open_node
 from kraft.node.errors import NodeStopped
 from kraft.node.joining import create, join, observe
 from kraft.node.state_machine_node import StateMachineNode
-from kraft.state_machine import Refused
+from kraft.state_machine import CommandRefused
 from kraft.store.commands import (
     NO_LEASE,
     Clear,
@@ -254,7 +254,7 @@ class Store:
         Raises:
             Conflict: A condition does not hold; nothing is changed.
             LeaseLost: The lease has ended; nothing is changed.
-            Refused: The key, the value or the whole store is too large; nothing is changed.
+            CommandRefused: The key, the value or the whole store is too large; nothing is changed.
             TypeError: The key is no text, or the value no bytes.
             NodeStopped: The node has stopped; the key may or may not be changed.
         """
@@ -300,7 +300,7 @@ class Store:
         Raises:
             Conflict: A condition does not hold; nothing is changed.
             LeaseLost: A lease has ended; nothing is changed.
-            Refused: A limit is exceeded; nothing is changed.
+            CommandRefused: A limit is exceeded; nothing is changed.
             TypeError: An operation or a condition is none, or has a value of another type.
             NodeStopped: The node has stopped; the keys may or may not be changed.
         """
@@ -319,7 +319,7 @@ class Store:
             case LeaseEnded(lease=lease):
                 raise LeaseLost(f"lease {lease} has ended")
             case Unfit(why=why):
-                raise Refused(why)
+                raise CommandRefused(why)
             case _:
                 assert isinstance(result, wanted), result
                 return result
@@ -339,7 +339,7 @@ class Store:
 
         Raises:
             LeaseLost: The lease has ended, or was not renewed in time.
-            Refused: There are too many leases, or the time is out of bounds.
+            CommandRefused: There are too many leases, or the time is out of bounds.
             NodeStopped: The node has stopped.
         """
         began, lease = await self._granted(ttl)
@@ -383,12 +383,12 @@ class Store:
             ttl: How long the lease lives after its last renewal, in seconds: from three on, to a day.
 
         Raises:
-            Refused: There are too many leases, or the time is out of bounds.
+            CommandRefused: There are too many leases, or the time is out of bounds.
             NodeStopped: The node has stopped; there may be such a lease or not.
         """
         why = fault_in_life(ttl)
         if why is not None:
-            raise Refused(why)
+            raise CommandRefused(why)
         return Lease((await self._submit(Grant(round(ttl * 1000)), Granted)).lease, ttl)
 
     async def renew(self, lease: Lease) -> None:

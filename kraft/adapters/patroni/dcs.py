@@ -43,7 +43,7 @@ from patroni.postgresql.mpp import AbstractMPP
 from kraft.adapters.reach import store_at
 from kraft.admin.errors import NoController
 from kraft.node.errors import NodeError
-from kraft.state_machine import Refused
+from kraft.state_machine import CommandRefused
 from kraft.store.commands import Entry, Event
 from kraft.store.errors import Compacted, Conflict, LeaseLost, StoreError
 from kraft.store.store import Lease, Store
@@ -100,7 +100,7 @@ class Kraft(AbstractDCS):  # type: ignore[misc]  # its base has no types
             return store.call(lambda: function(store.trio))
         except TimeoutError:
             raise KraftError("no quorum has answered in time") from None
-        except (StoreError, Refused, NodeError, LoopEnded, Forked) as failure:
+        except (StoreError, CommandRefused, NodeError, LoopEnded, Forked) as failure:
             raise KraftError(str(failure)) from failure
 
     def _try(self, function: Callable[[Store], Awaitable[object]], timeout: float | None = None) -> bool:

@@ -15,7 +15,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
-from kraft.state_machine import Codec, Position, Refused, StateMachine
+from kraft.state_machine import Codec, CommandRefused, Position, StateMachine
 
 C = TypeVar("C")
 READ: Final = "read"
@@ -86,7 +86,7 @@ def workload_spec_of(
         machine = deepcopy(state.machine)
         try:
             result = machine.apply(lines.decode(line), _NOWHERE)
-        except Refused as refused:
+        except CommandRefused as refused:
             return state, (REFUSED, str(refused))
         return _State(machine), codec.result(codec.encode(result))
 

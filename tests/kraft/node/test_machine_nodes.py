@@ -47,7 +47,7 @@ class Accounts(kraft.StateMachine[Add | Move, int]):
                 return self.accounts[key]
             case Move(source, target):
                 if source not in self.accounts:
-                    raise kraft.Refused(f"there is no {source}")
+                    raise kraft.CommandRefused(f"there is no {source}")
                 self.accounts[target] = self.accounts.pop(source)
                 return self.accounts[target]
 
@@ -79,7 +79,7 @@ async def test_the_caller_gets_the_refusal_of_apply(autojump_clock: MockClock) -
     async with Cluster(controllers=3, seed=2, state_machine=Accounts) as cluster:
         await cluster.leader()
         for node_id in cluster.ids:
-            with pytest.raises(kraft.Refused, match="there is no missing"):
+            with pytest.raises(kraft.CommandRefused, match="there is no missing"):
                 await cluster.machine(node_id).submit(Move("missing", "b"))
 
 
@@ -94,7 +94,7 @@ async def test_an_invalid_command_is_refused_before_submission(autojump_clock: M
         with pytest.raises(kraft.AppendRejected) as refused:
             await node.append([b"raw"])
         assert refused.value.error == Error.INVALID_REQUEST
-        with pytest.raises(kraft.Refused, match="cannot be read"):
+        with pytest.raises(kraft.CommandRefused, match="cannot be read"):
             await node.submit("a string is no command of this machine")
         assert await node.submit(Add("a", 1)) == 1
 
@@ -166,7 +166,7 @@ async def test_a_watcher_receives_every_change_once_in_order(autojump_clock: Moc
                 nursery.start_soon(follow, cluster.machine(2).watch(types=("Move",)), moves, 1)
                 for count in range(20):
                     await cluster.machine(1 + count % 3).submit(Add("a", count))
-                    with pytest.raises(kraft.Refused):
+                    with pytest.raises(kraft.CommandRefused):
                         await cluster.machine(1).submit(Move("missing", "a"))
                 await cluster.machine(1).submit(Move("a", "b"))
         assert told[1] == told[2] == told[3]

@@ -15,7 +15,7 @@ from kraft.quorum.events import BeginShutdown
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
-from kraft.state_machine import Position, Refused, StateMachine
+from kraft.state_machine import CommandRefused, Position, StateMachine
 from kraft.state_machine import server as state_machine_host
 from kraft.state_machine.calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall
 from kraft.state_machine.log import (
@@ -50,7 +50,7 @@ class Words(StateMachine[Append, int]):
 
     def apply(self, command: Append, at: Position) -> int:
         if command.what == "no":
-            raise Refused(f"not at {at.offset}")
+            raise CommandRefused(f"not at {at.offset}")
         self.words.append(command.what)
         return len(self.words)
 

@@ -295,7 +295,7 @@ async def commands(world: World) -> None:
     watch = node.watch()
     assert await node.submit(Add(3)) == 3
     assert await node.read() == 3 == await node.read(lambda machine: machine.total, linearizable=False)
-    with pytest.raises(kraft.Refused, match="only more"):
+    with pytest.raises(kraft.CommandRefused, match="only more"):
         await node.submit(Add(-1))
     change = await anext(watch)
     assert (change.command, change.result) == (Add(3), 3)

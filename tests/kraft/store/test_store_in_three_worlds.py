@@ -60,7 +60,7 @@ async def keys_and_values(world: World) -> None:
     with pytest.raises(kraft.Conflict) as refused:
         await store.put("a", b"2", if_value=b"2")
     assert refused.value.entry == entry
-    with pytest.raises(kraft.Refused, match="at most 1024 bytes"):
+    with pytest.raises(kraft.CommandRefused, match="at most 1024 bytes"):
         await store.put("k" * 2000, b"")
     assert await store.transact(Put("b", b"2"), Put("c", b"3")) == version + 1 == store.revision
     page: Page = await store.scan(after="a", limit=1)
@@ -161,7 +161,7 @@ async def wrong_arguments(world: World) -> None:
         with pytest.raises(TypeError, match=said):
             await wrong()
     for ttl in (2.9, float("nan"), float("inf")):
-        with pytest.raises(kraft.Refused, match=f"a lease lives for 3 to 86400 seconds, not for {ttl}"):
+        with pytest.raises(kraft.CommandRefused, match=f"a lease lives for 3 to 86400 seconds, not for {ttl}"):
             await store.grant(ttl)
     with pytest.raises(ValueError, match="a page has at least one key: the limit is 0"):
         await store.scan(limit=0)
@@ -193,7 +193,7 @@ async def leases_by_hand(world: World) -> None:
     with pytest.raises(kraft.LeaseLost):
         await store.renew(lease)
     assert not lease.is_held
-    with pytest.raises(kraft.Refused, match="a lease lives for"):
+    with pytest.raises(kraft.CommandRefused, match="a lease lives for"):
         await store.grant(1)
 
 

@@ -42,7 +42,7 @@ async def test_every_node_reads_what_any_node_has_written(autojump_clock: MockCl
         assert await nodes[3].delete("a")
         assert not await nodes[1].delete("a")
         assert await nodes[2].get("a") is None
-        with pytest.raises(kraft.Refused, match="at most 1024 bytes"):
+        with pytest.raises(kraft.CommandRefused, match="at most 1024 bytes"):
             await nodes[1].put("k" * 2000, b"")
 
 

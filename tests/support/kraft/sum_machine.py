@@ -17,7 +17,7 @@ class Sum(kraft.StateMachine[Add, int]):
 
     def apply(self, command: Add, at: kraft.Position) -> int:
         if command.amount < 0:
-            raise kraft.Refused("only more")
+            raise kraft.CommandRefused("only more")
         self.total += command.amount
         return self.total
 
