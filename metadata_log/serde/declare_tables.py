@@ -125,6 +125,8 @@ class Api(Struct, frozen=True, dict=True):
     key: ApiKey
     name: str
     versions: Versions
+    stable: Versions
+    """The versions that the release serves, without a highest one that may still change."""
     flexible: Versions
     flexible_from: int
     listeners: tuple[str, ...]
@@ -154,11 +156,12 @@ class Api(Struct, frozen=True, dict=True):
 
 def api(key: ApiKey, name: str, versions: str, flexible: str, listeners: str, **flags: bool) -> Api:
     """An API from the facts of its declarations; `listeners` are separated by spaces."""
-    compact = Versions.parse(flexible)
+    compact, declared = Versions.parse(flexible), Versions.parse(versions)
     return Api(
         key=key,
         name=name,
-        versions=Versions.parse(versions),
+        versions=declared,
+        stable=Versions(declared.lowest, declared.highest - flags.get("latest_unstable", False)),
         flexible=compact,
         flexible_from=compact.lowest if compact != NO_VERSIONS else OPEN_END + 1,
         listeners=tuple(listeners.split()),
@@ -220,7 +223,7 @@ def _api_rows(facts: Facts, listed: Iterable[Fact]) -> str:
         arguments = [f"ApiKey.{each['enum']}", f'"{name}"', f'"{request["validVersions"]}"']
         arguments.append(f'"{request["flexibleVersions"]}"')
         arguments.append(f'"{" ".join(each["listeners"])}"')
-        arguments += [f"{flag}=True" for flag in ("forwardable", "cluster_action") if each[flag]]
+        arguments += [f"{flag}=True" for flag in ("forwardable", "cluster_action", "latest_unstable") if each[flag]]
         rows.append(call("api", arguments, indent=8))
     return "\n".join(rows)
 

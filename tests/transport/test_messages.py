@@ -83,6 +83,7 @@ def test_api_table(fact):
     api = ALL_APIS[fact["api_key"]]
     assert (api.name, api.key.name) == (fact["name"], fact["enum"])
     assert (api.versions.lowest, api.versions.highest) == (fact["oldest"], fact["latest"])
+    assert (api.stable.lowest, api.stable.highest) == (fact["oldest"], fact["latest_stable"])
     assert (api.forwardable, api.cluster_action) == (fact["forwardable"], fact["cluster_action"])
     assert list(api.listeners) == fact["listeners"]
     assert schema_of(api.request).api_key == schema_of(api.response).api_key == fact["api_key"]
@@ -96,6 +97,7 @@ def test_api_table(fact):
 def test_all_apis_of_a_controller_are_declared():
     assert list(APIS) == [fact["api_key"] for fact in CONTROLLER_APIS]
     assert len(APIS) == 42
+    assert all(api.stable == api.versions for api in APIS.values()), "controllers answer all versions that are declared"
     assert list(ALL_APIS) == [fact["api_key"] for fact in LIVING_APIS] == [key.value for key in ApiKey]
     assert len(ALL_APIS) == 91
 

@@ -117,6 +117,8 @@ class Api(Struct, frozen=True, dict=True):
     key: ApiKey
     name: str
     versions: Versions
+    stable: Versions
+    """The versions that the release serves, without a highest one that may still change."""
     flexible: Versions
     flexible_from: int
     listeners: tuple[str, ...]
@@ -146,11 +148,12 @@ class Api(Struct, frozen=True, dict=True):
 
 def api(key: ApiKey, name: str, versions: str, flexible: str, listeners: str, **flags: bool) -> Api:
     """An API from the facts of its declarations; `listeners` are separated by spaces."""
-    compact = Versions.parse(flexible)
+    compact, declared = Versions.parse(flexible), Versions.parse(versions)
     return Api(
         key=key,
         name=name,
-        versions=Versions.parse(versions),
+        versions=declared,
+        stable=Versions(declared.lowest, declared.highest - flags.get("latest_unstable", False)),
         flexible=compact,
         flexible_from=compact.lowest if compact != NO_VERSIONS else OPEN_END + 1,
         listeners=tuple(listeners.split()),

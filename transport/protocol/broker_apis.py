@@ -25,7 +25,7 @@ BROKER_APIS: Final[dict[int, Api]] = {
         api(ApiKey.DESCRIBE_GROUPS, "DescribeGroups", "0-6", "5+", "broker"),
         api(ApiKey.LIST_GROUPS, "ListGroups", "0-5", "3+", "broker"),
         api(ApiKey.DELETE_RECORDS, "DeleteRecords", "0-2", "2+", "broker"),
-        api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", "0-6", "2+", "broker"),
+        api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", "0-6", "2+", "broker", latest_unstable=True),
         api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", "2-4", "4+", "broker"),
         api(ApiKey.ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", "0-5", "3+", "broker"),
         api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", "0-4", "3+", "broker"),

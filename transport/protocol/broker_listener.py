@@ -13,16 +13,10 @@ from transport.protocol.apis import Api, ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.limits import ADMIN, MAX_FRAME_BYTES, TINY, Limit, answer_limit, request_limit
 
-_STABLE: Final = {ApiKey.INIT_PRODUCER_ID: Versions(0, 5)}
-"""The served versions of APIs with a highest version that is unstable in 4.4.0."""
 _ADVERTISED: Final = {ApiKey.PRODUCE: Versions(0, 13)}
 """Kafka names versions 0 to 2 of Produce, which no broker answers: librdkafka looks for them."""
 AT_BROKERS: Final[Mapping[int, Api]] = MappingProxyType(
-    {
-        key: structs.replace(api, versions=_STABLE[api.key]) if api.key in _STABLE else api
-        for key, api in ALL_APIS.items()
-        if "broker" in api.listeners
-    }
+    {key: structs.replace(api, versions=api.stable) for key, api in ALL_APIS.items() if "broker" in api.listeners}
 )
 """Each API that a client may send to a broker, by key, with the versions that a broker answers."""
 MOST_BYTES: Final = 2**31 - 1
