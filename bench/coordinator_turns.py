@@ -40,7 +40,7 @@ from metadata_log.records.record import Record
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
 from support.broker.group_clients import GROUPS, GROUPS_KEY, GroupBrokers, joining
-from support.broker.request_brokers import NewTopic, topic_id, wire_request
+from support.broker.request_brokers import NewTopic, due_of, topic_id, wire_request
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from transport.protocol.messages.delete_groups import DeleteGroupsRequest
 from transport.protocol.messages.join_group import JoinGroupRequest
@@ -112,7 +112,7 @@ class Bench:
         """One poll."""
         brokers = self.brokers
         self.requests.use(brokers.image)
-        for one in self.measured(lambda: list(self.requests.poll(brokers.now_ms))):
+        for one in self.measured(lambda: list(due_of(self.requests, brokers.now_ms))):
             if isinstance(one, Answer):
                 self.answers[one.request_id] = one.message
 

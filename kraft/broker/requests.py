@@ -355,15 +355,6 @@ class Requests:
         # An exception in the refusal itself ends the node.
         return self._advance(structs.replace(api, refuse=None), request, answer, now_ms)
 
-    def poll(self, now_ms: int) -> Iterator[Outcome | Send]:
-        """Do what is due: the outcomes of requests that waited, and requests to other nodes.
-
-        One call looks at a part of the waiting requests if there are very many, and the agenda then says that there is
-        more. It goes on a little with long requests.
-        """
-        for slot in self.agenda.take_due(now_ms):
-            yield from self.works[slot](now_ms)
-
     def _look_at_leaders(self, now_ms: int) -> tuple[()]:
         led = self._manager.hosting.take_led()
         for runtime in self._runtimes:

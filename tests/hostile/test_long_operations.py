@@ -11,20 +11,20 @@ from kraft.limits import NAMED_TOPICS, TURN_MS
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.types import Uuid
 from support.broker.group_clients import GROUPS, GroupBrokers
-from support.broker.request_brokers import NewTopic, topic_id
+from support.broker.request_brokers import NewTopic, due_of, topic_id
 from support.hostile.instructions import SECONDS_PER_INSTRUCTION
 from support.work_counted import count_opcodes, is_ours, trace
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 TURN: Final = int(TURN_MS / 1000 / SECONDS_PER_INSTRUCTION)
-BEGINNINGS: Final = (Requests.on_request.__code__, Requests.poll.__code__)
+BEGINNINGS: Final = (Requests.on_request.__code__, due_of.__code__)
 PARTITIONS: Final = 40_000
 MEMBER: Final = str(Uuid(b"m" * 16))
 
 
 def longest_turn(work: Callable[[], object]) -> int:
-    """The most instructions of our code that a turn of a broker executes meanwhile: a request that comes, or a poll."""
+    """The most instructions of our code that a turn of a broker executes meanwhile: a request, or what is due."""
     turns = [0]
 
     def on_instruction(_: FrameType, event: str, __: Any) -> Any:
@@ -32,10 +32,10 @@ def longest_turn(work: Callable[[], object]) -> int:
         return on_instruction
 
     def on_call(frame: FrameType, _: str, __: Any) -> Any:
-        if not is_ours(frame.f_code):
-            return None
         if frame.f_code in BEGINNINGS:
             turns.append(0)
+        if not is_ours(frame.f_code):
+            return None
         count_opcodes(frame)
         return on_instruction
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from kraft.agenda import Agenda
 from kraft.broker.requests import Requests
 from kraft.coordinators.runtime.budget import Budget
 from kraft.handling.patterns import Pattern
@@ -40,19 +41,19 @@ class Work:
             self.matched += 1
             return matches(pattern, text)
 
-        def beginning(name: str) -> None:
-            right = getattr(Requests, name)
+        def beginning(of: type, name: str) -> None:
+            right = getattr(of, name)
 
             def begin(*args: Any) -> Any:
                 self.turns.append(0)
                 return right(*args)
 
-            patch.setattr(Requests, name, begin)
+            patch.setattr(of, name, begin)
 
         patch.setattr(Pattern, "__init__", compiling)
         patch.setattr(Pattern, "matches", matching)
-        for name in ("on_request", "poll"):
-            beginning(name)
+        beginning(Requests, "on_request")
+        beginning(Agenda, "take_due")
 
 
 def test_the_groups_of_a_broker_share_the_matches_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reading.replay_log import replay
 from metadata_log.reading.timeline import At
 from metadata_log.serde import Message
+from support.broker.request_brokers import due_of
 from support.real_data import archive, json_lines
 from transport.protocol.broker_listener import AT_BROKERS
 from transport.protocol.headers import decode_request, decode_response
@@ -76,7 +77,7 @@ def answer_to(requests: Requests, request: WireRequest, image: MetadataImage, no
     answer = requests.on_request(request, image, now_ms)
     while answer is None:
         now_ms += 1
-        answers = [one for one in requests.poll(now_ms) if isinstance(one, Answer)]
+        answers = [one for one in due_of(requests, now_ms) if isinstance(one, Answer)]
         answer = answers[0] if answers else None
     assert isinstance(answer, Answer)
     assert answer.request_id == request.request_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
@@ -44,6 +45,12 @@ START_MS: Final = 1_795_387_500_000
 SESSION_MS: Final = 120_000
 LATEST: Final = {0: 13, 1: 18, 2: 11, 21: 2, 22: 5, 23: 4, 35: 5, 61: 0}
 """The latest version of each API that the tests use."""
+
+
+def due_of(requests: Requests, now_ms: int) -> Iterator[Outcome | Send]:
+    """Do what is due, as the server of a broker does: what comes of it, in its order."""
+    for slot in requests.agenda.take_due(now_ms):
+        yield from requests.works[slot](now_ms)
 
 
 def wire_request(
@@ -279,7 +286,7 @@ class Brokers:
         requests = self.requests[broker_id]
         requests.use(self.image)
         requests.broker_epoch = epoch_of(broker_id)
-        for one in requests.poll(self.now_ms):
+        for one in due_of(requests, self.now_ms):
             if isinstance(one, Send):
                 self._sends.append(one)
             else:

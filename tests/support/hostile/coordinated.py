@@ -20,7 +20,7 @@ from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.serde import Message
 from metadata_log.serde.codec import decode_within
 from metadata_log.types import Uuid
-from support.broker.request_brokers import Brokers, NewTopic, epoch_of, topic_id, wire_request
+from support.broker.request_brokers import Brokers, NewTopic, due_of, epoch_of, topic_id, wire_request
 from support.hostile.amplified import Amplified, Known, amplified
 from transport.protocol.apis import Api, ApiKey
 from transport.protocol.broker_apis import ALL_APIS
@@ -81,7 +81,7 @@ class Coordinator:
         brokers, requests = self.brokers, self.requests
         requests.use(brokers.image)
         requests.broker_epoch = epoch_of(BROKER)
-        for one in list(requests.poll(brokers.now_ms)):
+        for one in list(due_of(requests, brokers.now_ms)):
             if not isinstance(one, Send):
                 self._take([one])
             elif one.target is None:

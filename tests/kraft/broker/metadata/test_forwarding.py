@@ -15,6 +15,7 @@ from kraft.controller.envelope import open_envelope, seal
 from kraft.wire import Answer, Drop, Outcome, Send, WireRequest
 from metadata_log.types import NEVER_MS
 from support.broker.broker_requests import asked, image_at, new_requests
+from support.broker.request_brokers import due_of
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_listener import AT_BROKERS, advertised
 from transport.protocol.errors import Error
@@ -40,7 +41,7 @@ def create(request_id: int = 1, peer: str = "127.0.0.1:4711") -> WireRequest:
 
 def sent(requests: Requests, now_ms: int) -> Send:
     """The one request that is due."""
-    [one] = requests.poll(now_ms)
+    [one] = due_of(requests, now_ms)
     assert isinstance(one, Send), one
     return one
 
@@ -51,7 +52,7 @@ def only(outcomes: Iterable[Outcome | Send]) -> Outcome | Send:
 
 
 def answered(requests: Requests, now_ms: int) -> Answer | Drop:
-    [one] = requests.poll(now_ms)
+    [one] = due_of(requests, now_ms)
     assert isinstance(one, (Answer, Drop)), one
     return one
 
@@ -83,10 +84,10 @@ def test_without_an_active_controller_the_request_is_sent_again_until_its_time_i
     requests = new_requests(request_timeout_ms=1000)
     requests.on_request(create(), IMAGE, 0)
     attempts, now = 0, 0
-    while isinstance(one := only(requests.poll(now)), Send):
+    while isinstance(one := only(due_of(requests, now)), Send):
         attempts += 1
         requests.on_reply(one.reply_to.key, failure, now)
-        assert not list(requests.poll(now)), "there is a pause before the next attempt"
+        assert not list(due_of(requests, now)), "there is a pause before the next attempt"
         assert now < requests.agenda.deadline_ms <= 1000
         now = requests.agenda.deadline_ms
     assert now == 1000
@@ -128,12 +129,12 @@ def test_answers_in_another_order_go_to_their_own_requests():
     requests = new_requests()
     for request_id in (1, 2):
         requests.on_request(create(request_id), IMAGE, 0)
-    first, second = requests.poll(0)
+    first, second = due_of(requests, 0)
     assert isinstance(first, Send)
     assert isinstance(second, Send)
     for one in (second, first):
         requests.on_reply(one.reply_to.key, seal(open_envelope(envelope(one)), CreateTopicsResponse()), 0)
-    assert [one.request_id for one in requests.poll(0) if isinstance(one, Answer)] == [2, 1]
+    assert [one.request_id for one in due_of(requests, 0) if isinstance(one, Answer)] == [2, 1]
 
 
 def named(*names: str, allows: bool = True, version: int = 13) -> WireRequest:
@@ -169,7 +170,7 @@ def test_a_topic_of_coordinators_that_are_missing_here_is_not_made() -> None:
     """A broker of Kafka beside makes it as it has to be."""
     requests = new_requests(auto_create_topics=True)
     requests.on_request(named("__share_group_state"), IMAGE, 0)
-    assert [one for one in requests.poll(0) if isinstance(one, Send)] == []
+    assert [one for one in due_of(requests, 0) if isinstance(one, Send)] == []
 
 
 @pytest.mark.parametrize("in_file", [(), ("num.partitions",), ("num.partitions", "default.replication.factor")])
@@ -202,7 +203,7 @@ def test_unknown_topics_are_created_once_with_what_the_file_of_the_broker_says(i
 def test_no_topic_is_created_where_the_broker_or_the_client_does_not_allow_that(enabled: bool, request_: WireRequest):
     requests = new_requests(auto_create_topics=enabled)
     assert requests.on_request(request_, IMAGE, 0) is not None
-    assert list(requests.poll(0)) == []
+    assert list(due_of(requests, 0)) == []
 
 
 def test_every_api_of_the_metadata_room_has_the_versions_of_kafka():

@@ -22,6 +22,7 @@ from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import Uuid
 from support.broker.broker_requests import answer_to, asked, exchange, image_at, new_requests, probes
+from support.broker.request_brokers import due_of
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -107,10 +108,10 @@ def test_an_answer_about_more_topics_than_a_turn_has_room_for_takes_turns():
     assert requests.on_request(long, image, 0) is None
     assert requests.agenda.deadline_ms == 0
     assert requests.on_request(one_turn, image, 0) is not None, "a short answer does not wait for a long one"
-    turns, answers = 1, list(requests.poll(0))
+    turns, answers = 1, list(due_of(requests, 0))
     while not answers:
         turns += 1
-        answers = list(requests.poll(0))
+        answers = list(due_of(requests, 0))
     assert turns > 1
     answer = answers[0]
     assert isinstance(answer, Answer)
@@ -209,7 +210,7 @@ def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: 
         encode(answer, version)
         errors = [one.error_code for one in answer.coordinators] if version >= 4 else [answer.error_code]
         assert errors == [Error.COORDINATOR_NOT_AVAILABLE] * (2 if version >= 4 else 1)
-    (sent,) = [one for one in requests.poll(NOW) if isinstance(one, Send)]
+    (sent,) = [one for one in due_of(requests, NOW) if isinstance(one, Send)]
     assert isinstance(sent.message, CreateTopicsRequest)
     (topic,) = sent.message.topics
     assert (topic.name, topic.num_partitions, topic.replication_factor) == (name, 50, 3)

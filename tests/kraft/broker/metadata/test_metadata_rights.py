@@ -20,6 +20,7 @@ from metadata_log.records.metadata import AccessControlEntryRecord, DelegationTo
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from support.broker.broker_requests import CLUSTER_ID, answer_to, asked, image_at, no_replicas
+from support.broker.request_brokers import due_of
 from support.kraft.denials import taken
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
@@ -165,7 +166,7 @@ def test_a_missing_topic_is_created_for_a_client_that_may_create_it(right: Right
     answer = asking.answer(named("new", allow_auto_topic_creation=True))
     error = Error.UNKNOWN_TOPIC_OR_PARTITION if created else Error.TOPIC_AUTHORIZATION_FAILED
     assert codes(answer) == {"new": error}
-    sent = [one for one in asking.requests.poll(0) if isinstance(one, Send)]
+    sent = [one for one in due_of(asking.requests, 0) if isinstance(one, Send)]
     assert len(sent) == created
 
 
@@ -263,7 +264,7 @@ def test_a_client_that_has_not_logged_in_itself_gets_no_token(principal: Princip
     asking = Asking()
     answer = asking.answer(CreateDelegationTokenRequest(), principal=principal)
     assert answer.error_code == Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-    assert list(asking.requests.poll(0)) == []
+    assert list(due_of(asking.requests, 0)) == []
 
 
 @pytest.mark.parametrize(

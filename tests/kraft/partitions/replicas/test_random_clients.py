@@ -21,7 +21,7 @@ from metadata_log.records.batch import scan
 from metadata_log.records.record import records as records_of
 from metadata_log.serde import Message, schema_of
 from support.broker.data_brokers import KEY, part_of
-from support.broker.request_brokers import batch, fetch, only_partition, produce, wire_request
+from support.broker.request_brokers import batch, due_of, fetch, only_partition, produce, wire_request
 from support.broker.wired_brokers import Wired
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
@@ -129,7 +129,7 @@ class ClientsRun(RandomRun):
         super().answer()
         for one in self.wired.managers:
             self.served.requests[one].use(self.served.images[one])
-            for outcome in self.served.requests[one].poll(self.wired.now_ms):
+            for outcome in due_of(self.served.requests[one], self.wired.now_ms):
                 assert not isinstance(outcome, Send)
                 self._on_outcome(outcome)
 

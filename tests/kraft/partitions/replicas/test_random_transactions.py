@@ -19,7 +19,7 @@ from metadata_log.records.record import Record
 from metadata_log.records.record import records as records_of
 from metadata_log.types import Uuid
 from support.broker.data_brokers import KEY, part_of, registration
-from support.broker.request_brokers import START_MS, fetch, only_partition, produce
+from support.broker.request_brokers import START_MS, due_of, fetch, only_partition, produce
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -210,7 +210,7 @@ class TransactionsRun(ClientsRun):
             requests = self.served.requests[one]
             sends = []
             requests.use(self.served.images[one])
-            for outcome in requests.poll(self.wired.now_ms):
+            for outcome in due_of(requests, self.wired.now_ms):
                 if isinstance(outcome, Send):
                     sends.append(outcome)
                 else:
