@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from kraft.cli.run.sim import sim_command
 from kraft.sim.lab.deeds import DEEDS, BadDeed, Deed
-from kraft.sim.lab.link import BadLink, LabRun, fragment_of, run_from, run_of
+from kraft.sim.lab.link import BadLink, LabRun, fragment_of, run_from
 from kraft.sim.lab.page import Page
 from kraft.sim.lab.session import LiveSession, ReplaySession
 from kraft.sim.runs.seeded_run import Result
@@ -40,8 +40,7 @@ def ended(session: LiveSession | ReplaySession, *, most: int = 100_000) -> LiveS
 def test_a_watched_run_has_the_digest_of_the_search(search: SeedSearch, most: int) -> None:
     expected = search.run(3)
     assert isinstance(expected, Result)
-    run = LabRun(members=search.members, profile=search.profile, chaos_ms=2000, seed=3)
-    session = ended(LiveSession(run), most=most)
+    session = ended(LiveSession(LabRun(search, 3)), most=most)
     assert session.digest == expected.digest
     assert session.failure is None
 
@@ -49,7 +48,7 @@ def test_a_watched_run_has_the_digest_of_the_search(search: SeedSearch, most: in
 def test_a_watched_run_finds_what_the_search_finds() -> None:
     search = SeedSearch(members="core", profile="broad", mutant="vote-in-memory-only")
     seed, found = next((seed, one) for seed in range(50) if not isinstance(one := search.run(seed), Result))
-    session = LiveSession(LabRun(members="core", profile="broad", mutant="vote-in-memory-only", seed=seed))
+    session = LiveSession(LabRun(search, seed))
     try:
         ended(session)
         assert str(session.failure) == found.message
@@ -60,7 +59,7 @@ def test_a_watched_run_finds_what_the_search_finds() -> None:
 
 
 def watched(*deeds: Deed, members: str = "replica", until_ms: int = 4000, nodes: int = 3) -> LiveSession:
-    session = LiveSession(LabRun(members=members, nodes=nodes, seed=7, deeds=deeds))
+    session = LiveSession(LabRun(SeedSearch(members=members, nodes=nodes, profile="quiet"), 7, deeds))
     session.advance(until_ms, 100_000)
     return session
 
@@ -132,7 +131,7 @@ def test_a_record_of_the_visitor_is_committed() -> None:
 
 
 def test_the_visitor_changes_the_voters() -> None:
-    session = LiveSession(LabRun(members="dynamic", nodes=5, seed=3))
+    session = LiveSession(LabRun(SeedSearch(members="dynamic", nodes=5, profile="quiet"), 3))
     session.advance(4000, 100_000)
     voters = session.world.invariants.voter_sets()[-1].ids
     outside = [one for one in session.world.node_ids if one not in voters]
@@ -191,7 +190,7 @@ def test_a_bad_link_is_refused(fragment: str) -> None:
 )
 def test_a_bad_deed_is_refused(deed: Deed) -> None:
     with pytest.raises(BadDeed):
-        LiveSession(LabRun(nodes=3, deeds=(deed,)))
+        LiveSession(LabRun(SeedSearch(nodes=3, profile="quiet"), deeds=(deed,)))
 
 
 def test_each_deed_is_possible_at_any_time() -> None:
@@ -245,7 +244,7 @@ def test_the_page_finds_and_shortens_a_planted_bug() -> None:
 @pytest.mark.parametrize("mutant", [None, "vote-without-log-check"])
 def test_a_link_names_the_run_of_a_search(mutant: str | None, profile: str, faults: tuple[str, ...] | None) -> None:
     search = SeedSearch(members="core", nodes=5, mutant=mutant, profile=profile, faults=faults, chaos_ms=100)
-    assert run_from(fragment_of(run_of(search, 9))).search == search
+    assert run_from(fragment_of(LabRun(search, 9))).search == search
 
 
 def test_sim_run_prints_the_link_of_what_it_found(tmp_path: Path) -> None:

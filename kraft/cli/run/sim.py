@@ -26,7 +26,7 @@ from kraft.config import UsageError
 from kraft.operate.interrupts import without_ctrl_c
 from kraft.sim.faults.nemesis import FAULTS, FOCUSED_STRIKES, FORGED_FRAMES, ONLY_BY_NAME
 from kraft.sim.faults.profiles import BY_TURNS, PROFILES
-from kraft.sim.lab.link import fragment_of, run_of
+from kraft.sim.lab.link import LabRun, fragment_of
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.protocol.files import run_and_write
@@ -173,7 +173,7 @@ def run_command(
         return
     name = f"kraft-sim-{schedule.mutant or members}-{schedule.scenario.seed}.json"
     violation = _save(_shrink(schedule), Path(out) / name, len(schedule.actions))
-    violation["lab"] = f"{lab}#{fragment_of(run_of(search, schedule.scenario.seed))}"
+    violation["lab"] = f"{lab}#{fragment_of(LabRun(search, schedule.scenario.seed))}"
     if as_json:
         click.echo(msgspec.json.encode(summary | {"violation": violation}))
     else:

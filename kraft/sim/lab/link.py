@@ -32,64 +32,30 @@ class BadLink(MetadataLogError):
     """The text is not the link to a run, or this version cannot run it."""
 
 
-class LabRun(Struct, frozen=True, kw_only=True):
+class LabRun(Struct, frozen=True):
     """Everything that determines a run that somebody watches."""
 
-    members: str = "replica"
-    nodes: int | None = None
-    """The number of voters; None for the choice of the profile."""
-    brokers: int = 3
+    search: SeedSearch = SeedSearch(profile=QUIET.name)
+    """The search of which this is one run. A link leaves out the faults of its bug."""
     seed: int = 0
-    profile: str = QUIET.name
-    chaos_ms: int | None = None
-    """The virtual time with faults, in ms; None for the default of the kind of run."""
-    faults: tuple[str, ...] | None = None
-    """The names of the possible faults; None for those of the profile. A link leaves out those of its bug."""
-    mutant: str | None = None
     deeds: tuple[Deed, ...] = ()
-
-    @property
-    def search(self) -> SeedSearch:
-        """The search of which this is one run."""
-        return SeedSearch(
-            members=self.members,
-            nodes=self.nodes,
-            brokers=self.brokers,
-            mutant=self.mutant,
-            chaos_ms=self.chaos_ms,
-            profile=self.profile,
-            faults=self.faults,
-        )
-
-
-def run_of(search: SeedSearch, seed: int) -> LabRun:
-    """The run of a seed in a search, without deeds of a visitor."""
-    return LabRun(
-        members=search.members,
-        nodes=search.nodes,
-        brokers=search.brokers,
-        seed=seed,
-        profile=search.profile,
-        chaos_ms=search.chaos_ms,
-        faults=search.faults,
-        mutant=search.mutant,
-    )
 
 
 def fragment_of(run: LabRun) -> str:
     """The fragment of the address of a run, without the `#`; `run_from` reads it."""
-    parts = {"seed": str(run.seed), "members": run.members}
-    if run.nodes is not None:
-        parts["nodes"] = str(run.nodes)
-    if run.members in CLUSTERS and run.brokers != LabRun().brokers:
-        parts["brokers"] = str(run.brokers)
-    parts["profile"] = run.profile
-    if run.chaos_ms is not None:
-        parts["chaos"] = str(run.chaos_ms)
-    if run.faults != _usual_faults(run.mutant, run.profile):
-        parts["faults"] = OF_PROFILE if run.faults is None else ".".join(run.faults)
-    if run.mutant is not None:
-        parts["bug"] = run.mutant
+    search = run.search
+    parts = {"seed": str(run.seed), "members": search.members}
+    if search.nodes is not None:
+        parts["nodes"] = str(search.nodes)
+    if search.members in CLUSTERS and search.brokers != SeedSearch().brokers:
+        parts["brokers"] = str(search.brokers)
+    parts["profile"] = search.profile
+    if search.chaos_ms is not None:
+        parts["chaos"] = str(search.chaos_ms)
+    if search.faults != _usual_faults(search.mutant, search.profile):
+        parts["faults"] = OF_PROFILE if search.faults is None else ".".join(search.faults)
+    if search.mutant is not None:
+        parts["bug"] = search.mutant
     if run.deeds:
         parts["do"] = ",".join(map(_deed_text, run.deeds))
     return "&".join(f"{name}={quote(value, safe='.,')}" for name, value in parts.items())
@@ -122,17 +88,17 @@ def run_from(fragment: str) -> LabRun:
 def _run(known: dict[str, str]) -> LabRun:
     mutant, profile, named = known.get("bug"), known.get("profile", QUIET.name), known.get("faults")
     faults = _usual_faults(mutant, profile) if named is None else None if named == OF_PROFILE else _named(named)
-    return LabRun(
+    search = SeedSearch(
         members=known.get("members", "replica"),
         nodes=int(known["nodes"]) if "nodes" in known else None,
-        brokers=int(known.get("brokers", LabRun().brokers)),
-        seed=int(known.get("seed", 0)),
+        brokers=int(known.get("brokers", SeedSearch().brokers)),
         profile=profile,
         chaos_ms=int(known["chaos"]) if "chaos" in known else None,
         faults=faults,
         mutant=mutant,
-        deeds=tuple(map(_deed, known["do"].split(","))) if known.get("do") else (),
     )
+    deeds = tuple(map(_deed, known["do"].split(","))) if known.get("do") else ()
+    return LabRun(search, int(known.get("seed", 0)), deeds)
 
 
 def _named(faults: str) -> tuple[str, ...]:
@@ -157,15 +123,16 @@ def _deed(text: str) -> Deed:
 
 
 def _check(run: LabRun) -> None:
-    if run.members not in KINDS:
-        raise BadLink(f"this version has no nodes of the kind {run.members!r}")
-    if run.profile not in (*PROFILES, BY_TURNS):
-        raise BadLink(f"this version has no profile {run.profile!r}")
-    if run.mutant is not None and run.mutant not in bugs():
-        raise BadLink(f"this version has no bug {run.mutant!r} to plant")
-    if not (1 <= (run.nodes or 1) <= MOST_NODES and 0 <= run.brokers <= MOST_NODES):
+    search = run.search
+    if search.members not in KINDS:
+        raise BadLink(f"this version has no nodes of the kind {search.members!r}")
+    if search.profile not in (*PROFILES, BY_TURNS):
+        raise BadLink(f"this version has no profile {search.profile!r}")
+    if search.mutant is not None and search.mutant not in bugs():
+        raise BadLink(f"this version has no bug {search.mutant!r} to plant")
+    if not (1 <= (search.nodes or 1) <= MOST_NODES and 0 <= search.brokers <= MOST_NODES):
         raise BadLink(f"a run has 1 to {MOST_NODES} voters, and at most as many brokers")
-    if not 0 <= (run.chaos_ms or 0) <= MOST_CHAOS_MS:
+    if not 0 <= (search.chaos_ms or 0) <= MOST_CHAOS_MS:
         raise BadLink(f"faults occur for at most {MOST_CHAOS_MS} ms")
     times = [deed.at_ms for deed in run.deeds]
     if times != sorted(times):

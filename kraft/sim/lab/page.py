@@ -123,15 +123,7 @@ class Page:
             if isinstance(found, Schedule):
                 on_progress(f"seed {seed} violates an invariant: shortening {len(found.actions)} events")
                 small = shrink(found, on_shorter=_shorter(seed, on_progress))
-                link = fragment_of(
-                    LabRun(
-                        members=search.members,
-                        seed=seed,
-                        profile=search.profile,
-                        faults=search.faults,
-                        mutant=name,
-                    )
-                )
+                link = fragment_of(LabRun(search, seed))
                 sizes = len(found.actions), len(small.actions)
                 return _json(Found(seed - first + 1, encode_schedule(small).decode(), *sizes, link))
         return _json(Found(count))

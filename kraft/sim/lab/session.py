@@ -21,11 +21,9 @@ from kraft.sim.pictures.execution import Execution, HeardTrace
 from kraft.sim.pictures.wording import readable, violated_invariant
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, begin_reads
-from kraft.sim.runs.simulator import Simulator
 from kraft.sim.search.planting import planted
 from kraft.sim.search.schedule import BadSchedule, Replayed, Schedule, check_of
 from kraft.sim.world.actions import WORLD, Action, Note
-from kraft.sim.world.driver import Driver, Exchange
 from kraft.sim.world.world import World
 
 LONGEST_MS: Final = 3_600_000
@@ -91,7 +89,7 @@ class LiveSession(Session):
         Raises:
             BadDeed: A deed of the run is not possible.
         """
-        super().__init__(run.mutant)
+        super().__init__(run.search.mutant)
         self.run = run
         self.recorded: list[Action] = []
         try:
@@ -101,13 +99,13 @@ class LiveSession(Session):
         except BaseException:
             self.close()
             raise
-        if run.profile == QUIET.name and run.chaos_ms is None:
+        if run.search.profile == QUIET.name and run.search.chaos_ms is None:
             chaos_ms = LONGEST_MS
         self.scenario, self.world = self._simulator.scenario, self._simulator.world
         trace = HeardTrace()
         self.world.trace = trace
         self.notes = LabNotes(trace, self._simulator)
-        self.world.driver = _Both(self.notes, self._simulator)
+        self._simulator.watcher = self.notes
         self._simulator.on_performed = self.notes.on_performed
         self._to_do = list(run.deeds)
         self._done = 0
@@ -127,7 +125,7 @@ class LiveSession(Session):
         """The schedule so far, as `kraft sim replay` takes it."""
         return Schedule(
             scenario=self.scenario,
-            mutant=self.run.mutant,
+            mutant=self.run.search.mutant,
             violated="" if self.failure is None else check_of(self.failure),
             message="" if self.failure is None else str(self.failure),
             actions=tuple(self.recorded),
@@ -252,45 +250,3 @@ class ReplaySession(Session):
                 self.notes.on_performed(self.world, action)
             self.is_over = not self._left
         return self.notes.told[first:]
-
-
-class _Both(Driver):
-    """A driver that tells two: who draws the picture, and who runs the simulation."""
-
-    def __init__(self, notes: Driver, simulator: Simulator) -> None:
-        self._notes = notes
-        self._simulator = simulator
-
-    def on_asked(self, exchange: Exchange) -> None:
-        """A node has sent a request."""
-        self._notes.on_asked(exchange)
-        self._simulator.on_asked(exchange)
-
-    def on_answered(self, exchange: Exchange, copy: int) -> None:
-        """A node has answered a delivery."""
-        self._notes.on_answered(exchange, copy)
-        self._simulator.on_answered(exchange, copy)
-
-    def on_abandoned(self, exchange: Exchange) -> None:
-        """The target is not running, or has crashed during the request."""
-        self._simulator.on_abandoned(exchange)
-
-    def on_flush(self, node_id: int, number: int) -> None:
-        """An fsync has begun."""
-        self._simulator.on_flush(node_id, number)
-
-    def on_administered(self, node_id: int, request_id: int) -> None:
-        """A client has received its response."""
-        self._simulator.on_administered(node_id, request_id)
-
-    def on_stepped(self, node_id: int) -> None:
-        """A node has completed a step; its next deadline may have changed."""
-        self._simulator.on_stepped(node_id)
-
-    def on_busy(self, node_id: int, work_ms: int) -> None:
-        """A node is busy for this time."""
-        self._simulator.on_busy(node_id, work_ms)
-
-    def on_died(self, node_id: int) -> None:
-        """A node has crashed within a step, or cannot start with its disk."""
-        self._simulator.on_died(node_id)

@@ -177,6 +177,8 @@ class Simulator(Driver):
         self._has_strikes = profile.has_strikes
         self.on_performed: Callable[[World, Action], None] | None = None
         """Called after each action of a run that is recorded."""
+        self.watcher = Driver()
+        """Also told of each request and of each answer."""
         self._burst_rng = Random(f"{seed}/bursts")
 
     @property
@@ -524,6 +526,7 @@ class Simulator(Driver):
 
     def on_asked(self, exchange: Exchange) -> None:
         """A node has sent a request."""
+        self.watcher.on_asked(exchange)
         if exchange.target not in self.world.hosts:
             self._network.refuse(exchange)
             return
@@ -542,6 +545,7 @@ class Simulator(Driver):
 
     def on_answered(self, exchange: Exchange, copy: int) -> None:
         """A node has answered a delivery."""
+        self.watcher.on_answered(exchange, copy)
         self._corruptor.answered(exchange, copy)
         self._network.answer(exchange, copy)
 
