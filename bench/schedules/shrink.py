@@ -4,7 +4,8 @@
 
 The bench searches for each bug from seed 0 on, as the registry says, and shrinks the first schedule with a failed
 check. A schedule without progress is not shrunk: each replay would need a calm of its own. A bug of coordinators is
-sought in clusters of one controller and two brokers, where most of them show as soon. `--write` puts the rows into the
+sought in clusters of one controller and two brokers, where most of them show as soon. A schedule that the correct code
+does not survive is not kept. `--write` puts the rows into the
 page, and the schedules into tests/data/shrunk_schedules.jsonl.gz, which a test replays.
 """
 
@@ -19,7 +20,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, structs
 
-from kraft.sim.search.schedule import Schedule, decode_schedule, function_of
+from kraft.sim.search.schedule import Schedule, decode_schedule, function_of, replay
 from kraft.sim.search.shrink import shrink
 from kraft.sim.world.world import NoProgress
 from planted_bugs import MUTANTS, Mutant, Scope
@@ -98,6 +99,9 @@ def main() -> None:
         shrunk = shrink(found, most_events=options.most_events)
         made = Shrunk(MUTANTS[name], found, shrunk, time.process_time() - start)
         print(made.row, flush=True)
+        if (failure := replay(structs.replace(shrunk, mutant=None)).failure) is not None:
+            print(f"{name}: not kept, the correct code fails, too: {failure}", flush=True)
+            continue
         if options.write:
             write(made)
 

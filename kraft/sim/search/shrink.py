@@ -161,7 +161,7 @@ def shrink(
     """Find a schedule that fails the same check with fewer actions, fewer clock errors and shorter pauses.
 
     A schedule of a stuck quorum ends with the end of all faults, and each replay runs a new calm after that. With a
-    mutant, the correct code must make progress in that calm.
+    mutant, the correct code must make progress in that calm, and survive each other schedule as it survives this one.
 
     Args:
         schedule: The schedule of a failure.
@@ -232,6 +232,7 @@ class _Search:
         self._events_left = most_events
         self._on_shorter = on_shorter
         self._topics = _Topics()
+        self._is_survived = schedule.mutant is not None and self._survives(schedule)
 
     @property
     def _actions(self) -> tuple[Action, ...]:
@@ -359,15 +360,18 @@ class _Search:
         if failure is None or check_of(failure) != self.best.violated or len(performed) > len(self._actions):
             return False
         candidate = replace(wanted, actions=performed, message=str(failure))
-        if _is_stuck(candidate) and candidate.mutant is not None:
-            sound = self._perform(replace(candidate, mutant=None))
-            if sound.failure is not None:
-                return False
+        is_to_survive = candidate.mutant is not None and (self._is_survived or _is_stuck(candidate))
+        if is_to_survive and not self._survives(candidate):
+            return False
         is_shorter = len(performed) < len(self._actions)
         self.best = candidate
         if is_shorter:
             self._on_shorter(len(performed))
         return True
+
+    def _survives(self, schedule: Schedule) -> bool:
+        """Whether the correct code fails no check in a schedule."""
+        return self._perform(replace(schedule, mutant=None)).failure is None
 
     def _perform(self, schedule: Schedule) -> Replayed:
         """Replay a schedule in a new world: the performed actions and the failure."""

@@ -9,9 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.sim.pictures.execution import execution_lines, execution_of
-from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, replay
+from kraft.sim.search.schedule import Replayed, Schedule, check_of, decode_schedule, replay
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.search.shrink import shrink
+from kraft.sim.world.actions import Start
+from kraft.sim.world.world import World
 from planted_bugs import MUTANTS
 from support import DATA
 
@@ -52,3 +54,18 @@ def test_shrinking_finds_a_cluster_with_one_controller() -> None:
     assert shrunk.violated == found.violated
     assert shrunk.scenario.nodes == 1
     assert len(shrunk.actions) < len(found.actions) // 10
+
+
+def test_shrinking_keeps_what_the_correct_code_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for replays: the bug fails any schedule, and the correct code one in which node 1 does not start."""
+    schedule = replace(next(iter(SHRUNK)), violated="ValueError by perform_all")
+
+    def perform_all(world: World, tried: Schedule, **_: object) -> Replayed:
+        starts = any(isinstance(one, Start) and one.node == schedule.scenario.first_id for one in tried.actions)
+        has_failed = tried.mutant is not None or not starts
+        return Replayed(world, tried.actions, ValueError("x") if has_failed else None)
+
+    monkeypatch.setattr("kraft.sim.search.shrink.perform_all", perform_all)
+    monkeypatch.setattr("kraft.sim.search.shrink.check_of", lambda _: schedule.violated)
+    (only,) = shrink(schedule).actions
+    assert isinstance(only, Start)
