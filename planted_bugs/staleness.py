@@ -84,7 +84,7 @@ def fetches_of_former_incarnations_count(code: Patches) -> None:
 @survivor(
     Scope.DATA_CLUSTER,
     tried=100,
-    killed_by=("tests/kraft/broker/test_broker_agent.py::test_errors_of_alter_partition_are_handled_as_in_kafka"),
+    killed_by="tests/kraft/broker/test_broker_transcripts.py::test_transcript[isr]",
     because=(
         "The follower has everything when it is proposed, and its next fetch proposes it again: a record has to be "
         "committed without it in between, and the follower has to be elected."
@@ -135,10 +135,7 @@ def older_answers_of_the_controller_are_taken(code: Patches) -> None:
 @survivor(
     Scope.DATA_CLUSTER,
     tried=30,
-    killed_by=(
-        "tests/kraft/broker/test_broker_agent.py::"
-        "test_a_repeated_proposal_names_the_incarnation_that_fetched_and_not_one_that_has_registered_since"
-    ),
+    killed_by="tests/kraft/broker/test_broker_transcripts.py::test_transcript[isr]",
     because=(
         "The member has to register again between a proposal and its repetition, and the controller refuses one whose "
         "former incarnation was in the ISR."

@@ -12,7 +12,7 @@ import pytest
 
 from metadata_log.disk import OsDisk
 from metadata_log.log.log import MetadataLog
-from metadata_log.log.log_dir import format_directory, parse_meta_properties, read_meta_properties
+from metadata_log.log.log_dir import format_directory, parse_meta_properties
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.log.retention import Retention, clean, remove_files
 from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
@@ -169,35 +169,6 @@ def layout_begins(partition: Path, written: dict[int, bytes]) -> bool:
     """Whether the log still holds what was written, byte for byte."""
     found = content(partition)
     return all(found.get(offset) == data for offset, data in written.items())
-
-
-@pytest.mark.each_release
-def test_a_standalone_quorum_and_an_observer(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    """`kraft format` makes what Kafka needs for a dynamic quorum of one and for a node that joins it later."""
-    layout = QuorumLayout(tmp_path, "MkU3OEVBNTcwNTJENDM2Qg", dict(zip((1, 2), free_ports(2), strict=True)), QUIET)
-    configs = {node: dynamic_properties(layout, node) for node in layout.ports}
-    said = told("format", "-c", str(configs[1]), "-t", layout.cluster_id, "--standalone")
-    assert said.startswith("Formatting dynamic metadata voter directory")
-    told("format", "-c", str(configs[2]), "-t", layout.cluster_id, "--no-initial-controllers")
-    with running(layout, dynamic_controller(kafka, configs), name="kafka") as nodes:
-        described = describe_when(kafka, layout, r'"id": 2')
-        own = {node: read_meta_properties(OsDisk(), str(layout.log_dir(node))) for node in layout.ports}
-        voters, observers = (
-            re.findall(rf"{name}:\s+(\[.*\])", described)[0] for name in ("CurrentVoters", "CurrentObservers")
-        )
-        for text, node in ((voters, 1), (observers, 2)):
-            meta = own[node]
-            assert meta is not None
-            assert f'"id": {node}, "directoryId": "{meta.directory_id}"' in text, described
-        assert f'"CONTROLLER://127.0.0.1:{layout.ports[1]}"' in voters
-        added = kafka.run(
-            QUORUM_TOOL,
-            *("--command-config", str(configs[2])),
-            *("--bootstrap-controller", f"127.0.0.1:{layout.ports[1]}"),
-            "add-controller",
-        )
-        assert added.returncode == 0, added.stderr + added.stdout
-        assert set(nodes.stop().values()) == {TERMINATED}
 
 
 def test_a_quorum_of_three_initial_controllers(kafka: KafkaInstallation, tmp_path: Path) -> None:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import pyarrow as pa
 import pytest
@@ -27,7 +22,6 @@ from support.interop.our_nodes import told, told_json_lines
 from support.interop.real_kafka import (
     KafkaInstallation,
     Nodes,
-    Process,
     eventually,
     kafka_controller,
     kafka_format,
@@ -35,8 +29,7 @@ from support.interop.real_kafka import (
     running,
 )
 from support.real_data import unpack
-from support.wire import active_controller, leader_of, set_client_metrics
-from transport.protocol.errors import Error
+from support.wire import leader_of
 
 TOLD = ("leader_history", "broker_history", "config_history", "quorum_epochs")
 
@@ -101,57 +94,6 @@ def check_top(busy: Nodes) -> None:
     assert (found["voters"], found["brokers"], found["metadataNote"]) == (3, [], None)
     assert found["partitions"]["offset"] > 0
     assert found["highWatermark"] > 0
-
-
-@pytest.mark.kafka
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3))
-def test_an_archive_follows_the_log_while_leaders_fail(
-    kafka: KafkaInstallation, busy: Nodes, tmp_path: Path, seed: int
-) -> None:
-    """Controllers of Kafka are killed and stopped under writes, the archiver is killed at any time; nothing is lost."""
-    rng, layout = Random(seed), busy.layout
-    kraft = [sys.executable, "-m", "kraft"]
-    watch = [*kraft, "watch", "--bootstrap-controller", layout.bootstrap, "--since", "beginning", "--noop"]
-    keep = [*kraft, "archive", "--from", layout.bootstrap, "--to", str(tmp_path / "live"), "--interval", "0.1"]
-    leader_of(layout)
-    watched = tmp_path / "watched"
-    with (
-        watched.open("w") as lines,
-        subprocess.Popen(watch, stdout=lines, stderr=subprocess.PIPE, text=True) as watcher,
-    ):
-        eventually(lambda: watched.stat().st_size > 0, "the watcher has begun")
-        for round_ in range(6):
-            archiver = Process(keep, tmp_path / "archiver.log")
-            leader = leader_of(layout)
-            for number in range(rng.randrange(1, 30)):
-                assert set_client_metrics(layout.ports[leader], f"{round_}", metrics=f"{number}") is Error.NONE
-            (busy.processes[leader].kill if round_ % 2 else busy.processes[leader].stop)()
-            survivor = next(node for node in layout.ports if node != leader)
-            eventually(
-                lambda survivor=survivor, leader=leader: active_controller(layout.ports[survivor]) not in (-1, leader),
-                f"a leader after {leader}",
-            )
-            if rng.random() < 0.5:
-                archiver.kill()
-            busy.start(leader)
-            leader = leader_of(layout)
-            assert set_client_metrics(layout.ports[leader], f"{round_}", metrics="end") is Error.NONE
-            archiver.kill()
-            eventually(
-                lambda round_=round_: watched.read_text().count('"value": "end"') > round_, "the watcher sees the write"
-            )
-        told("archive", "--from", layout.bootstrap, "--to", str(tmp_path / "live"), "--for", "0", "--verify")
-        watcher.send_signal(signal.SIGINT)
-        _, said = watcher.communicate(timeout=60)
-    assert watcher.returncode == 130, said
-    assert said.count("leads in epoch") >= 6, said
-    partition = layout.partition(leader_of(layout))
-    kept = logged(tmp_path / "live")
-    assert kept == logged(partition)[: len(kept)]
-    seen = [json.loads(line) for line in watched.read_text().splitlines()]
-    assert seen == dumped(partition)[: len(seen)]
-    assert (len(kept) > 10_000, len(seen) > 50) == (True, True)
 
 
 def logged(partition: Path) -> bytes:

@@ -71,43 +71,6 @@ class Secured:
         return self.config("admin", "ssl.keystore.type=PEM", f"ssl.keystore.location={self.admin.pem}")
 
 
-def test_both_makes_form_a_quorum_with_certificates_and_access_rules(kafka: KafkaInstallation, tmp_path: Path) -> None:
-    secured = Secured(
-        tmp_path,
-        (1, 2, 3),
-        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users=User:controller;User:admin",
-    )
-    layout = secured.layout
-    our_format(layout)
-    nodes = MixedQuorum(kafka, layout, {1: "ours", 2: "ours", 3: "kafka"})
-    config, where = secured.as_admin, ("--bootstrap-controller", layout.bootstrap)
-    try:
-        nodes.start()
-        nodes.wait_until_listening()
-        eventually(
-            lambda: kraft("quorum", "status", *where, "--command-config", config).returncode == 0,
-            "our command sees the quorum",
-        )
-        for turn in range(3):
-            change = ("--alter", "--entity-type", "brokers", "--entity-default", "--add-config")
-            kafka.tool(CONFIG_TOOL, *where, "--command-config", config, *change, f"message.max.bytes={1024 + turn}")
-            status = told("quorum", "status", *where, "--command-config", config)
-            leader = int(status.split("LeaderId:")[1].split()[0])
-            nodes.end(leader, "stop")
-            nodes.start(leader)
-            nodes.wait_until_listening()
-        assert "LeaderId" in kafka.tool(QUORUM_TOOL, *where, "--command-config", config, "describe", "--status")
-        guest = Stores(secured.stores, leaf("guest"), "guest")
-        as_guest = secured.config("guest", "ssl.keystore.type=PEM", f"ssl.keystore.location={guest.pem}")
-        denied = kraft("quorum", "status", *where, "--timeout", "3", "--command-config", as_guest)
-        assert denied.returncode == 1
-        assert "CLUSTER_AUTHORIZATION_FAILED" in denied.stderr
-        nodes.check_that_all_live()
-    finally:
-        nodes.kill()
-
-
 def test_a_broker_of_kafka_registers_with_its_certificate(kafka: KafkaInstallation, tmp_path: Path) -> None:
     secured = Secured(
         tmp_path,

@@ -8,8 +8,6 @@ from kraft.broker import BrokerAgent, LifecycleState, NoLogDirectory, Registrati
 from kraft.handling.reply_keys import Channel
 from kraft.partitions.replicas import DataSettings, ReplicaManager
 from kraft.partitions.replicas.settings import DataDirectory
-from kraft.sim.state.fingerprints import FactsOf
-from kraft.sim.state.forking import forked
 from kraft.wire import Target
 from metadata_log.log.clean_shutdown import take_clean_shutdown, write_clean_shutdown
 from metadata_log.memory_disk import MemoryDisk
@@ -45,7 +43,6 @@ from transport.protocol.messages.broker_registration import BrokerRegistrationRe
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
 UNASSIGNED = Uuid(bytes(15) + b"\x01")
-LAG_MS = 30_000
 
 
 # Registration and heartbeats
@@ -287,92 +284,6 @@ def answer(agent: BrokerAgent, now_ms: int, error: Error, *, partition_epoch: in
     agent.on_reply(Channel.ISR_CHANGES, AlterPartitionResponse(topics=[topic]), now_ms)
 
 
-def members(request: AlterPartitionRequest) -> dict[int, int]:
-    return {one.broker_id: one.broker_epoch for one in request.topics[0].partitions[0].new_isr_with_epochs}
-
-
-def test_a_follower_that_fetches_enters_the_isr_in_the_incarnation_that_fetched() -> None:
-    agent = leading((101,))
-    assert fetch(agent, 1100) is Error.NONE
-    asked = change(agent, 1100)
-    assert asked is not None
-    assert members(asked) == {101: EPOCH, 102: 50}
-    assert change(agent, 1200) is None, "there is one request under way"
-    answer(agent, 1300, Error.NONE)
-    led = led_by(agent)[TOPIC, 0]
-    assert (led.isr, led.partition_epoch, led.proposed) == ((101, 102), 1, None)
-
-
-def test_a_repeated_proposal_names_the_incarnation_that_fetched_and_not_one_that_has_registered_since() -> None:
-    agent = leading((101,))
-    assert fetch(agent, 1010) == Error.NONE
-    assert change(agent, 1010) is not None
-    commit(agent, registration(102, 60))
-    agent.on_reply(Channel.ISR_CHANGES, None, 1020)
-    again = change(agent, 1100)
-    assert again is not None
-    (part,) = again.topics[0].partitions
-    assert {one.broker_id: one.broker_epoch for one in part.new_isr_with_epochs} == {101: EPOCH, 102: 50}
-
-
-@pytest.mark.parametrize("broker_epoch", [49, 51])
-def test_a_fetch_of_an_unregistered_incarnation_does_not_expand_the_isr(broker_epoch: int) -> None:
-    agent = leading((101,))
-    assert fetch(agent, 1100, broker_epoch=broker_epoch) is Error.NONE
-    assert change(agent, 1100) is None
-
-
-def test_a_fenced_follower_enters_the_isr_only_after_it_is_unfenced() -> None:
-    agent = leading((101,))
-    commit(agent, records.BrokerRegistrationChangeRecord(broker_id=102, broker_epoch=50, fenced=1))
-    fetch(agent, 1100)
-    assert change(agent, 1100) is None
-    commit(agent, records.BrokerRegistrationChangeRecord(broker_id=102, broker_epoch=50, fenced=-1))
-    fetch(agent, 1200)
-    assert change(agent, 1200) is not None
-
-
-def test_a_follower_beyond_replica_lag_time_leaves_the_isr() -> None:
-    agent = leading((101, 102))
-    fetch(agent, 5000)
-    assert change(agent, 1000 + LAG_MS // 2) is None
-    asked = change(agent, 5001 + LAG_MS + LAG_MS // 2)
-    assert asked is not None
-    assert members(asked) == {101: EPOCH}
-
-
-def test_an_older_or_newer_leader_epoch_is_refused() -> None:
-    agent = leading((101,))
-    commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=101))
-    agent.poll(1050)
-    assert fetch(agent, 1100, leader_epoch=0) is Error.FENCED_LEADER_EPOCH
-    assert fetch(agent, 1100, leader_epoch=2) is Error.UNKNOWN_LEADER_EPOCH
-    assert fetch(agent, 1100, leader_epoch=1) is Error.NONE
-
-
-def test_errors_of_alter_partition_are_handled_as_in_kafka() -> None:
-    """Ineligible: back to what is committed. Out of date: wait for the metadata. Not the controller: ask again."""
-    agent = leading((101,))
-    fetch(agent, 1100)
-    assert change(agent, 1100) is not None
-    answer(agent, 1110, Error.INELIGIBLE_REPLICA)
-    assert change(agent, 1120) is None
-    fetch(agent, 1200)
-    assert change(agent, 1200) is not None
-    agent.on_reply(Channel.ISR_CHANGES, AlterPartitionResponse(error_code=Error.NOT_CONTROLLER), 1210)
-    assert change(agent, 1259) is None
-    assert change(agent, 1260) is not None
-    answer(agent, 1270, Error.INVALID_UPDATE_VERSION)
-    fetch(agent, 1300)
-    assert change(agent, 1400) is None
-    commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=(101,)))
-    agent.poll(1400)
-    fetch(agent, 1500)
-    asked = change(agent, 1500)
-    assert asked is not None
-    assert asked.topics[0].partitions[0].partition_epoch == 1
-
-
 def test_clear_elr_record_raises_partition_epochs_of_unnamed_partitions() -> None:
     """A leader that overlooks it is out of date for ever: each of its changes is refused."""
     agent = leading((101,))
@@ -405,27 +316,6 @@ def test_a_follower_asks_the_leader_at_the_listener_between_brokers() -> None:
     commit(agent, again, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))
     (fetching,) = [send for send in agent.poll(1100) if isinstance(send.message, FetchRequest)]
     assert fetching.target == Target(102, "inside", 9093)
-
-
-def test_a_deposed_partition_leader_becomes_a_follower() -> None:
-    agent = leading((101, 102))
-    commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))
-    sends = agent.poll(1100)
-    assert not led_by(agent)
-    (fetching,) = [send for send in sends if isinstance(send.message, FetchRequest)]
-    assert fetching.target == Target(102, "h102", 9092)
-    assert isinstance(fetching.message, FetchRequest)
-    assert fetching.message.replica_state == ReplicaState(replica_id=101, replica_epoch=EPOCH)
-    assert fetching.message.topics[0].partitions[0].current_leader_epoch == 1
-    assert fetch(agent, 1200, leader_epoch=1) is Error.NOT_LEADER_OR_FOLLOWER
-
-
-def test_a_removed_topic_removes_its_replicas() -> None:
-    agent = leading((101, 102))
-    commit(agent, records.RemoveTopicRecord(topic_id=TOPIC))
-    agent.poll(1100)
-    assert not led_by(agent)
-    assert fetch(agent, 1200) is Error.UNKNOWN_TOPIC_ID
 
 
 # Directories
@@ -490,17 +380,3 @@ def test_a_clean_shutdown_counts_once_and_needs_the_marker_in_each_directory() -
     assert take_clean_shutdown(disk, ("/a", "/b")) == -1
     write_clean_shutdown(disk, "/a", 18)
     assert take_clean_shutdown(disk, ("/a", "/b")) == -1
-
-
-def test_a_fork_of_an_agent_behaves_as_its_original() -> None:
-    facts_of = FactsOf()
-    agent = leading((101,))
-    fork = forked(agent)
-    assert facts_of(fork) == facts_of(agent)
-    before = facts_of(agent)
-    fetch(fork, 1100)
-    assert change(fork, 1100) is not None
-    assert facts_of(agent) == before
-    fetch(agent, 1100)
-    assert change(agent, 1100) is not None
-    assert facts_of(fork) == facts_of(agent)

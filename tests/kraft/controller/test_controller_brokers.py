@@ -63,13 +63,6 @@ def test_heartbeats_follow_the_table_of_broker_states(
     assert [names[record] for record in cluster.since(before)] == kinds
 
 
-def test_a_broker_that_leads_nothing_may_stop_at_once() -> None:
-    cluster = Cluster(A, B)
-    cluster.do(create(topic("t", [A, B])))
-    assert cluster.do(heartbeat(B, want_shut_down=True))["should_shut_down"]
-    assert cluster.partition("t").isr == (A,)
-
-
 def test_a_shutdown_waits_until_active_brokers_have_the_new_leaders() -> None:
     """The shutdown waits for the slowest broker; after a change of its registration, a broker must report again."""
     cluster = Cluster(A, B, C)
@@ -92,15 +85,6 @@ def test_a_partition_with_one_replica_does_not_hold_up_a_shutdown() -> None:
 
 
 # Silence
-
-
-def test_a_silent_broker_is_fenced_within_a_sweep_of_its_session() -> None:
-    cluster = Cluster(A, B)
-    cluster.do(create(topic("t", [A, B])))
-    assert cluster.beats(SESSION_MS - 1000, B) == []
-    expected = [cluster.moved("t", isr=(B,), leader=B), cluster.change(A, fenced=1)]
-    assert cluster.beats(4000, B) == expected
-    assert cluster.beats(60_000, B) == []
 
 
 def test_a_silent_broker_is_fenced_as_soon_as_its_session_is_over() -> None:
@@ -136,12 +120,6 @@ def test_heartbeats_keep_the_session_of_a_fenced_broker() -> None:
         cluster.controller.advance(2000)
         cluster.do(heartbeat(A, want_fence=True))
     assert cluster.since(before) == []
-
-
-def test_session_expiry_after_a_shutdown_fences_once_more_as_in_kafka() -> None:
-    cluster = Cluster(A, B)
-    cluster.do(heartbeat(A, want_shut_down=True))
-    assert cluster.beats(12_000, B) == [cluster.change(A, fenced=1)]
 
 
 def test_a_new_incarnation_waits_for_the_session_of_the_old_one() -> None:

@@ -8,16 +8,12 @@ from msgspec import structs
 
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.limits import ELECTIONS_PER_RUN
-from metadata_log.records.metadata import PartitionChangeRecord
 from support.differential.controller_cluster import Cluster
 from support.differential.controller_stories import (
     LAST_KNOWN_LEADER_IS_GONE,
-    SET,
-    TOPIC,
     A,
     B,
     C,
-    configure,
     create,
     elections,
     heartbeat,
@@ -29,21 +25,6 @@ from support.differential.controller_stories import (
 MINUTES_MS = 60_000
 PATIENT = DecisionSettings(broker_session_timeout_ms=10**9)
 """Sessions that do not expire in these tests."""
-OFF = structs.replace(PATIENT, leader_rebalance_interval_ms=0)
-
-
-def test_preferred_leaders_are_elected_every_five_minutes() -> None:
-    cluster = Cluster(A, B, decisions=PATIENT)
-    cluster.do(create(topic("t", [A, B], [B, A])), heartbeat(A, want_fence=True), heartbeat(A))
-    assert {cluster.partition("t", number).leader for number in (0, 1)} == {B}
-    before = len(cluster.controller.batches)
-    cluster.controller.advance(5 * MINUTES_MS)
-    assert cluster.since(before) == []  # the preferred replica is not in sync yet
-    now = cluster.partition("t")
-    cluster.do(isr("t", [A, B], by=B, leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch))
-    before = len(cluster.controller.batches)
-    cluster.controller.advance(5 * MINUTES_MS)
-    assert cluster.since(before) == [cluster.moved("t", leader=A)]
 
 
 def test_balancing_begins_above_the_allowed_imbalance_percentage() -> None:
@@ -70,16 +51,6 @@ def test_balancing_begins_above_the_allowed_imbalance_percentage() -> None:
     assert cluster.since(before) == []
 
 
-def test_no_preferred_election_without_automatic_balancing() -> None:
-    cluster = Cluster(A, B, decisions=OFF)
-    cluster.do(create(topic("t", [B, A])), heartbeat(B, want_fence=True), heartbeat(B))
-    now = cluster.partition("t")
-    cluster.do(isr("t", [A, B], by=A, leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch))
-    before = len(cluster.controller.batches)
-    cluster.controller.advance(60 * MINUTES_MS)
-    assert cluster.since(before) == []
-
-
 def test_a_balancing_run_elects_1000_leaders_and_the_next_run_follows_at_once() -> None:
     count = ELECTIONS_PER_RUN + 5
     cluster = Cluster(A, B, decisions=PATIENT)
@@ -91,19 +62,6 @@ def test_a_balancing_run_elects_1000_leaders_and_the_next_run_follows_at_once() 
     cluster.controller.advance(5 * MINUTES_MS + 10)
     assert [len(batch) for batch in cluster.controller.batches[before:]] == [ELECTIONS_PER_RUN, 5]
     assert {cluster.partition("t", number).leader for number in range(count)} == {A}
-
-
-def test_a_leaderless_partition_is_elected_uncleanly_when_its_topic_allows_that() -> None:
-    """The setting alone elects no leader; the next run does, or a broker that comes back."""
-    cluster = Cluster(A, B, C, decisions=PATIENT)
-    cluster.do(create(topic("t", [A, B])), heartbeat(B, want_fence=True), heartbeat(A, want_fence=True), heartbeat(B))
-    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, ())
-    allow = configure(TOPIC, "t", ("unclean.leader.election.enable", SET, "true"))
-    assert not any(isinstance(record, PartitionChangeRecord) for record in cluster.records(allow))
-    before = len(cluster.controller.batches)
-    cluster.controller.advance(5 * MINUTES_MS)
-    gained: dict[str, Any] = {"isr": (B,), "leader": B, "leader_recovery_state": 1}
-    assert cluster.since(before) == [cluster.moved("t", **gained, eligible_leader_replicas=(), last_known_elr=())]
 
 
 def test_an_unclean_election_is_immediate_where_the_topic_allows_one() -> None:

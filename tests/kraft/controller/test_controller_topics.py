@@ -18,14 +18,10 @@ from support.differential.controller_stories import (
     TOPIC,
     A,
     B,
-    C,
     configure,
     create,
     delete,
     grow,
-    isr,
-    reassign,
-    reassignments,
     topic,
 )
 from transport.protocol.errors import Error
@@ -77,56 +73,6 @@ def test_broker_configs_are_written_although_unchanged() -> None:
         assert len(cluster.records(step)) == count
     cluster_wide = configure(BROKER, "", ("min.insync.replicas", SET, "2"))
     assert cluster.records(cluster_wide)[-1] == ClearElrRecord(topic_name="")
-
-
-def test_a_reassignment_away_from_its_leader() -> None:
-    """The walk-through of controller.md 6.4."""
-    cluster = Cluster(A, B, C)
-    cluster.do(create(topic("t", [B, C])))
-    assert cluster.records(reassign("t", (0, [A, C]))) == [
-        cluster.moved(
-            "t",
-            replicas=(A, C, B),
-            removing_replicas=(B,),
-            adding_replicas=(A,),
-            directories=(directory(A), directory(C), directory(B)),
-        )
-    ]
-    before = len(cluster.controller.batches)
-    answer = cluster.do(isr("t", [A, B, C], by=B, partition_epoch=1))
-    assert answer["topics"][0]["partitions"][0]["error_code"] == 108
-    assert cluster.since(before) == [
-        cluster.moved(
-            "t",
-            isr=(A, C),
-            leader=A,
-            replicas=(A, C),
-            removing_replicas=(),
-            adding_replicas=(),
-            directories=(directory(A), directory(C)),
-        )
-    ]
-
-
-def test_a_cancelled_reassignment_keeps_its_current_replica_order() -> None:
-    cluster = Cluster(A, B, C)
-    cluster.do(create(topic("t", [A, B])))
-    cluster.do(reassign("t", (0, [B, C])))
-    assert cluster.partition("t").replicas == (B, C, A)
-    cluster.do(reassign("t", (0, None)))
-    now = cluster.partition("t")
-    assert (now.replicas, now.leader, now.leader_epoch) == ((B, A), A, 1)
-    assert not now.is_reassigning
-
-
-def test_going_back_to_the_original_replicas_completes() -> None:
-    """In Kafka the reassignment would stay open: the new replica is in both lists there."""
-    cluster = Cluster(A, B, C)
-    cluster.do(create(topic("t", [A, B])))
-    cluster.do(reassign("t", (0, [A, C])), reassign("t", (0, [A, B])))
-    now = cluster.partition("t")
-    assert (now.replicas, now.is_reassigning) == ((A, B), False)
-    assert cluster.do(reassignments())["topics"] == []
 
 
 def test_a_controller_that_deletes_no_topics_says_so_to_clients_that_know_the_error() -> None:

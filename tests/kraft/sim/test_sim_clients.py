@@ -13,7 +13,6 @@ from kraft.invariants.violation import InvariantViolated
 from kraft.quorum.values import LeaderAndEpoch, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.sim.nodes.addresses import endpoints_of
-from kraft.sim.nodes.client_sessions import ClientSessions
 from kraft.sim.nodes.member_kinds import MACHINES, MEMBERS
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.state_machine_member import Count
@@ -21,11 +20,11 @@ from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import SHARES, begin_reads, run
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.runs.voter_change_run import Reconfiguration
-from kraft.sim.workloads.client_history import ClientHistory, SessionModel
+from kraft.sim.workloads.client_history import ClientHistory
 from kraft.sim.world.actions import Action, Read, Submit
 from kraft.sim.world.read_watch import ReadWatch
 from kraft.sim.world.trace import Trace
-from kraft.state_machine.log import Command, OpenSession, Refusal, Result, SessionState, encode
+from kraft.state_machine.log import Command, OpenSession, encode
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord
 
@@ -100,71 +99,6 @@ def test_a_schedule_with_reads_replays_with_the_same_digest() -> None:
 
 
 # Sessions
-
-
-Entry = tuple[int, OpenSession | Command]
-
-
-def _taken(*entries: Entry) -> SessionModel:
-    """A model of these entries, each with its time; the first one has the offset 10."""
-    model = SessionModel()
-    for at, (now_ms, entry) in enumerate(entries, 10):
-        model.take(at, at + 1, now_ms, [encode(entry)])
-    return model
-
-
-def _state(touched_ms: int, acknowledged: int = 0, *numbers: int) -> SessionState:
-    kept: dict[int, Result | Refusal] = {number: Result(b"") for number in numbers}
-    return SessionState(10, "a", 1000, touched_ms, acknowledged, max(numbers, default=0), kept)
-
-
-OPENED: Entry = (0, OpenSession("a", "1", 1000))
-
-
-def _command(number: int, acknowledged: int) -> Command:
-    return Command(10, number, acknowledged, b"")
-
-
-def test_a_session_in_use_lives_on() -> None:
-    used: list[Entry] = [OPENED, (900, _command(1, 1)), (1800, _command(2, 1))]
-    assert _taken(*used).problem_of([_state(1800, 1, 1, 2)]) is None
-    problem = _taken(*used).problem_of([_state(0, 1, 1, 2)])
-    assert problem is not None
-    assert "has ended" in problem
-    assert _taken(*used).problem_of([]) is not None
-
-
-def test_a_session_that_is_not_used_ends() -> None:
-    unused = [OPENED, (1001, OpenSession("b", "2", 2000))]
-    other = SessionState(11, "b", 2000, 1001, 0, 0, {})
-    assert _taken(*unused).problem_of([other]) is None
-    assert _taken(*unused).problem_of([_state(0), other]) is None, "a node need not forget it at once"
-    problem = _taken(*unused).problem_of([_state(1001), other])
-    assert problem is not None
-    assert "go on" in problem
-
-
-@pytest.mark.parametrize(("numbers", "is_fine"), [((2, 3), True), ((3,), False), ((1, 2, 3), False), ((2,), False)])
-def test_a_session_keeps_what_its_client_has_not_acknowledged(numbers: tuple[int, ...], is_fine: bool) -> None:
-    model = _taken(OPENED, (1, _command(1, 1)), (2, _command(2, 1)), (3, _command(3, 2)))
-    assert (model.problem_of([_state(3, 2, *numbers)]) is None) == is_fine
-
-
-def test_the_machine_applies_a_command_once_and_none_of_a_session_that_has_expired() -> None:
-    first, again, late = Command(10, 1, 1, b"first"), Command(10, 1, 1, b"first"), Command(10, 2, 1, b"late")
-    assert _taken(OPENED, (1, first), (2, again)).applied == [b"first"]
-    assert _taken(OPENED, (1, first), (2000, late)).applied == [b"first"]
-    acknowledged = Command(10, 3, 3, b"third")
-    assert _taken(OPENED, (1, first), (2, acknowledged), (3, late)).applied == [b"first", b"third"]
-
-
-def test_a_client_begins_anew_after_its_session_has_expired() -> None:
-    clients = ClientSessions()
-    assert clients.opened("a", 5)
-    assert clients.opened("a", 5)
-    assert not clients.opened("a", 9), "the first session is gone, with all that was sent in it"
-    assert clients.has_expired("a")
-    assert clients.id_of("a") == 5
 
 
 def test_sessions_expire_and_clients_have_commands_outstanding_in_runs() -> None:

@@ -9,10 +9,7 @@ from random import Random
 
 import pytest
 
-from kraft.invariants.observation import View
-from kraft.invariants.votes import illegal
-from kraft.invariants.wire import check_leader_can_be_found
-from kraft.quorum.values import ElectionState, LeaderAndEpoch, QuorumConfig, ReplicaKey
+from kraft.quorum.values import QuorumConfig
 from kraft.sim import InvariantViolated, Scenario, Simulator, core_member, replica_member, run
 from kraft.sim.faults.nemesis import FAULTS, MESSAGE_FAULTS, STRIKES, draw_faults
 from kraft.sim.nodes.replica_member import ReplicaMember
@@ -24,12 +21,6 @@ from kraft.sim.world.world import World
 from metadata_log.disk import File, make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch
-from transport.protocol.messages.vote import (
-    NodeEndpoint,
-    VoteResponse,
-    VoteResponsePartitionData,
-    VoteResponseTopicData,
-)
 
 DISK_FAULTS = ("disk-error", "disk-full", "disk-rot", "disk-swapped", "disk-wiped", "slow-disk", "crash", "crash-all")
 
@@ -286,47 +277,3 @@ def read_or_none(disk: MemoryDisk, path: str) -> bytes | None:
 
 
 # Invariants
-
-
-def view(state: str, epoch: int = 3, leader_id: int = -1) -> View:
-    return View(epoch, state, LeaderAndEpoch(leader_id, epoch), 0, 0, 0)
-
-
-def election(epoch: int = 3, leader_id: int = -1, voted: int | None = None) -> ElectionState:
-    return ElectionState(
-        epoch=epoch, leader_id=leader_id, voted=None if voted is None else ReplicaKey(voted), voters=()
-    )
-
-
-@pytest.mark.parametrize(
-    ("shown", "stored", "is_voter", "problem"),
-    [
-        (view("Follower", leader_id=2), election(leader_id=2), True, ""),
-        (view("Resigned"), election(leader_id=1), True, ""),
-        (view("Voted"), election(voted=2), False, ""),
-        (view("Follower", leader_id=2), election(epoch=2, leader_id=2), True, "the node is in epoch 3"),
-        (view("Follower", leader_id=2), election(leader_id=3), True, "names the leader 2"),
-        (view("Follower", leader_id=1), election(leader_id=1), True, "the node follows no other node"),
-        (view("Leader", leader_id=2), election(leader_id=2), True, "the leader is 2"),
-        (view("Candidate"), election(voted=2), True, "a candidate votes for itself"),
-        (view("Candidate"), election(voted=1), False, "the node is not a voter"),
-        (view("Voted"), election(), True, "the node has not voted"),
-        (view("Unattached"), election(voted=2), True, "the node has voted"),
-        (view("Observer"), election(), True, "no such state"),
-    ],
-)
-def test_impossible_broker_states_are_violations(
-    shown: View, stored: ElectionState, is_voter: bool, problem: str
-) -> None:
-    found = illegal(1, shown, stored, is_voter=is_voter)
-    assert problem in found
-    assert bool(found) == bool(problem)
-
-
-def test_naming_a_leader_without_an_address_is_a_violation() -> None:
-    part = VoteResponsePartitionData(leader_id=2, leader_epoch=3)
-    lost = VoteResponse(topics=[VoteResponseTopicData(partitions=[part])])
-    with pytest.raises(InvariantViolated, match="names the leader 2"):
-        check_leader_can_be_found(1, lost, 2)
-    check_leader_can_be_found(1, lost, 0)
-    check_leader_can_be_found(1, VoteResponse(topics=lost.topics, node_endpoints=[NodeEndpoint(2, "n2", 9000)]), 2)

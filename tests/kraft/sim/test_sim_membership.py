@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.invariants.observation import LogBatch, SnapshotContent
-from kraft.invariants.snapshots import Registers, SnapshotLedger
 from kraft.invariants.violation import InvariantViolated
-from kraft.invariants.voters import AnsweredChange, VoterLedger, VotersInLog
+from kraft.invariants.voters import AnsweredChange
 from kraft.quorum.values import ReplicaKey
-from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.sim.faults.profiles import VOTERS
-from kraft.sim.nodes.addresses import endpoints_of
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.runs.simulator import Simulator
@@ -21,7 +17,7 @@ from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.workloads.voter_watch import VoterWatch, change_of, is_success
 from kraft.sim.world.actions import Action, Move, Wipe
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import Uuid
 from planted_bugs.registry import CLASSIC_FAULTS
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -128,84 +124,6 @@ def test_a_schedule_with_lost_disks_and_moved_nodes_replays_its_run() -> None:
 # What the ledgers of voters and snapshots find
 
 
-def _voters(*ids: int) -> VoterSet:
-    return VoterSet(tuple(Voter(ReplicaKey(one, Uuid(bytes(15) + bytes([one]))), endpoints_of(one)) for one in ids))
-
-
-@pytest.mark.parametrize(
-    ("former", "latter", "is_fine"),
-    [
-        ((1, 2, 3), (1, 2), True),
-        ((1, 2), (1, 2, 3), True),
-        ((1, 2), (1, 2), True),
-        ((1, 2, 3), (1, 2, 4), False),
-        ((1, 2, 3), (1,), False),
-        ((1,), (1, 2, 3), False),
-    ],
-)
-def test_voters_change_one_at_a_time(former: tuple[int, ...], latter: tuple[int, ...], is_fine: bool) -> None:
-    problem = VoterLedger(_voters(*former)).appended(1, [], 0, _voters(*latter))
-    assert (problem is None) == is_fine, problem
-
-
-def test_configured_voters_may_become_the_recorded_ones() -> None:
-    """Their directories become known, and no voter is added or removed."""
-    static = VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in (1, 2)))
-    assert VoterLedger(static).appended(1, [], 0, _voters(1, 2)) is None
-
-
-@pytest.mark.parametrize(("committed", "is_fine"), [(10, True), (6, True), (5, True), (4, False), (0, False)])
-def test_at_most_one_voter_change_is_uncommitted(committed: int, is_fine: bool) -> None:
-    found: VotersInLog = [(0, _voters(1, 2)), (4, _voters(1, 2, 3)), (5, _voters(1, 2))]
-    problem = VoterLedger(_voters(1, 2)).uncommitted(1, found, committed)
-    assert (problem is None) == is_fine, problem
-
-
-def test_the_voters_of_a_node_are_those_of_its_log() -> None:
-    ledger = VoterLedger(_voters(1, 2))
-    assert ledger.believed(3, [], ()) is None, "a node that joins knows nothing yet"
-    assert ledger.believed(1, [], _voters(1, 2).keys) is None
-    assert ledger.believed(1, [(0, _voters(1))], _voters(1, 2).keys)
-
-
-def _change(kind: str, node_id: int, port: int = 9000, *, is_committed: bool = True) -> AnsweredChange:
-    (voter,) = _voters(node_id).voters
-    endpoints = None if kind == "removal" else endpoints_of(node_id, port)
-    return AnsweredChange(kind, voter.key, endpoints=endpoints, is_committed=is_committed)
-
-
-@pytest.mark.parametrize(
-    ("change", "committed", "is_fine"),
-    [
-        (_change("addition", 3), 5, True),
-        (_change("addition", 3), 4, False),
-        (_change("addition", 3, is_committed=False), 4, True),
-        (_change("addition", 3, port=9001), 5, False),
-        (_change("addition", 4), 5, False),
-        (_change("removal", 1), 8, True),
-        (_change("removal", 1), 7, False),
-        (_change("update", 2, is_committed=False), 0, True),
-        (_change("update", 2, port=9001, is_committed=False), 8, False),
-        (AnsweredChange("upgrade"), 4, True),
-        (AnsweredChange("upgrade"), 0, False),
-    ],
-)
-def test_a_change_that_is_answered_with_success_is_in_the_log(
-    change: AnsweredChange, committed: int, is_fine: bool
-) -> None:
-    """The voters of an addition are at place 4 of the log, and those of a removal at place 7."""
-    static = VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in (1, 2)))
-    found: VotersInLog = [(0, _voters(1, 2)), (4, _voters(1, 2, 3)), (7, _voters(2, 3))]
-    problem = VoterLedger(static).not_made(1, found, committed, change)
-    assert (problem is None) == is_fine, problem
-
-
-def test_an_update_of_a_static_voter_need_not_be_in_the_log() -> None:
-    static = VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in (1, 2)))
-    change = _change("update", 2, port=9001, is_committed=False)
-    assert VoterLedger(static).not_made(1, [], 0, change) is None
-
-
 def test_the_watch_reads_what_a_request_asks_for() -> None:
     directory = Uuid(bytes(15) + b"\x03")
     added = change_of(AddRaftVoterRequest(voter_id=3, voter_directory_id=directory, ack_when_committed=False))
@@ -234,64 +152,6 @@ def test_runs_contain_changes_that_are_answered_with_success() -> None:
         assert isinstance(watch, VoterWatch)
         confirmed += watch.confirmed
     assert confirmed > 2 * SLICE
-
-
-def _committed(*values: bytes) -> tuple[list[LogBatch], list[tuple[bytes, ...]]]:
-    """One value a batch, in epoch 1."""
-    return [LogBatch(at, at + 1, 1, value) for at, value in enumerate(values)], [(value,) for value in values]
-
-
-def _content(*values: bytes, voters: VoterSet | None = None) -> SnapshotContent:
-    registers = Registers()
-    registers.apply(values)
-    keys = () if voters is None else voters.keys
-    return SnapshotContent(0, 0 if voters is None else 1, keys, registers.values(), is_of_registers=True)
-
-
-def test_a_snapshot_has_the_content_of_the_log() -> None:
-    batches, values = _committed(b"a", b"b", b"c")
-    ledger = SnapshotLedger(VoterLedger(_voters(1)))
-    two, three = OffsetAndEpoch(epoch=1, offset=2), OffsetAndEpoch(epoch=1, offset=3)
-    assert ledger.wrong_content(three, _content(b"a", b"b", b"c"), batches, values) is None
-    assert ledger.wrong_content(two, _content(b"a", b"b"), batches, values) is None
-    other = SnapshotLedger(VoterLedger(_voters(1)))
-    assert other.wrong_content(three, _content(b"a", b"b"), batches, values)
-    assert ledger.wrong_content(two, _content(b"a"), batches, values), "two with one id say the same"
-
-
-def test_a_snapshot_has_the_voters_at_its_end() -> None:
-    batches, values = _committed(b"a", b"b")
-    voters = VoterLedger(_voters(1))
-    voters.written(1, 1, (QuorumChange(1, _voters(1, 2)),))
-    voters.committed.append((1, _voters(1, 2)))
-    ledger = SnapshotLedger(voters)
-    one, two = OffsetAndEpoch(epoch=1, offset=1), OffsetAndEpoch(epoch=1, offset=2)
-    assert ledger.wrong_content(one, _content(b"a", voters=_voters(1)), batches, values) is None
-    assert ledger.wrong_content(two, _content(b"a", b"b", voters=_voters(1)), batches, values)
-
-
-@pytest.mark.parametrize(
-    ("snapshot", "is_fine"),
-    [
-        (OffsetAndEpoch(epoch=0, offset=0), True),
-        (OffsetAndEpoch(epoch=1, offset=2), True),
-        (OffsetAndEpoch(epoch=2, offset=2), False),
-        (OffsetAndEpoch(epoch=1, offset=3), False),
-    ],
-)
-def test_a_snapshot_ends_at_the_end_of_a_committed_batch(snapshot: OffsetAndEpoch, is_fine: bool) -> None:
-    batches, _ = _committed(b"a", b"b")
-    assert (SnapshotLedger(VoterLedger(_voters(1))).wrong_id(snapshot, batches) is None) == is_fine
-
-
-def test_a_log_begins_where_its_first_snapshot_ends() -> None:
-    ledger, at = SnapshotLedger(VoterLedger(_voters(1))), (OffsetAndEpoch(epoch=1, offset=5),)
-    assert ledger.listed(1, (), 0, is_moved=True) is None
-    assert ledger.listed(1, at, 5, is_moved=True) is None
-    assert ledger.listed(1, at, 4, is_moved=False) is None, "after a restart with the segment that holds the record"
-    assert ledger.listed(1, at, 4, is_moved=True)
-    assert ledger.listed(1, at, 6, is_moved=False)
-    assert ledger.listed(1, (), 5, is_moved=False)
 
 
 @pytest.mark.parametrize(

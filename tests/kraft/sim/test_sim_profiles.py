@@ -14,9 +14,7 @@ from kraft.sim.faults.profiles import (
     BROAD,
     FULL_BATCHES,
     PARTITIONS,
-    PROFILES,
     SLOW_DISK,
-    SNAPSHOTS,
     VOTERS,
     Profile,
     profiles_of,
@@ -26,50 +24,9 @@ from kraft.sim.nodes.log_batches import values_in
 from kraft.sim.runs.seeded_run import DOCUMENTED
 from kraft.sim.runs.voter_change_run import run_dynamic
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
-from kraft.sim.search.seed_search import KINDS, SeedSearch
+from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Action, DamageDisk, Start
 from kraft.sim.world.disk_damage import Damage
-from planted_bugs.registry import CLASSIC_FAULTS
-
-
-def _names(members: str, seeds: range, search: SeedSearch | None = None) -> list[str]:
-    search = search or SeedSearch(members=members)
-    return [search.scenario(seed).profile for seed in seeds]
-
-
-@pytest.mark.parametrize("members", KINDS)
-def test_the_profiles_of_the_members_take_turns_by_default(members: str) -> None:
-    names = [profile.name for profile in profiles_of(members)]
-    assert names[0] == "broad"
-    assert _names(members, range(2 * len(names))) == names * 2
-
-
-def test_every_profile_has_a_turn_but_that_of_a_careless_operator() -> None:
-    with_turns = {one.name for members in KINDS for one in (*profiles_of(members), *rare_profiles_of(members))}
-    assert with_turns == set(PROFILES) - {"wiped-static-voters", "quiet"}
-
-
-@pytest.mark.parametrize("members", KINDS)
-def test_rare_profiles_have_every_eighth_round(members: str) -> None:
-    usual, rare = [one.name for one in profiles_of(members)], [one.name for one in rare_profiles_of(members)]
-    names = _names(members, range(40 * len(usual)))
-    rounds = [names[start : start + len(usual)] for start in range(0, len(names), len(usual))]
-    assert all(one == usual for number, one in enumerate(rounds) if not rare or number % 8 != 7)
-    in_turns = [name for one in rounds[7::8] for name in one] if rare else []
-    assert in_turns == (rare * len(in_turns))[: len(in_turns)]
-
-
-def test_chosen_faults_have_no_turns() -> None:
-    search = SeedSearch(members="replica", faults=CLASSIC_FAULTS)
-    assert set(_names("replica", range(10), search)) == {"broad"}
-    assert {search.scenario(seed).nodes for seed in range(10)} == {3}
-
-
-def test_a_chosen_profile_has_every_turn() -> None:
-    search = SeedSearch(members="core", profile="partitions")
-    assert set(_names("core", range(10), search)) == {"partitions"}
-    assert {search.scenario(seed).nodes for seed in range(30)} == {4, 5, 7}
-    assert {SeedSearch(profile="partitions", nodes=3).scenario(seed).nodes for seed in range(5)} == {3}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -185,14 +142,3 @@ def test_only_documented_violations_end_a_run_with_a_careless_operator() -> None
 def test_a_careless_operator_excuses_no_other_bug() -> None:
     search = SeedSearch(members="core", profile="wiped-static-voters", mutant="fetch-before-flush")
     assert any(isinstance(search.run(seed), Schedule) for seed in range(20))
-
-
-def test_the_snapshots_of_a_plain_replica_hold_its_registers() -> None:
-    scenario = Scenario.drawn("replica", 3, 2, profile=SNAPSHOTS)
-    simulator = Simulator(scenario, profile=SNAPSHOTS)
-    simulator.chaos(5_000)
-    simulator.calm(60_000)
-    member = simulator.world.hosts[1].member
-    contents = [member.content(snapshot) for snapshot in member.snapshots()]
-    assert contents
-    assert all(content.values for content in contents)
