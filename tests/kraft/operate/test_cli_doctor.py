@@ -14,7 +14,6 @@ from kraft.cli.main import kraft
 from kraft.config import Config, ConfigError
 from kraft.config.config import judged
 from kraft.config.properties import parse_properties
-from kraft.operate.doctor.checks.check import listed
 from kraft.operate.doctor.diagnose import CHECKS
 from kraft.operate.doctor.facts.catalog import CATALOG
 from support.kraft.command_line import run
@@ -27,40 +26,6 @@ LATER = {"recover"}
 
 
 DIFFERENCES = (Path(__file__).parents[3] / "docs/differences.md").read_text("utf-8")
-
-
-def test_a_finding_is_shown_with_evidence_consequence_remedy_place_and_source(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (config,) = configs_of("node-id-mismatch", tmp_path)
-    done = run(capsys, "doctor", "--offline", "-c", config)
-    data = Path(config).parent / "data"
-    assert done.code == 2
-    (start,) = [number for number, line in enumerate(done.out.splitlines()) if "node-id-mismatch" in line]
-    settings, stored = re.search(r"node.id=(\d+)", Path(config).read_text()), (data / "meta.properties").read_text()
-    assert settings is not None
-    ids = settings[1], stored.partition("node.id=")[2].split()[0]
-    assert done.out.splitlines()[start : start + 6] == [
-        f"fatal: node-id-mismatch on node {ids[1]}",
-        f"  found: node.id is {ids[0]} in {config} and {ids[1]} in {data}/meta.properties",
-        "  means: The node does not start: Stored node id … doesn't match previous node id …",
-        "  do:    Compare all nodes: volumes may be exchanged. Correct log.dirs or node.id; never edit meta.properties",
-        f"  read:  {config}:2: node.id; {data}/meta.properties: node.id",
-        "  see:   Kafka 4.3.1, tried: exit 1",
-    ]
-    assert "Give a live cluster (--bootstrap-controller) for: " in done.out
-
-
-def test_identical_findings_of_several_nodes_are_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    configs = configs_of("healthy-static", tmp_path)
-    for config in configs:
-        with Path(config).open("a") as file:
-            file.write("\nmetadata.max.retention.ms=1000\n")
-    words = [word for config in configs for word in ("-c", config)]
-    report = json.loads(run(capsys, "doctor", "--offline", "--json", *words).out)
-    (found,) = [one for one in report["findings"] if one["id"] == "metadata-retention"]
-    assert found["nodes"] == ["node 1", "node 3", "node 101", "node 102"]
-    assert len(found["read"]) == 4
 
 
 def test_findings_come_with_the_worst_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -162,15 +127,6 @@ def test_all_checks_are_listed_without_an_id(capsys: pytest.CaptureFixture[str])
 # ------------------------------------------------------------------------------------------------------------ errors
 
 
-def test_nothing_to_read_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    done = run(capsys, "doctor", "--offline")
-    assert done.code == 2
-    assert done.err.splitlines() == [
-        "kraft: error: nothing is given to read",
-        "hint: Name log directories, -c FILE, or --bootstrap-controller H:P.",
-    ]
-
-
 def test_paths_that_cannot_be_read_end_with_exit_code_3(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = run(capsys, "doctor", "--offline", str(tmp_path / "absent"), str(tmp_path))
     assert done.code == 3
@@ -195,14 +151,6 @@ def test_offline_and_a_controller_contradict_each_other(capsys: pytest.CaptureFi
     done = run(capsys, "doctor", "--offline", "--bootstrap-controller", "127.0.0.1:9")
     assert done.code == 2
     assert "contradict each other" in done.err
-
-
-def test_damaged_properties_are_reported_with_their_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    bad = tmp_path / "server.properties"
-    bad.write_text("node.id=1\nlog.dirs=C:\\users\n")
-    done = run(capsys, "doctor", "--offline", "-c", str(bad))
-    assert done.code == 3
-    assert f"{bad}:2" in done.err
 
 
 def test_the_reference_page_is_printed_from_the_descriptions() -> None:
@@ -259,40 +207,9 @@ def test_a_setting_with_which_a_node_does_not_start_is_found(
     assert finding["read"][0].startswith(f"{config}:")
 
 
-def test_a_file_alone_says_what_to_give_in_short_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config = tmp_path / "c1.properties"
-    config.write_text(
-        "process.roles=controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\nlog.dirs=d\n"
-        "listeners=CONTROLLER://127.0.0.1:9001\ncontroller.quorum.voters=1@127.0.0.1:9000,1@127.0.0.1:9001\n"
-    )
-    done = run(capsys, "doctor", "--offline", "-c", str(config))
-    assert "1 node read: nothing is wrong in what was checked." in done.out  # a voter that is named twice counts once
-    assert re.search(r"\nGive a log directory for: .* and \d+ more\.\n", done.out)
-    assert max(map(len, done.out.splitlines())) < 240
-
-
-def test_names_of_directories_keep_their_letters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    configs = configs_of("stray-dirs", tmp_path)
-    data = next(Path(one).parent / "data" for one in configs if "roles=broker" in Path(one).read_text())
-    (data / "lost+found").mkdir()
-    assert f"  found: In {data}, lost+found is no partition\n" in run(capsys, "doctor", "--offline", str(data)).out
-
-
 def test_a_file_without_settings_names_line_and_remedy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = tmp_path / "c1.properties"
     config.write_text("node.id=1\nlog.dirs=C:\\users\\kafka\n")
     done = run(capsys, "doctor", "--offline", "-c", str(config))
     assert done.code == 3
     assert f"\\users is not a \\u escape ({config}:2). Write a backslash as two of them" in done.err
-
-
-def test_nothing_is_wrong_only_beside_the_number_of_checks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (config, *_) = configs_of("healthy-static", tmp_path)
-    done = run(capsys, "doctor", "--offline", "-c", config)
-    report = json.loads(run(capsys, "doctor", "--offline", "--json", "-c", config).out)
-    made, skipped = report["made"], len(report["skipped"])
-    assert made > 20
-    assert f"\n{made} checks made, {skipped} not made.\n" in done.out
-    several = [one["id"] for one in report["skipped"] if one["needs"] == "several nodes"]
-    assert f"\nGive several nodes for: {listed(several)}.\n" in done.out
-    assert "nothing is wrong." not in done.out

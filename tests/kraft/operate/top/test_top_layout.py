@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.operate.top.layout import Layout, Settings, Tone, duration, layout, text_lines
-from kraft.operate.top.model import Model, Sort
+from kraft.operate.top.model import Model
 from kraft.operate.top.samples import Election, NodeFigures, Sample, Trouble
 from support.kraft.top_samples import (
     CLUSTER_ID,
@@ -58,22 +58,6 @@ def test_a_sick_cluster_in_80_columns() -> None:
     ]
 
 
-def test_without_a_leader_the_screen_says_what_is_known() -> None:
-    found = lines(sample(), sample(4.0, SILENT, metadata_at_ms=NOW_MS))
-    assert found[1:10] == [
-        "NO LEADER for 4.0 s  epoch 14  last leader 1  0 elections since 22:13:20Z",
-        "no active controller answered within 2 s: 10.0.0.1:9093: Connection refused",
-        "voters 3  brokers 2 (1 not active)  partitions 12 (1 no leader, 1 below min ISR)",
-        "",
-        "ID  EPOCH  LEADER  ADDRESS AND ANSWER",
-        " 1      -       -  10.0.0.1:9093: Connection refused",
-        " 2     14       -  10.0.0.2:9093: knows no leader",
-        " -     13       1  10.0.0.3:9093: names leader 1",
-        "2 of 3 known controllers answer. 2 of 3 voters make a majority.",
-    ]
-    assert found[-1] == "brokers and partitions are those of 4.0 s ago"
-
-
 def test_elections_notes_and_figures_have_their_lines() -> None:
     election = Election(epoch=14, leader_id=2, at_ms=NOW_MS + 61_000, offset=9)
     figures = (
@@ -116,26 +100,6 @@ def test_no_line_is_longer_than_the_screen(width: int, is_silent: bool) -> None:
     assert max(len(line) for line in text_lines((*found.head, *found.body))) <= max(width, 40)
     assert len(found.head) <= 6
     assert text_lines(found.body)[-1] == "and 801 more partitions"
-
-
-def test_the_order_and_a_pause_stand_in_the_title() -> None:
-    paused = Settings(interval_s=0.5, sort=Sort.LAG, is_paused=True)
-    assert lines(sample(), settings=paused)[0].endswith("by lag  PAUSED  22:13:20Z")
-    assert lines(sample(), settings=Settings())[0].endswith(f"{CLUSTER_ID}                              22:13:20Z")
-    assert text_lines(layout(None, LIVE).head) == ["kraft top  asking the controllers"]
-
-
-def test_the_head_states_which_facts_the_log_does_not_give() -> None:
-    assert lines(sample(metadata=None))[2] == "voters 3  brokers and partitions: the log is being read"
-    silent = lines(sample(0, replace(SILENT, answers=()), metadata=None))
-    assert silent[3:] == [
-        "voters -  brokers and partitions: the log has them, and no leader sends it",
-        "",
-        "asking each known controller",
-    ]
-    assert lines(sample(0, SILENT), settings=Settings())[1] == "NO LEADER  epoch 14  0 elections since 22:13:20Z"
-    refused = lines(sample(metadata=None, metadata_note="brokers and partitions cannot be read: no permission"))
-    assert (refused[2], refused[-1]) == ("voters 3", "brokers and partitions cannot be read: no permission")
 
 
 def test_tones_follow_the_words() -> None:
