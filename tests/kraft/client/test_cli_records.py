@@ -100,13 +100,6 @@ def test_json_lines_come_back_as_they_were_written(kraft: Command):
     ]
 
 
-@pytest.mark.parametrize("acks", ["all", "1", "0"])
-def test_each_acks_writes_the_lines(kraft: Command, acks: str):
-    topic = f"acks-{acks}"
-    assert kraft.produce(topic, "a\nb\n", "--acks", acks, "--partition", "0").code == 0
-    assert kraft.consume(topic).out == "a\nb\n"
-
-
 def test_bytes_of_a_value_reach_a_pipe_unchanged(cluster: DataCluster, kraft: Command):
     data = bytes(set(range(256)) - {10, 13})
     assert kraft.produce("bytes", data).code == 0

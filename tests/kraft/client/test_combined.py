@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import trio
@@ -28,25 +27,6 @@ async def read(cluster: DataCluster, topic: str) -> list[int]:
         client.consumer(topic, ConsumerSettings(partitions=(0,))) as consumer,
     ):
         return [int(record.value or b"") async for record in consumer]
-
-
-def test_one_process_with_both_roles_serves_and_its_records_survive_a_stop(tmp_path: Path) -> None:
-    with data_cluster(tmp_path, combined=1) as cluster:
-        cluster.create_topic("t")
-        trio.run(write, cluster, "t", *range(FEW))
-        assert trio.run(read, cluster, "t") == list(range(FEW))
-        image = cluster.until(lambda image: "t" in image.topics)
-        [broker] = [broker for _, broker in image.brokers.by_id.items()]
-        assert [(one.name, one.port) for one in broker.endpoints] == [("PLAINTEXT", cluster.ports[1])]
-        [controller] = [controller for _, controller in image.controllers.by_id.items()]
-        assert [(one.name, one.port) for one in controller.endpoints] == [("CONTROLLER", cluster.controllers[1])]
-
-        cluster.stop(1)
-        clean = json.loads((tmp_path / "1" / ".kafka_cleanshutdown").read_text())
-        assert clean["brokerEpoch"] == broker.epoch
-        cluster.start(1)
-        trio.run(write, cluster, "t", FEW)
-        assert trio.run(read, cluster, "t") == list(range(FEW + 1))
 
 
 async def active_controller(cluster: DataCluster) -> int:

@@ -100,32 +100,6 @@ def test_a_user_who_may_describe_nothing_gets_no_all_clear(capsys: pytest.Captur
             assert (done.code, done.out) == (code, said)
 
 
-def test_partitions_without_a_leader_are_named(capsys: pytest.CaptureFixture[str]):
-    with Kafka(brokers=2, controllers=1) as kafka:
-        kafka.create_topic("t", partitions=4, replication_factor=1)
-        survivor, lost = kafka.broker_ids
-        search = ("transactions", "find-hanging", f"--bootstrap-server={kafka.bootstrap_servers}", "--timeout=5")
-        done = run(capsys, *search)
-        assert (done.code, done.out) == (0, "No hanging transaction in 4 partitions that this user may describe.\n")
-        gone = [number for number in range(4) if kafka.leader("t", number) == lost]
-        kafka.kill(lost)
-        kafka.wait_until(lambda kafka: all(kafka.leader("t", number) == -1 for number in gone))
-        done = run(capsys, *search)
-        named = ",".join(map(str, gone))
-        assert (done.code, done.out) == (
-            1,
-            f"No hanging transaction in {4 - len(gone)} partitions that this user may describe.\n"
-            f"Not checked, for want of a leader: t:{named}\n",
-        )
-        facts = json.loads(run(capsys, *search, "--json").out)
-        assert facts == {
-            "hanging": [],
-            "checked": 4 - len(gone),
-            "unchecked": [{"topic": "t", "partition": number} for number in gone],
-        }
-        assert run(capsys, *search, f"--broker={survivor}").code == 0
-
-
 @pytest.mark.parametrize(
     ("command", "option", "known"),
     [

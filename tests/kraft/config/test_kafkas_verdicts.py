@@ -47,34 +47,3 @@ def test_numbers_that_are_bounded_closer_than_kafkas_are_on_the_page() -> None:
     for key in NARROWER:
         assert key in NODE
         assert f"`{key}`" in PAGE
-
-
-@pytest.mark.parametrize(
-    ("line", "what", "why"),
-    [
-        ("log.retention.hours=0", "log.retention.hours=0", "allowed is -1 for no limit, or at least 1"),
-        ("log.segment.bytes=100", "log.segment.bytes=100", "allowed is a whole number from 1048576 to 2147483647"),
-        ("log.roll.hours=0", "log.roll.hours=0", "allowed is a whole number from 1"),
-        ("delete.topic.enable=yes", "delete.topic.enable=yes", "allowed is true or false"),
-        ("num.network.threads=abc", "num.network.threads=abc", "allowed is a whole number from 1"),
-        ("compression.type=zip", "compression.type=zip", "allowed is uncompressed or zstd or"),
-        (
-            "log.cleanup.policy=shrink",
-            "log.cleanup.policy=shrink",
-            "allowed is compact and delete, separated by commas",
-        ),
-        ("log.dirs=", "log.dirs=", "at least one"),
-        ("listener.name.plaintext.num.network.threads=0", "listener.name.plaintext.num.network.threads=0", "from 1"),
-        ("principal.builder.class=com.example.B", "principal.builder.class=com.example.B", "DefaultKafkaPrincipalB"),
-        ("create.topic.policy.class.name=com.example.P", "=com.example.P", "allowed is an empty value only"),
-        ("group.consumer.heartbeat.interval.ms=99999", "=99999", "must not be greater than group.consumer.max"),
-        ("replica.fetch.wait.max.ms=40000", "=40000", "must not be greater than replica.socket.timeout.ms (30000)"),
-    ],
-)
-def test_a_refusal_names_the_key_the_value_and_what_is_allowed(line: str, what: str, why: str) -> None:
-    broker = VERDICTS["brokerid-same"]["properties"]
-    with pytest.raises(ConfigError) as caught:
-        Config.parse(f"{broker}{line}\n", source="f")
-    assert what in caught.value.what
-    assert why in caught.value.what
-    assert caught.value.where == f"f:{len(broker.splitlines()) + 1}"
