@@ -265,42 +265,6 @@ def test_a_fault_that_makes_no_sense_is_refused_and_harms_nobody(kafka: Kafka, w
     assert [one.value for one in kafka.consume("orders")] == [b"one"]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        (lambda kafka: kafka.kill("1"), "there is no node '1'; there are 1"),
-        (lambda kafka: kafka.partition("clients"), "a list of nodes, and not a single one: ['clients']?"),
-        (lambda kafka: kafka.partition([1], 1), "a list of nodes, and not a single one: [1]?"),
-        (lambda kafka: kafka.move_leader("nope"), "there is no topic 'nope'"),
-        (lambda kafka: kafka.create_topic(None), "the name of a topic is a text, and not None"),
-        (lambda kafka: kafka.produce("t", [1]), "a record is a value, or a pair of key and value"),
-        (lambda kafka: kafka.produce("t", [("a", "b", "c")]), "and not ('a', 'b', 'c')"),
-        (lambda kafka: kafka.sasl(""), "the name of a user is a text, and not ''"),
-    ],
-)
-def test_a_wrong_argument_is_told_in_a_sentence(kafka: Kafka, wrong: Callable[[Kafka], None], told: str) -> None:
-    with pytest.raises((ValueError, TypeError, NodeDown), match=re.escape(told)):
-        wrong(kafka)
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"brokers": "3"}, "brokers is a whole number, and not '3'"),
-        ({"controllers": -1}, "not brokers=1 and controllers=-1"),
-        ({"settings": ["a=b"]}, "settings are a dictionary"),
-        ({"settings": {1: 2}}, "settings are a dictionary"),
-        ({"settings": {"node.id": 4}}, "node.id is set by the cluster for each of its nodes"),
-        ({"settings": {"listeners": "PLAINTEXT://:9092"}}, "listeners is set by the cluster"),
-    ],
-)
-def test_a_cluster_that_cannot_be_is_told_in_a_sentence(given: dict[str, Any], told: str) -> None:
-    before = threading.active_count()
-    with pytest.raises((ValueError, TypeError, ConfigError), match=re.escape(told)):
-        Kafka(**given)
-    assert threading.active_count() == before
-
-
 def test_a_setting_that_nobody_knows_is_warned_of() -> None:
     told = "unknown setting num.partitionss; did you mean num.partitions"
     with pytest.warns(UserWarning, match=told), Kafka(settings={"num.partitionss": "3"}) as kafka:

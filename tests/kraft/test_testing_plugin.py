@@ -84,22 +84,6 @@ def test_a_wrong_ini_key_is_told(pytester: pytest.Pytester, ini: str, told: str)
     assert told in result.stdout.str()
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ("brokers='2'", "brokers of the marker kafka is a whole"),
-        ("brokers=True", "brokers of the marker kafka is a whole"),
-        ("auto_create='no'", "auto_create of the marker kafka is True or False, and not 'no'"),
-        ("settings='a=b'", "settings of the marker kafka are"),
-    ],
-)
-def test_a_wrong_marker_is_told(pytester: pytest.Pytester, given: str, told: str) -> None:
-    pytester.makepyfile(f"import pytest\n@pytest.mark.kafka({given})\ndef test_it(kafka_cluster):\n    pass")
-    result = pytester.runpytest_inprocess(*PLUGIN)
-    result.assert_outcomes(errors=1)
-    assert told in result.stdout.str()
-
-
 def test_a_marker_that_the_fixture_does_not_read_is_warned_of(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import pytest\n@pytest.mark.kafka(brokers=3)\ndef test_it(kafka):\n    pass")
     result = pytester.runpytest_inprocess(*PLUGIN)

@@ -17,7 +17,6 @@ from kraft.whatif import ImageOutcome, UnknownName, elect, fail, fail_rack, lead
 from metadata_log import replay
 from metadata_log.image import MetadataImage
 from metadata_log.reading.timeline import At
-from support.kraft.command_line import run
 from support.real_data import archive, unpack
 
 DEFAULTS = TopicDefaults()
@@ -134,24 +133,3 @@ def test_predictions_do_not_change_the_image(image: MetadataImage) -> None:
     outcome: ImageOutcome = fail(image, [101, 102, 103], DEFAULTS)
     assert outcome.before is image
     assert state(image) == before
-
-
-def test_whatif_command_prints_the_predicted_numbers(
-    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = run(capsys, "whatif", str(directory), "--fail", "101", "--fail", "102", "--json")
-    facts = json.loads(done.out)
-    assert (facts["offset"], facts["goes_offline"], facts["falls_below_min_isr"]) == (3659, 31, 80)
-    assert facts["leaderships"]["103"] == [64, 169]
-    told = run(capsys, "whatif", str(directory), "--fail", "101", "--fail", "102")
-    assert "  31 would go offline\n" in told.out
-    assert "… and 180 more (--all)" in told.out
-    plan = tmp_path / "plan.json"
-    plan.write_text('{"version": 1, "partitions": [{"topic": "audit-1", "partition": 0, "replicas": [103]}]}')
-    moved = run(capsys, "whatif", str(directory), "--reassign", str(plan))
-    assert "audit-1-0" in moved.out
-    plan.write_text("{}")
-    refused = run(capsys, "whatif", str(directory), "--reassign", str(plan))
-    assert (refused.code, "this is no file of kafka-reassign-partitions" in refused.err) == (2, True)
-    both = run(capsys, "whatif", str(directory), "--fail", "101", "--elect", "preferred")
-    assert (both.code, "give exactly one of --fail" in both.err) == (2, True)

@@ -121,32 +121,6 @@ async def test_a_partitioned_leader_answers_no_read(autojump_clock: MockClock) -
         assert seen == [2]
 
 
-async def test_submits_succeed_while_leaders_fail(autojump_clock: MockClock) -> None:
-    async with Cluster(controllers=3, seed=5, state_machine=Accounts) as cluster:
-        total = 0
-
-        async def work(key: str, node_id: int) -> None:
-            nonlocal total
-            for count in range(1, 21):
-                assert await cluster.machine(node_id).submit(Add(key, 1)) == count
-                total += 1
-
-        first = await cluster.leader()
-        async with trio.open_nursery() as nursery:
-            for node_id in cluster.others(first):
-                nursery.start_soon(work, f"of {node_id}", node_id)
-            for _ in range(3):
-                await trio.sleep(0.02)
-                await cluster.kill(first)
-                await cluster.leader(among=cluster.others(first))
-                await cluster.restart(first)
-                await cluster.leader()
-        assert total == 40
-        for node_id in cluster.ids:
-            assert await cluster.machine(node_id).read() == 40
-        cluster.check()
-
-
 async def test_a_watcher_receives_every_change_once_in_order(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=6, state_machine=Accounts) as cluster:
         told: dict[int, list[Any]] = {node_id: [] for node_id in cluster.ids}

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -225,25 +222,6 @@ async def test_unreachable_voters_are_named(capsys: pytest.CaptureFixture[str], 
                 assert verdict == lacks, words
                 assert error.startswith("kraft: error: no active controller answered within 0.2 s"), words
             nursery.cancel_scope.cancel()
-
-
-def test_the_states_of_the_controllers_are_shown_once_on_a_terminal() -> None:
-    """The report after a second and the result after three have the same states, and one terminal shows both."""
-    where = ("--timeout", "3", "--bootstrap-controller", f"127.0.0.1:{free_ports(1)[0]}")
-    terminal, end = pty.openpty()
-    command = [sys.executable, "-m", "kraft", "quorum", "status", "--why", *where]
-    with subprocess.Popen(command, stdin=end, stdout=end, stderr=end) as process:
-        os.close(end)
-        said = b""
-        with suppress(OSError):  # Linux reports the end of the other side as an error
-            while piece := os.read(terminal, 4096):
-                said += piece
-    os.close(terminal)
-    text = said.decode()
-    assert process.returncode == 1
-    assert text.count("cannot be asked: Connection refused") == 1, text
-    assert text.count("0 of 1 answer; whether there is a leader is unknown.") == 1, text
-    assert text.index("still trying") < text.index("cannot be asked") < text.index("kraft: error: ")
 
 
 async def next_line(stream: trio.abc.ReceiveStream | None) -> str:
