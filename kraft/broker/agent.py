@@ -374,20 +374,6 @@ class BrokerAgent:
         due_ms = min(due_ms, self._ends_ms)
         return min(due_ms, replicas.deadline_ms(), changes_ms, assignments_ms, *self._fetches.values())
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether `deadline_ms` and `poll` look at what the replicas want: they know all metadata, and the broker is
-        registered.
-        """
-        lifecycle = self.lifecycle
-        return (
-            self.replicas.is_loaded
-            and not self._has_changes
-            and lifecycle.epoch != NO_EPOCH
-            and lifecycle.state is not LifecycleState.NOT_RUNNING
-            and not lifecycle.is_stopped
-        )
-
     def poll(self, now_ms: int) -> list[Send]:
         """Do the due work and return the requests to send; raises `RegistrationFailed` and `NoLogDirectory`.
 

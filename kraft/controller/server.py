@@ -24,7 +24,7 @@ from kraft.controller.decisions import NOTHING, DecisionRefused, Decisions, Work
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.quorum.values import QuorumConfig
 from kraft.replica.interface.actions import Action, ForRequest, Proposal, Redirect, Unit
-from kraft.replica.interface.leading import Quorum
+from kraft.replica.interface.leading import Leading
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.server import Server
@@ -50,10 +50,11 @@ from transport.protocol.messages import (
 from transport.protocol.messages.controller_registration import ControllerRegistrationRequest
 
 
-class ControllerServer(FollowsLog, Server):
+class ControllerServer(FollowsLog, Leading, Server):
     """Hosts one `QuorumController`."""
 
     apis = frozenset(QuorumController.apis)
+    guards_quorum = True
 
     def __init__(
         self,
@@ -68,11 +69,6 @@ class ControllerServer(FollowsLog, Server):
         self.controller = self._owner = controller
         self._failures = RequestFailures() if failures is None else failures
         self._decisions = Decisions(self.agenda, self._failures)
-        self._quorum: Quorum
-
-    def join(self, quorum: Quorum) -> None:
-        """Learn of the quorum."""
-        self._quorum = quorum
 
     def committed_image(self) -> MetadataImage:
         """The committed metadata, as reads see it."""
@@ -120,7 +116,7 @@ class ControllerServer(FollowsLog, Server):
 
     def on_request(self, request: WireRequest, now_ms: int) -> Action:
         """Decide on a request. The answer to a write waits for the commit of all records that it depends on."""
-        if self._quorum.is_full and not self._answers_at_once(request):
+        if self.quorum.is_full and not self._answers_at_once(request):
             # As Kafka does after too long a time in its queue. A heartbeat counts nevertheless.
             if isinstance(request.message, BrokerHeartbeatRequest):
                 self.controller.note_contact(request.message, now_ms)
@@ -132,7 +128,7 @@ class ControllerServer(FollowsLog, Server):
         proposal = decisions.at_once(request, caller, self.controller, now_ms)
         if proposal is not None:
             return proposal
-        leader_id = self._quorum.leader.leader_id
+        leader_id = self.quorum.leader.leader_id
         work = Work(
             lambda controller, at_ms: controller.steps(message, request.version, leader_id, at_ms, caller), request
         )
@@ -180,7 +176,7 @@ class ControllerServer(FollowsLog, Server):
 
     def refuse(self, asked: ForRequest, error: Error, now_ms: int, text: str | None = None) -> Answer | None:
         """Answer a write with refused or lost records."""
-        message, leader_id, told = asked.request, self._quorum.leader.leader_id, text or error.message
+        message, leader_id, told = asked.request, self.quorum.leader.leader_id, text or error.message
 
         def begin(controller: QuorumController, _: int) -> Steps:
             if error == Error.NOT_LEADER_OR_FOLLOWER:

@@ -12,7 +12,7 @@ from kraft.quorum.core import RaftCore
 from kraft.replica.activation import Activation
 from kraft.replica.applier import Applier
 from kraft.replica.confirmations import Confirmations
-from kraft.replica.interface.leading import Confirming, Leading
+from kraft.replica.interface.leading import Leading
 from kraft.replica.outbox import Outbox
 from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage
@@ -27,7 +27,6 @@ class Commits:
         core: RaftCore,
         readers: tuple[LogReader, ...],
         leading: Leading | None,
-        confirming: Confirming | None,
         storage: Storage,
         snapshots: SnapshotSchedule,
         activation: Activation,
@@ -36,7 +35,6 @@ class Commits:
         self._core = core
         self._readers = readers
         self._leading = leading
-        self._confirming = confirming
         self._reads_batches = readers[0].reads_batches
         self._storage = storage
         self._snapshots = snapshots
@@ -123,5 +121,5 @@ class Commits:
 
     def tell_confirmed(self, token: int, *, is_leader: bool) -> None:
         """Tell the part that asked whether a read is confirmed."""
-        assert self._confirming is not None, "no part has asked for a confirmation"
-        self._confirming.on_confirmed(token, is_leader=is_leader)
+        assert self._leading is not None, "no part has asked for a confirmation"
+        self._leading.on_confirmed(token, is_leader=is_leader)

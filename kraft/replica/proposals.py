@@ -19,7 +19,7 @@ from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
 from kraft.replica.interface.actions import ForRequest, ForSubmit, Proposal, QuorumLevel
 from kraft.replica.interface.events import Output, SubmitDone, Trace
-from kraft.replica.interface.leading import Leading, Refusing
+from kraft.replica.interface.leading import Leading
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.outbox import Outbox
 from kraft.wire import Answer
@@ -44,7 +44,6 @@ class Proposals:
         options: ReplicaOptions,
         core: RaftCore,
         leading: Leading | None,
-        refusing: Refusing | None,
         outbox: Outbox,
         step_core: StepCore,
     ) -> None:
@@ -52,7 +51,6 @@ class Proposals:
         self._max_uncommitted_bytes = options.max_uncommitted_bytes
         self._core = core
         self._leading = leading
-        self._refusing = refusing
         self._outbox = outbox
         self._step_core = step_core
         self._deferred = Deferred()
@@ -64,7 +62,7 @@ class Proposals:
         self.backlog = Backlog()
         self.is_open = False
         if leading is not None:
-            leading.join(self)
+            leading.quorum = self
 
     @property
     def leader(self) -> LeaderAndEpoch:
@@ -214,8 +212,8 @@ class Proposals:
         leader = self._core.leader
         match waiting:
             case ForRequest():
-                assert self._refusing is not None, waiting
-                answer = self._refusing.refuse(waiting, error, now_ms, text)
+                assert self._leading is not None, waiting
+                answer = self._leading.refuse(waiting, error, now_ms, text)
                 if answer is not None:
                     self._outbox.outputs.append(answer)
             case ForSubmit(submit_id=submit_id):

@@ -55,7 +55,7 @@ from kraft.replica.commits import Commits
 from kraft.replica.in_flight import InFlightRequests
 from kraft.replica.interface.actions import Redirect
 from kraft.replica.interface.events import LogState, MakeSnapshot, PeerRequest, StartFlush, Trace
-from kraft.replica.interface.leading import Confirming, Guarding, Leading, Refusing
+from kraft.replica.interface.leading import Leading
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.replica.outbox import Outbox
@@ -119,19 +119,17 @@ class Replica:
         self.in_flight = InFlightRequests()
         self._leading = leading
         self._inline_flush = options.inline_flush
-        refusing = leading if isinstance(leading, Refusing) else None
-        confirming = leading if isinstance(leading, Confirming) else None
-        self._guarding = leading if isinstance(leading, Guarding) else None
+        self._guarding = leading if leading is not None and leading.guards_quorum else None
         self._rpc = Rpc(
             cluster_id=storage.cluster_id,
             listener=options.listener,
             timeout_ms=options.quorum.request_timeout_ms,
         )
         self.requests = QuorumRequests(self._rpc, storage.snapshots, outbox)
-        self.proposals = Proposals(options, core, leading, refusing, outbox, self.step_core)
+        self.proposals = Proposals(options, core, leading, outbox, self.step_core)
         self.activation = Activation(core, leading, self.proposals, outbox)
         self.snapshots = SnapshotSchedule(disk, storage, core, self.reader, options.snapshots, now_ms)
-        self.commits = Commits(core, readers, leading, confirming, storage, self.snapshots, self.activation, outbox)
+        self.commits = Commits(core, readers, leading, storage, self.snapshots, self.activation, outbox)
         self.replies = PeerReplies(
             core,
             self.reader,

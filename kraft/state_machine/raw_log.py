@@ -10,7 +10,7 @@ from kraft.calls import Call, CancelCall
 from kraft.committed import Committed, CommittedBatch
 from kraft.replica.interface.actions import Action, ForSubmit, Proposal, RefuseSubmit, Unit
 from kraft.replica.interface.events import Submit
-from kraft.replica.interface.leading import Quorum
+from kraft.replica.interface.leading import Leading
 from kraft.server import Server
 from kraft.state_machine.raw_snapshot import is_raw_snapshot
 from metadata_log.errors import CorruptBatch, DirectoryError
@@ -21,7 +21,7 @@ from transport.protocol.errors import Error
 RAW_LOG: Final = "a raw log"
 
 
-class RawLog(Server):
+class RawLog(Leading, Server):
     """A log without a state. Values come in with `Submit`, and committed batches go out as `Committed`.
 
     If the host reads the log by itself, there is no `Committed`.
@@ -69,9 +69,6 @@ class RawLog(Server):
         """None: only the host knows the meaning of the values, and gives the state with `MakeSnapshot`."""
         return None
 
-    def join(self, quorum: Quorum) -> None:
-        """Nothing to do: the program of a raw log asks for the leader itself."""
-
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Accept submits from now on."""
         self._is_leader = True
@@ -80,12 +77,6 @@ class RawLog(Server):
     def on_lost_leadership(self) -> None:
         """Refuse submits from now on."""
         self._is_leader = False
-
-    def on_appended(self, unit: Unit, base_offset: int) -> None:
-        """Nothing to do: a raw log has no state."""
-
-    def on_caught_up(self) -> None:
-        """Nothing to do: a raw log has no state."""
 
     def on_call(self, call: Call | CancelCall | Submit, now_ms: int) -> Action | None:
         """Propose the values as one unit."""

@@ -20,7 +20,7 @@ from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import QuorumConfig
 from kraft.replica.interface.actions import Action, Confirm, Proposal, Unit
 from kraft.replica.interface.events import Submit
-from kraft.replica.interface.leading import Quorum
+from kraft.replica.interface.leading import Leading
 from kraft.server import Server
 from kraft.state_machine import Change, Codec, CommandRefused, Position, StateMachine
 from kraft.state_machine.calls import Key, OpenCall, StateMachineCalls, SubmitCall, key_of
@@ -92,7 +92,7 @@ class Skipped(Struct, frozen=True):
     end_offset: int
 
 
-class StateMachineServer(Server):
+class StateMachineServer(Leading, Server):
     """Hosts one `StateMachine`."""
 
     apis = frozenset((ApiKey.ENVELOPE,))
@@ -139,7 +139,6 @@ class StateMachineServer(Server):
         self._tick_at_ms = NEVER_MS
         """When this leader lets the state machine submit a command of its own."""
         self._actions: list[Action] = []
-        self._quorum: Quorum
 
     def watch(self, watched: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
         """Call the functions of the state machine by way of `watched`, which gets the name and the function of each.
@@ -249,10 +248,6 @@ class StateMachineServer(Server):
 
     # Leading
 
-    def join(self, quorum: Quorum) -> None:
-        """Learn of the quorum."""
-        self._quorum = quorum
-
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Propose by itself from now on, also what another leader was asked for and may not have done."""
         self._is_leader = True
@@ -295,7 +290,7 @@ class StateMachineServer(Server):
         assert isinstance(message, EnvelopeRequest), message
         if not self._is_leader:
             return _answer(request.request_id, Error.NOT_LEADER_OR_FOLLOWER)
-        if self._quorum.is_full and message.request_data != _ASK_INDEX:
+        if self.quorum.is_full and message.request_data != _ASK_INDEX:
             # The sender repeats it later.
             return _answer(request.request_id, Error.REQUEST_TIMED_OUT)
         try:
@@ -444,14 +439,6 @@ class StateMachineServer(Server):
         self._asked[kind] = call_ids
         reply_to = ReplyTo(Part.STATE_MACHINE, Question(self._round, kind))
         return Send(EnvelopeRequest(request_data=encode(question)), reply_to, self._request_timeout_ms)
-
-    # What a state machine has no use for
-
-    def on_appended(self, unit: Unit, base_offset: int) -> None:
-        """Nothing to do before the commit."""
-
-    def on_caught_up(self) -> None:
-        """Nothing to do."""
 
 
 def _answer(request_id: int, error: Error, data: bytes = b"") -> Answer:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from abc import abstractmethod
+from typing import Protocol
 
 from kraft.access.errors import ApiError
 from kraft.committed import LogReader
@@ -24,16 +25,22 @@ class Quorum(Protocol):
         """Whether so much waits for a commit that the part may decide nothing more: it refuses what would append."""
 
 
-@runtime_checkable
-class Leading(LogReader, Protocol):
-    """The part that leads where this node leads the quorum: it may append to the log."""
+class Leading(LogReader):
+    """The part that leads where this node leads the quorum: it may append to the log.
 
-    def join(self, quorum: Quorum) -> None:
-        """Learn of the quorum, before anything else."""
+    A method that a part leaves out has nothing to do there.
+    """
 
+    guards_quorum = False
+    """Whether `denial` has an opinion."""
+    quorum: Quorum
+    """The replica says what it is when it is made."""
+
+    @abstractmethod
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Begin to lead in `epoch`: everything below `next_offset` is committed and applied."""
 
+    @abstractmethod
     def on_lost_leadership(self) -> None:
         """End the leadership that began with `on_leader`. Uncommitted proposals may vanish."""
 
@@ -43,10 +50,9 @@ class Leading(LogReader, Protocol):
     def on_caught_up(self) -> None:
         """The part has applied all known commits. Called after each commit."""
 
-
-@runtime_checkable
-class Refusing(Protocol):
-    """A part whose clients wait for the commit of records."""
+    def denial(self, request: WireRequest) -> ApiError | None:
+        """Why the sender may not send this request of the quorum; None if it may. Called before the request runs."""
+        return None
 
     def refuse(self, asked: ForRequest, error: Error, now_ms: int, text: str | None = None) -> Answer | None:
         """Answer a request with refused or lost records.
@@ -54,21 +60,10 @@ class Refusing(Protocol):
         The records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be lost. `text` explains the
         error. Returns None if the answer takes several turns: the part then returns it from `on_tick`.
         """
-
-
-@runtime_checkable
-class Guarding(Protocol):
-    """A part that says who may ask the quorum."""
-
-    def denial(self, request: WireRequest) -> ApiError | None:
-        """Why the sender may not send this request of the quorum; None if it may. Called before the request runs."""
-
-
-@runtime_checkable
-class Confirming(Protocol):
-    """A part that issues `Confirm`."""
+        raise AssertionError(f"no client of this part waits for the commit of records: {asked}")
 
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
         """The result of the `Confirm` with this token: this node still led after it and has applied everything that
         was committed when it was issued; or this node does not lead any more.
         """
+        raise AssertionError("this part has not asked for a confirmation")

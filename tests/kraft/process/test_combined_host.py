@@ -23,7 +23,7 @@ from kraft.quorum.events import BeginShutdown, Tick
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.interface.actions import ForRequest
 from kraft.replica.interface.events import Submit
-from kraft.replica.interface.leading import Refusing
+from kraft.replica.interface.leading import Leading
 from kraft.sim.nodes.broker_without_data import BrokerWithoutData, host_broker_without_data
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer
@@ -249,7 +249,7 @@ def test_a_node_takes_no_values_of_its_host_and_needs_no_confirmations() -> None
     net = Net(1, application=node)
     net.step(1, Submit(3, [b"value"]))
     assert net.done[3].error is Error.INVALID_REQUEST
-    with pytest.raises(AssertionError, match="no part has asked"):
+    with pytest.raises(AssertionError, match="not asked for a confirmation"):
         net.processes[1].replica.commits.tell_confirmed(1, is_leader=True)
 
 
@@ -257,7 +257,7 @@ def test_a_controller_that_is_full_or_has_lost_its_records_refuses_the_requests(
     host, request = active(), wire(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7)
     asked = ForRequest(5, request.message, CreateTopicsResponse())
     assert isinstance(host.controller, ControllerServer)
-    host.controller.join(KnownQuorum(is_full=True))
+    host.controller.quorum = KnownQuorum(is_full=True)
     full = host.controller.on_request(request, 1_000_000)
     lost = host.controller.refuse(asked, Error.NOT_LEADER_OR_FOLLOWER, 1_000_000)
     errors = []
@@ -339,7 +339,7 @@ def test_a_refusal_has_its_own_text_or_that_of_its_error(text: str | None, told:
     request = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
     asked = ForRequest(5, request, CreateTopicsResponse())
     controller = active().controller
-    assert isinstance(controller, Refusing)
+    assert isinstance(controller, Leading)
     answer = controller.refuse(asked, Error.INVALID_UPDATE_VERSION, 1_000_000, text)
     assert isinstance(answer, Answer)
     assert isinstance(answer.message, CreateTopicsResponse)

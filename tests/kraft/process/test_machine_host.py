@@ -66,7 +66,7 @@ def state_machine(*, is_full: bool = False) -> StateMachineServer:
         retry_backoff_ms=20,
         session_ttl_ms=1000,
     )
-    host.join(KnownQuorum(is_full=is_full))
+    host.quorum = KnownQuorum(is_full=is_full)
     return host
 
 

@@ -19,5 +19,5 @@ class KnownQuorum(Struct):
 def served(controller: QuorumController, *, is_full: bool = False) -> ControllerServer:
     """A controller as a part."""
     host = ControllerServer(controller)
-    host.join(KnownQuorum(is_full=is_full))
+    host.quorum = KnownQuorum(is_full=is_full)
     return host
