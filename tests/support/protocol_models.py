@@ -37,6 +37,47 @@ def quorum(
     )
 
 
+def _constants(**values: object) -> str:
+    return "CONSTANTS\n" + "".join(f"  {name} = {value}\n" for name, value in values.items())
+
+
+def partition(
+    begin: str, *, min_isr: int, epoch: int, version: int, end: int, crashes: int = 0, brokers: str = "{One, Two}"
+) -> str:
+    """The configuration of PartitionModel.tla within these bounds, from one of its first states."""
+    names = {name: name for name in ("One", "Two", "Three", "None")}
+    bounds = {"MaxEpoch": epoch, "MaxVersion": version, "MaxEnd": end, "MaxCrashes": crashes, "MaxStops": 0, "Lag": 1}
+    constants = _constants(**names, Brokers=brokers, MinIsr=min_isr, MayBeUnclean="FALSE", **bounds)
+    return (
+        f"SPECIFICATION {begin}\n{constants}CONSTRAINT Bound\nVIEW Relevant\n"
+        "INVARIANTS OneLeaderPerEpoch LogsMatch LeadersAreComplete ElectableAreComplete WatermarksAreCommitted"
+        " StateIsSound\nPROPERTIES WatermarksRise EpochsRise\n"
+    )
+
+
+def transaction(version: int, *, epoch: int, records: int) -> str:
+    """The configuration of TransactionModel.tla for a version of transactions, within these bounds."""
+    names = {name: name for name in ("One", "Two", "P1", "P2")}
+    bounds = {"MaxEpoch": epoch, "MaxBegun": 2, "MaxRecords": records}
+    constants = _constants(**names, Processes="{One, Two}", Partitions="{P1, P2}", Version=version, **bounds)
+    return (
+        f"SPECIFICATION FromInit\n{constants}CONSTRAINT Bound\nSYMMETRY Symmetric\nVIEW Relevant\n"
+        "INVARIANTS TransactionsAreAtomic DecisionsHold NothingIsMissing NoneHangs OneAtATime NoDuplicates EpochsRise\n"
+        "PROPERTIES DecisionsStay\n"
+    )
+
+
+def group(*, epoch: int, partitions: str = "{P1}") -> str:
+    """The configuration of GroupModel.tla within these bounds."""
+    names = {name: name for name in ("One", "Two", "P1", "P2")}
+    constants = _constants(**names, Members="{One, Two}", Partitions=partitions, MaxEpoch=epoch)
+    return (
+        f"SPECIFICATION FromInit\n{constants}CONSTRAINT Bound\nSYMMETRY Symmetric\nVIEW Relevant\n"
+        "INVARIANTS OneOwner OwnedIsHeld HeldByOne CommitsAreFenced EpochsInOrder SettledIsTarget\n"
+        "PROPERTIES EpochsRise\n"
+    )
+
+
 class Mutation(Struct, frozen=True):
     """A rule of a specification that is broken, and the property that must see it."""
 
@@ -153,10 +194,321 @@ QUORUM_MUTATIONS: Final = (
         ("CandidatesWerePreferred",),
     ),
 )
+_PAIR: Final = partition("FromPair", min_isr=1, epoch=3, version=3, end=2, crashes=1)
+_PAIR_RUNNING: Final = partition("FromPair", min_isr=1, epoch=3, version=3, end=2)
+_SINGLE: Final = partition("FromSingle", min_isr=1, epoch=2, version=4, end=2)
+_ALONE: Final = partition("FromAlone", min_isr=2, epoch=3, version=3, end=2)
+_ALONE_CRASHED: Final = partition("FromAlone", min_isr=2, epoch=3, version=4, end=2, crashes=1)
+_THREE: Final = partition("FromPair", min_isr=1, epoch=3, version=3, end=2, brokers="{One, Two, Three}")
+PARTITION_MUTATIONS: Final = (
+    Mutation(
+        "a proposed member does not count before the controller has decided",
+        "Partition",
+        "Maximal(l) == As(l).isr \\cup UNION {p.isr : p \\in Pending(l)}",
+        "Maximal(l) == As(l).isr",
+        _PAIR_RUNNING,
+        ("ElectableAreComplete",),
+    ),
+    Mutation(
+        "the end at which the epoch began is not looked at",
+        "Partition",
+        "  /\\ Reached(l, m, Ledger(l).begin)\n",
+        "",
+        _THREE,
+        ("ElectableAreComplete",),
+    ),
+    Mutation(
+        "a change by an old version is taken",
+        "Partition",
+        "  /\\ p.version = Now.version\n",
+        "",
+        _SINGLE,
+        ("ElectableAreComplete",),
+    ),
+    Mutation(
+        "a change with a process that has ended is taken",
+        "Partition",
+        "  /\\ \\A m \\in p.isr : Now.broker[m] = p.broker[m]\n",
+        "",
+        _PAIR,
+        ("ElectableAreComplete",),
+    ),
+    Mutation(
+        "a fetch of the process before counts",
+        "Partition",
+        "  /\\ f.life >= As(l).broker[m]\n",
+        "",
+        _PAIR,
+        ("ElectableAreComplete",),
+    ),
+    Mutation(
+        "who may have lost records stays eligible",
+        "Partition",
+        "LET lost == IF isClean[b] THEN {} ELSE {b}",
+        "LET lost == {}",
+        _ALONE_CRASHED,
+        ("ElectableAreComplete",),
+    ),
+    Mutation(
+        "commits below min.insync.replicas",
+        "Partition",
+        "  /\\ Cardinality(As(l).isr) >= MinIsr\n",
+        "",
+        _ALONE,
+        ("ElectableAreComplete",),
+    ),
+    Mutation(
+        "who was eligible stays so",
+        "Partition",
+        "IF Cardinality(isr) >= MinIsr THEN {} ELSE ((Now.elr",
+        "IF FALSE THEN {} ELSE ((Now.elr",
+        _PAIR,
+        ("StateIsSound",),
+    ),
+    Mutation(
+        "any replica may lead",
+        "Partition",
+        "ELSE IF elr \\ fenced # {} THEN {<<b, {b}, elr \\ {b}>> : b \\in elr \\ fenced}",
+        "ELSE IF Brokers \\ fenced # {} THEN {<<b, {b}, elr \\ {b}>> : b \\in Brokers \\ fenced}",
+        _PAIR,
+        ("StateIsSound",),
+    ),
+    Mutation(
+        "a fetch is valid by its offset alone",
+        "Partition",
+        "end.epoch = last.epoch /\\ end.end >= last.end",
+        "Len(l) >= last.end",
+        _PAIR,
+        ("WatermarksAreCommitted",),
+    ),
+    Mutation(
+        "a process acts by metadata older than its registration",
+        "Partition",
+        "  /\\ seen' = [seen EXCEPT ![b] = Len(meta')]\n",
+        "  /\\ seen' = seen\n",
+        _PAIR,
+        ("LogsMatch",),
+    ),
+    Mutation(
+        "the leader commits alone",
+        "Partition",
+        "  /\\ \\A m \\in Maximal(l) : Reached(l, m, end)\n",
+        "",
+        _PAIR,
+        ("ElectableAreComplete",),
+    ),
+    Mutation(
+        "a fenced broker joins the ISR",
+        "Partition",
+        "  /\\ \\A m \\in p.isr : m \\notin Now.fenced\n",
+        "",
+        _PAIR,
+        ("StateIsSound",),
+    ),
+    Mutation(
+        "truncated at the watermark",
+        "Partition",
+        "  /\\ ~IsValid(Ledger(b).log, End(b))\n  /\\ log' = [log EXCEPT ![b] = Prefix(@, Cut(b))]\n",
+        "  /\\ log' = [log EXCEPT ![b] = Prefix(@, hw[b])]\n",
+        _PAIR,
+        ("ElectableAreComplete",),
+    ),
+)
+_VERSION_1: Final = transaction(1, epoch=3, records=2)
+_VERSION_2: Final = transaction(2, epoch=4, records=3)
+TRANSACTION_MUTATIONS: Final = (
+    Mutation(
+        "a first record is taken without a verification",
+        "Transaction",
+        "  /\\ IsOngoing(p, r.epoch) \\/ [part |-> p, epoch |-> r.epoch] \\in guards\n",
+        "",
+        _VERSION_1,
+        ("DecisionsHold",),
+    ),
+    Mutation(
+        "a permission outlives the marker",
+        "Transaction",
+        "  /\\ guards' = {g \\in guards : g.part # p \\/ (Version = 2 /\\ g.epoch >= m.epoch)}\n",
+        "  /\\ guards' = guards\n",
+        _VERSION_1,
+        ("DecisionsHold",),
+    ),
+    Mutation(
+        "a marker does not fence",
+        "Transaction",
+        "  /\\ newest' = [newest EXCEPT ![p] = m.epoch]\n",
+        "  /\\ newest' = newest\n",
+        _VERSION_2,
+        ("EpochsRise",),
+    ),
+    Mutation(
+        "an aborted transaction keeps its epoch",
+        "Transaction",
+        '!.state = "PrepareAbort", !.epoch = @ + 1]',
+        '!.state = "PrepareAbort"]',
+        _VERSION_1,
+        ("DecisionsHold",),
+    ),
+    Mutation(
+        "a new process does not wait for the end of the old transaction",
+        "Transaction",
+        '  /\\ txn.state \\in Complete\n  /\\ txn\' = [txn EXCEPT !.state = "Empty"',
+        '  /\\ txn\' = [txn EXCEPT !.state = "Empty"',
+        _VERSION_2,
+        ("NoneHangs",),
+    ),
+    Mutation(
+        "a zombie may end a transaction",
+        "Transaction",
+        "  /\\ one.t # None /\\ one.epoch = txn.epoch\n",
+        "  /\\ one.t # None\n",
+        _VERSION_1,
+        ("DecisionsHold",),
+    ),
+    Mutation(
+        "complete before all markers are written",
+        "Transaction",
+        "  /\\ \\A p \\in txn.parts : IsMarked(p)\n",
+        "",
+        _VERSION_2,
+        ("NoneHangs",),
+    ),
+    Mutation(
+        "committed with records on their way",
+        "Transaction",
+        '  /\\ kind = "Commit" => isResolved\n',
+        "",
+        _VERSION_1,
+        ("NothingIsMissing",),
+    ),
+    Mutation(
+        "a record is taken twice",
+        "Transaction",
+        "  /\\ r.seq = Numbered(p, r.epoch)\n",
+        "",
+        _VERSION_2,
+        ("NoDuplicates",),
+    ),
+    Mutation(
+        "a record of a newer epoch goes into an open transaction",
+        "Transaction",
+        "IsOngoing(p, epoch) == IsOpen(p) /\\ newest[p] = epoch",
+        "IsOngoing(p, epoch) == IsOpen(p)",
+        _VERSION_2,
+        ("NoneHangs",),
+    ),
+    Mutation(
+        "the end of a transaction does not raise the epoch",
+        "Transaction",
+        "epoch == one.epoch + (IF Version = 2 THEN 1 ELSE 0) IN",
+        "epoch == one.epoch IN",
+        _VERSION_2,
+        ("NoneHangs",),
+    ),
+    Mutation(
+        "a late marker counts",
+        "Transaction",
+        "IF Version = 2 THEN m.epoch > newest[m.part]",
+        "IF Version = 2 THEN TRUE",
+        _VERSION_2,
+        ("OneAtATime",),
+    ),
+    Mutation(
+        "a partition joins while the transaction ends",
+        "Transaction",
+        '  /\\ txn.state \\in Complete \\cup {"Ongoing"}\n',
+        "",
+        _VERSION_2,
+        ("DecisionsStay",),
+    ),
+)
+_ONE_PARTITION: Final = group(epoch=3)
+_TWO_PARTITIONS: Final = group(epoch=3, partitions="{P1, P2}")
+GROUP_MUTATIONS: Final = (
+    Mutation(
+        "a partition that somebody has is given away",
+        "Group",
+        "p \\notin member[o].assigned /\\ p \\notin member[o].revoking",
+        "p \\notin member[o].revoking",
+        _ONE_PARTITION,
+        ("HeldByOne",),
+    ),
+    Mutation(
+        "a partition that is being revoked is given away",
+        "Group",
+        "p \\notin member[o].assigned /\\ p \\notin member[o].revoking",
+        "p \\notin member[o].assigned",
+        _ONE_PARTITION,
+        ("HeldByOne",),
+    ),
+    Mutation(
+        "revoked without confirmation",
+        "Group",
+        "revoking == one.revoking \\cap owned",
+        "revoking == {}",
+        _ONE_PARTITION,
+        ("OwnedIsHeld",),
+    ),
+    Mutation(
+        "the epoch does not rise when more is revoked",
+        "Group",
+        "!.epoch = IF one.revoking = {} THEN @ ELSE @ + 1]",
+        "!.epoch = @]",
+        _TWO_PARTITIONS,
+        ("CommitsAreFenced",),
+    ),
+    Mutation(
+        "commits are taken in any epoch",
+        "Group",
+        "IsTaken(c) == c.life = member[c.who].life /\\ c.epoch = member[c.who].epoch",
+        "IsTaken(c) == c.life = member[c.who].life",
+        _ONE_PARTITION,
+        ("CommitsAreFenced",),
+    ),
+    Mutation(
+        "commits are taken of any process",
+        "Group",
+        "IsTaken(c) == c.life = member[c.who].life /\\ c.epoch = member[c.who].epoch",
+        "IsTaken(c) == c.epoch = member[c.who].epoch",
+        _ONE_PARTITION,
+        ("CommitsAreFenced",),
+    ),
+    Mutation(
+        "a member that joins again keeps what it had",
+        "Group",
+        "[life |-> ask.life, epoch |-> targetEpoch, assigned |-> {}, revoking |-> {}]",
+        "[life |-> ask.life, epoch |-> targetEpoch, assigned |-> member[m].assigned, revoking |-> {}]",
+        _ONE_PARTITION,
+        ("CommitsAreFenced",),
+    ),
+    Mutation(
+        "the surplus is dropped, not revoked",
+        "Group",
+        "[one EXCEPT !.assigned = @ \\cap target[m], !.revoking = surplus,",
+        "[one EXCEPT !.assigned = @ \\cap target[m], !.revoking = {},",
+        _ONE_PARTITION,
+        ("OwnedIsHeld",),
+    ),
+)
+MUTATIONS: Final = (*QUORUM_MUTATIONS, *PARTITION_MUTATIONS, *TRANSACTION_MUTATIONS, *GROUP_MUTATIONS)
 WHOLE_MODELS: Final = {
     "one epoch": ("QuorumModel", quorum("FromLed", epoch=1, end=2, is_brief=False), 2_560),
     "crashes": ("QuorumModel", quorum("FromLed", epoch=1, end=2, lives=1), 7_035),
     "snapshots": ("QuorumModel", quorum("FromLed", epoch=1, end=2, snapshots=1), 16_642),
     "figure 8": ("QuorumModel", quorum("FromSplit", epoch=4, end=3), 38_890),
+    "a partition on two brokers": ("PartitionModel", _ALONE, 5_840),
+    "a partition on three brokers": (
+        "PartitionModel",
+        partition("FromPair", min_isr=1, epoch=3, version=3, end=1, brokers="{One, Two, Three}"),
+        11_287,
+    ),
+    "a broker crashes": (
+        "PartitionModel",
+        partition("FromPair", min_isr=1, epoch=3, version=3, end=1, crashes=1),
+        1_249,
+    ),
+    "transactions of version 1": ("TransactionModel", _VERSION_1, 15_270),
+    "transactions of version 2": ("TransactionModel", _VERSION_2, 5_482),
+    "a group of two members": ("GroupModel", group(epoch=2, partitions="{P1, P2}"), 11_350),
 }
 """Models that TLC explores to their end in seconds: the module, the configuration, the number of states."""

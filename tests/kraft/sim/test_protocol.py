@@ -16,7 +16,7 @@ from kraft.sim.search.seed_search import SeedSearch
 from planted_bugs import planted
 from support.interop.kafka_or_skip import skip_here
 from support.kafka_jars import KafkaUnavailable
-from support.protocol_models import QUORUM_MUTATIONS, WHOLE_MODELS, Mutation
+from support.protocol_models import MUTATIONS, WHOLE_MODELS, Mutation
 from support.tlc import MODULES, Checked, check, explain, jar
 
 OWN = (1, "")
@@ -49,7 +49,7 @@ def test_every_state_of_a_small_model_has_the_properties(name: str, tmp_path: Pa
     assert found.states == states
 
 
-@pytest.mark.parametrize("mutation", QUORUM_MUTATIONS, ids=lambda one: one.name.replace(" ", "-"))
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name.replace(" ", "-"))
 def test_the_properties_catch_a_mutation(mutation: Mutation, tmp_path: Path, tlc: Path) -> None:
     text = (MODULES / f"{mutation.module}.tla").read_text()
     assert text.count(mutation.rule) == 1, mutation.rule
