@@ -60,6 +60,7 @@ class HttpRequest(Struct, frozen=True):
     body: bytes = b""
     accept: str = ""
     content_type: str = ""
+    host: str = ""
 
 
 class HttpAnswer(Struct, frozen=True):
@@ -201,8 +202,8 @@ class HttpServer:
             pairs = dict(parse_qsl(query, max_num_fields=8, errors="strict"))
         except ValueError:
             return HttpAnswer(400, b"the query has too many fields, or is no UTF-8\n")
-        accept, content_type = _header(request, b"accept"), _header(request, b"content-type")
-        return await self._handler(HttpRequest(method, path, pairs, body, accept, content_type))
+        accept, content_type, host = (_header(request, name) for name in (b"accept", b"content-type", b"host"))
+        return await self._handler(HttpRequest(method, path, pairs, body, accept, content_type, host))
 
     async def _refuse(self, connection: h11.Connection, stream: trio.SocketStream, status: int, why: str) -> None:
         """Answer what is no request, if an answer is still possible, and end the connection."""

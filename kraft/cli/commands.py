@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "groups": Subcommand("kraft.cli.cluster.groups", "List, describe and delete groups; reset offsets."),
     "history": Subcommand("kraft.cli.files.history", "What happened to the cluster, when and why."),
     "man": Subcommand("kraft.cli.man_pages", "Write man pages."),
-    "mock": Subcommand("kraft.cli.run.mock", "Run one node, in memory or in a directory, for tests."),
+    "mock": Subcommand("kraft.cli.run.mock", "Run a node or some, in memory or in a directory, for tests."),
     "produce": Subcommand("kraft.cli.cluster.produce", "Write lines to a topic."),
     "quickstart": Subcommand("kraft.cli.run.quickstart", "A cluster on this machine in one line."),
     "quorum": Subcommand("kraft.cli.cluster.quorum", "Show the quorum, and change its voters."),

@@ -83,7 +83,7 @@ def _fleet_cards(report: ReportData, incidents: Sequence[Incident]) -> list[tupl
         ("clusters", f"{len(report.clusters):,}"),
         ("clusters with outages", f"{len({each.cluster for each in incidents}):,}"),
         ("incidents", f"{len(incidents):,}"),
-        *common_cards(report),
+        *common_cards(report, FLEET_VIEWS),
         ("controller elections", f"{len(report.terms):,}"),
         ("brokers fenced", f"{report.total('fencings'):,.0f}"),
     ]

@@ -98,19 +98,21 @@ def render_history(
             headline=headline(report, incidents, read),
             range=range_text(report),
             notes=notes,
-            cards=_history_cards(report),
+            cards=_history_cards(report, read),
             sections=sections,
         ),
     )
 
 
-def _history_cards(report: ReportData) -> list[tuple[str, str]]:
-    return [
-        ("brokers seen", f"{len(report.brokers):,}"),
-        ("topics seen", f"{len(report.topics):,}"),
-        ("partitions seen", f"{len(report.leaders):,}"),
-        *common_cards(report),
-    ]
+def _history_cards(report: ReportData, read: Collection[str]) -> list[tuple[str, str]]:
+    """The figures whose views were read: a filter that leaves a view out leaves no zero in its place."""
+    seen = (
+        ("broker_history", "brokers seen", report.brokers),
+        ("topic_history", "topics seen", report.topics),
+        ("leader_history", "partitions seen", report.leaders),
+    )
+    counts = [(label, f"{len(found):,}") for view, label, found in seen if view in read]
+    return [*counts, *common_cards(report, read)]
 
 
 def _history_sections(

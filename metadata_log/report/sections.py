@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from metadata_log.report import figures
@@ -24,15 +24,17 @@ def range_text(report: ReportData) -> str:
     return f"{names}: {time_text(report.begin)} to {time_text(report.end)} UTC ({duration})"
 
 
-def common_cards(report: ReportData) -> list[tuple[str, str]]:
-    """The key figures of every page."""
-    return [
-        ("leadership changes", f"{report.total('leadership changes'):,.0f}"),
-        ("without a leader, sum over partitions", duration_text(report.total("leaderless partition seconds"))),
-        ("below min ISR, sum over partitions", duration_text(report.total("below-min-isr partition seconds"))),
-        ("without a controller", duration_text(report.total("seconds without a controller"))),
-        ("unclean elections", f"{report.total('unclean elections'):,.0f}"),
-    ]
+def common_cards(report: ReportData, read: Collection[str]) -> list[tuple[str, str]]:
+    """The key figures of every page, as far as the views behind them were read."""
+    leaderless, below = report.total("leaderless partition seconds"), report.total("below-min-isr partition seconds")
+    cards = (
+        ("leadership_changes", "leadership changes", f"{report.total('leadership changes'):,.0f}"),
+        ("unavailability", "without a leader, sum over partitions", duration_text(leaderless)),
+        ("unavailability", "below min ISR, sum over partitions", duration_text(below)),
+        ("controller_gaps", "without a controller", duration_text(report.total("seconds without a controller"))),
+        ("unclean_elections", "unclean elections", f"{report.total('unclean elections'):,.0f}"),
+    )
+    return [(label, figure) for view, label, figure in cards if view in read]
 
 
 def outage_section(

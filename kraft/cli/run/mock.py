@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,12 +15,13 @@ from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 
 _LOOK_SECONDS: Final = 0.2
+_CONTROL: Final = "CONTROL"
 _FAULTS: Final = ("fail_next", "delay", "throttle", "break_connection", "slow_disk", "full_disk")
 
 
 @click.command(
     "mock",
-    short_help="Run one node, in memory or in a directory, for tests.",
+    short_help="Run a node or some, in memory or in a directory, for tests.",
     epilog="Example: kraft mock --port 9092 --registry",
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="0 for any free port.")
@@ -38,26 +40,60 @@ _FAULTS: Final = ("fail_next", "delay", "throttle", "break_connection", "slow_di
     metavar="DIR",
     help="Keep everything in this directory; the next start goes on with it. Without this, it is in memory.",
 )
+@click.option(
+    "--control",
+    type=click.IntRange(0, 65535),
+    is_flag=False,
+    flag_value=8082,
+    metavar="[PORT]",
+    help="Take faults, moves of leaders and the like over HTTP, at 8082 of loopback, or this port; 0 for any free one.",
+)
+@click.option("--brokers", type=click.IntRange(1, 100), default=1, show_default=True, help="How many brokers run.")
+@click.option(
+    "--controllers",
+    type=click.IntRange(0, 9),
+    help="How many controllers run apart from the brokers. By default one beside several brokers; one broker alone has "
+    "both roles.",
+)
 @click.option("--faults", type=click.Path(exists=True, dir_okay=False), help="A JSON file with faults from the start.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of everything that is random.")
-def mock_command(*, port: int, registry: int | None, directory: str | None, faults: str | None, seed: int) -> None:
-    """Run a broker with its controller, in memory or in a directory, until SIGTERM or Ctrl-C.
+def mock_command(
+    *,
+    port: int,
+    registry: int | None,
+    directory: str | None,
+    control: int | None,
+    brokers: int,
+    controllers: int | None,
+    faults: str | None,
+    seed: int,
+) -> None:
+    """Run a broker with its controller, or several, in memory or in a directory, until SIGTERM or Ctrl-C.
 
-    Once it serves, it prints one line: a JSON object with the addresses of its listeners by protocol, and with the URL
-    of the schema registry as REGISTRY. The file of --faults is a JSON list of objects like
-    {"fault": "fail_next", "api": "Produce", "error": "NOT_ENOUGH_REPLICAS"}.
+    Once it serves, it prints one line: a JSON object with the addresses of its listeners by protocol, and with the URLs
+    of the schema registry as REGISTRY and of the control as CONTROL. At the control, POST /kill with {"node_id": 1}
+    kills node 1, and GET / lists the verbs; with it the command goes on after its nodes. The file of --faults is a JSON
+    list of objects like {"fault": "fail_next", "api": "Produce", "error": "NOT_ENOUGH_REPLICAS"}.
     """
+    from kraft.testing.control import open_control
     from kraft.testing.kafka import REGISTRY, Kafka
     from kraft.testing.live import SECURITY
+    from kraft.trio_thread import TrioThread
 
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     given = [] if faults is None else _read(faults)
     try:
-        opened = Kafka(seed=seed, ports={"PLAINTEXT": port, REGISTRY: registry or 0}, directory=directory)
+        opened = Kafka(
+            brokers=brokers,
+            controllers=int(brokers > 1) if controllers is None else controllers,
+            seed=seed,
+            ports={"PLAINTEXT": port, REGISTRY: registry or 0},
+            directory=directory,
+        )
     except ValueError as bad:
         raise UsageError(str(bad)) from bad
-    with opened as kafka:
+    with opened as kafka, ExitStack() as stack:
         for fault, arguments in given:
             try:
                 getattr(kafka, fault)(**arguments)
@@ -69,10 +105,14 @@ def mock_command(*, port: int, registry: int | None, directory: str | None, faul
                 addresses[REGISTRY] = kafka.schema_registry_url
             except (ModuleNotFoundError, OSError) as failed:
                 raise CommandFailed(str(failed)) from failed
+        if control is not None:
+            serving = TrioThread(open_control(kafka, control), "control of a mock")
+            stack.callback(serving.stop)
+            addresses[_CONTROL] = serving.value
         signal.signal(signal.SIGINT, lambda *_: ended.set())
         click.echo(json.dumps({"event": "ready", **addresses}))
         while not ended.wait(_LOOK_SECONDS):
-            if not kafka.running:
+            if control is None and not kafka.running:
                 raise CommandFailed(f"the node has ended: {kafka.failure_of(*kafka.broker_ids)}")
 
 

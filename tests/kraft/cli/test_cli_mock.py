@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -81,7 +82,7 @@ def test_a_directory_is_kept_and_the_next_start_goes_on_with_it(
         assert producer.flush(20) == 0
         other = run(capsys, *words)
         assert (other.code, other.out) == (1, "")
-        assert "another process" in other.err
+        assert "node 1 of this directory runs already" in other.err
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     with Kafka(directory=tmp_path / "kept") as kafka:
@@ -138,3 +139,32 @@ def test_a_bad_file_of_faults_is_a_usage_error(
     done = run(capsys, "mock", "--port", "0", "--faults", str(faults))
     assert done.code == 2
     assert told in done.err
+
+
+def test_its_control_outlives_its_node() -> None:
+    command = [sys.executable, "-m", "kraft", "mock", "--port", "0", "--control", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, ended_at_last(process):
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["CONTROL"]
+
+        def ask(path: str, arguments: dict[str, object] | None = None) -> dict[str, object]:
+            body = None if arguments is None else json.dumps(arguments).encode()
+            asked = urllib.request.Request(f"{url}{path}", body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                told: dict[str, object] = json.load(answer)
+                return told
+
+        assert ask("/")["running"] == [1]
+        ask("/kill", {"node_id": 1})
+        assert ask("/")["running"] == []
+        ask("/restart", {"node_id": 1})
+        assert ask("/")["running"] == [1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_the_port_of_its_control_may_be_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run(capsys, "mock", "--port", "0", "--control", str(taken.getsockname()[1]))
+    assert done.code == 1
+    assert "Address already in use" in done.err

@@ -116,6 +116,7 @@ def test_a_fleet_of_many_clusters(tmp_path: Path) -> None:
     render_fleet(fleet_rows(60, 150), page, title=f"Fleet {HOSTILE}", notes=[f"A note {HOSTILE}"], commands=commands)
     facts = check_page(page, filters=("region-017",))["desktop"]
     assert facts["title"] == f"Fleet {HOSTILE}"
+    assert "outages" not in facts["cut"], "a column of the incidents is out of sight"
     plots = {"outages-1", "controllers-1", "causes-1", "causes-2", "causes-3", "churn-1", "churn-2"}
     assert plots == {plot["id"] for plot in facts["plots"]}
     text = page.read_text()
@@ -163,6 +164,7 @@ def test_a_page_says_nothing_about_views_that_were_not_read(tmp_path: Path) -> N
     render_history(real_rows("failover", "c3", read, tmp_path), out, title="One topic", read=read)
     text = out.read_text()
     assert re.findall(r'<section id="(\w+)"', text) == ["leaders", "skew", "isr"]
+    assert re.findall(r'class="card">.*<span>(.*)</span>', text) == ["partitions seen"]
     assert "enough in-sync replicas all the time" not in text
     assert "the log of this part shows no outage" in text
 
