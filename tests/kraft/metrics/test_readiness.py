@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 from threading import Event
-from typing import NamedTuple, cast
+from typing import cast
 
 import pytest
 import trio
@@ -149,19 +149,15 @@ class _Waiting:
 
 
 @asynccontextmanager
-async def monitored(
-    tmp_path: Path, disk: DirectoryDisk, *, node_id: int = 1, metrics: int | None = None, **more: str
-) -> AsyncIterator[tuple[Node, int]]:
+async def monitored(tmp_path: Path, disk: DirectoryDisk, **more: str) -> AsyncIterator[tuple[Node, int]]:
     """A node over TCP with its metrics listener; yields the port of the listener."""
-    port, spare = free_ports(2)
-    metrics = metrics or spare
-    more = {"node_id": str(node_id), **more}
+    port, metrics = free_ports(2)
     path = write_config(tmp_path, port=port, kraft_metrics_listener=str(metrics), **more)
     config = Config.load(str(path))
     format_directory(
         OsDisk(),
         config.metadata_log_dir,
-        node_id=node_id,
+        node_id=1,
         cluster_id=CLUSTER_ID,
         rng=Random(1),
         now_ms=1_700_000_000_000,
@@ -174,7 +170,7 @@ async def monitored(
                 config,
                 transport=TcpTransport(),
                 disk=disk,
-                rng=Random(node_id),
+                rng=Random(1),
                 clock=clock,
                 monitor=Monitor(config, clock),
                 task_status=task_status,
@@ -183,78 +179,6 @@ async def monitored(
         node: Node = await nursery.start(run)
         yield node, metrics
         nursery.cancel_scope.cancel()
-
-
-class Served(NamedTuple):
-    """A controller with its metrics listener, and the scope that ends the controller."""
-
-    node: Node
-    metrics: int
-    life: trio.CancelScope
-
-
-@asynccontextmanager
-async def three_served(tmp_path: Path) -> AsyncIterator[dict[int, Served]]:
-    """Three controllers over TCP, each with its metrics listener."""
-    ports, metrics = free_ports(3), free_ports(3)
-    voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in enumerate(ports, 1))
-    served: dict[int, Served] = {}
-
-    async def live(node_id: int, task_status: trio.TaskStatus[None]) -> None:
-        directory = tmp_path / str(node_id)
-        directory.mkdir()
-        more = {
-            "listeners": f"CONTROLLER://127.0.0.1:{ports[node_id - 1]}",
-            "controller_quorum_voters": voters,
-            "controller_quorum_election_timeout_ms": "150",
-            "controller_quorum_fetch_timeout_ms": "400",
-        }
-        with trio.CancelScope() as life:
-            async with monitored(directory, OsDisk(), node_id=node_id, metrics=metrics[node_id - 1], **more) as found:
-                served[node_id] = Served(*found, life)
-                task_status.started()
-                await trio.sleep_forever()
-
-    async with trio.open_nursery() as nursery:
-        for node_id in (1, 2, 3):
-            await nursery.start(live, node_id)
-        yield served
-        nursery.cancel_scope.cancel()
-
-
-async def leader_of(served: dict[int, Served]) -> int:
-    """The leader, once all of these nodes are ready and name the same one."""
-    with trio.fail_after(30):
-        while True:
-            for one in served.values():
-                await answers(one.metrics, "/readyz", 200)
-            named = {one.node.status().leader.leader_id for one in served.values()}
-            if len(named) == 1 and named <= served.keys():
-                return named.pop()
-
-
-@pytest.mark.parametrize("left", ["the leader", "a follower"])
-async def test_the_last_of_three_is_alive_and_not_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
-) -> None:
-    """Wedges 1 and 2 over HTTP: the other two controllers are dead."""
-    monkeypatch.setattr("kraft.node.metrics.monitor.UNREADY_AFTER_SECONDS", 0.2)
-    async with three_served(tmp_path) as served:
-        leader = await leader_of(served)
-        last = leader if left == "the leader" else next(one for one in served if one != leader)
-        for node_id, one in served.items():
-            if node_id != last:
-                one.life.cancel()
-        port = served[last].metrics
-        with trio.fail_after(30):
-            while True:
-                wedged = await answers(port, "/readyz", 503)
-                wrong = {one["name"] for one in wedged.json["checks"] if not one["ok"]}
-                if "contact" in wrong and "running" not in wrong:
-                    break
-        assert wrong <= {"leader", "contact"}
-        assert (await asked(port, "/readyz?exclude=quorum")).status == 200
-        assert (await asked(port, "/livez")).status == 200
 
 
 async def test_a_leader_that_has_resigned_is_not_ready(tmp_path: Path) -> None:

@@ -245,49 +245,6 @@ def test_normalization_makes_equal_what_means_the_same(core: Core) -> None:
     assert core.id_of("v", two) == first
 
 
-F = [{"name": "dummy", "type": "string"}]
-ONE_EACH = {
-    "full name": [
-        {"type": "record", "name": "baz", "namespace": "foo.bar", "fields": F},
-        {"type": "record", "name": "foo.bar.baz", "fields": F},
-        {"fields": F, "name": "baz", "namespace": "foo.bar", "type": "record"},
-    ],
-    "property first": [
-        {
-            "type": "record",
-            "name": "r",
-            "fields": [{"default": "", "name": "a", "type": {"p": {"k": "T"}, "type": "string"}}],
-        },
-        {
-            "type": "record",
-            "name": "r",
-            "fields": [{"name": "a", "type": {"type": "string", "p": {"k": "T"}}, "default": ""}],
-        },
-    ],
-    "properties": [
-        {"type": "string", "p": {"a": 1, "b": 2}, "q": 1},
-        {"type": "string", "q": 1, "p": {"b": 2, "a": 1}},
-    ],
-    "doc": [
-        {"type": "record", "name": "r", "fields": [{"name": "a", "doc": "d", "type": "int", "default": 1}]},
-        {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int", "default": 1, "doc": "d"}]},
-    ],
-}
-
-
-@pytest.mark.parametrize("first_normalizes", ["true", "false"])
-@pytest.mark.parametrize("spellings", ONE_EACH.values(), ids=ONE_EACH)
-def test_a_schema_has_one_id_in_all_its_spellings(core: Core, spellings: list[Any], first_normalizes: str) -> None:
-    texts = [json.dumps(one) for one in spellings]
-    answer = core.ask("POST", "/subjects/s/versions", {"schema": texts[0]}, normalize=first_normalizes)
-    for one in [*texts, json.dumps(spellings[-1], indent=3), answer[1]["schema"]]:
-        for normalize in ("true", "false"):
-            found = core.ask("POST", "/subjects/s", {"schema": one}, normalize=normalize)
-            assert (found[0], found[1].get("id"), found[1].get("version")) == (200, 1, 1), one
-            again = core.ask("POST", "/subjects/s/versions", {"schema": one}, normalize=normalize)
-            assert (again[0], again[1]["id"], again[1]["version"]) == (200, 1, 1)
-
-
 def test_what_another_program_has_stored_is_found_in_its_words(core: Core) -> None:
     text = '{"fields": [{"type": "int", "name": "a"}], "type": "record", "name": "n.A"}'
     core.write(schema_record(SchemaValue(subject="s", version=1, id=7, schema=text, deleted=False)))
@@ -312,16 +269,6 @@ def test_a_protobuf_schema_is_the_same_as_text_and_as_descriptor(core: Core) -> 
     old = SchemaValue(subject="u", version=1, id=9, schema_type="PROTOBUF", schema=serialized, deleted=False)
     core.write(schema_record(old))
     assert core.register("u", text, schemaType="PROTOBUF")[1]["version"] == 1
-
-
-def test_normalized_json_is_found_where_it_was_registered_without(core: Core) -> None:
-    one, other = '{"type":"object","title":"t"}', '{"title": "t", "type": "object"}'
-    assert core.register("s", one, schemaType="JSON")[1]["id"] == 1
-    assert code(core.ask("POST", "/subjects/s", {"schema": other, "schemaType": "JSON"})) == (404, 40403)
-    assert core.ask("POST", "/subjects/s", {"schema": other, "schemaType": "JSON"}, normalize="true")[1]["id"] == 1
-    assert (
-        core.ask("POST", "/subjects/s/versions", {"schema": one, "schemaType": "JSON"}, normalize="true")[1]["id"] == 1
-    )
 
 
 def test_a_json_schema_with_patterns_of_names_evolves(core: Core) -> None:
