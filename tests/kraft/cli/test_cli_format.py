@@ -156,10 +156,6 @@ def test_a_directory_that_cannot_be_read_is_an_error(capsys: pytest.CaptureFixtu
             {"listeners": "SSL://127.0.0.1:1", "controller_listener_names": "SSL"},
             "listener SSL has the protocol SSL, and no certificate",
         ),
-        ({"controller_quorum_fetch_timeout_ms": "soon"}, "allowed is a whole number"),
-        ({"authorizer_class_name": "com.example.Rules"}, "cannot load another authorizer"),
-        ({"controller_quorum_voters": ""}, "nor is controller.quorum.bootstrap.servers"),
-        ({"advertised_listeners": "CONTROLLER://0.0.0.0:1"}, "no other host can reach"),
         ({"process_roles": "controller,broker", "controller_listener_names": "OTHER"}, "OTHER is not among the listen"),
     ],
 )

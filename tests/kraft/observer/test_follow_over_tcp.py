@@ -159,17 +159,6 @@ def test_a_watched_quorum_is_printed_in_blocks_with_the_time_or_repainted(served
     assert first[:24] < second[:24]
 
 
-def test_watch_ends_quietly_on_ctrl_c(served: Served) -> None:
-    """Lines come at once, also into a pipe, and Ctrl-C ends it without further words."""
-    command = [*KRAFT, "watch", "--bootstrap-controller", served.address, "--noop"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
-        assert watcher.stdout is not None
-        assert json.loads(watcher.stdout.readline())["name"] == "NoOpRecord"
-        watcher.send_signal(signal.SIGINT)
-        _, said = watcher.communicate(timeout=60)
-    assert (watcher.returncode, said.strip()) == (130, "")
-
-
 def test_secrets_are_hidden(served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "password").write_text("hunter2")
     cluster = ("--bootstrap-controller", served.address)
