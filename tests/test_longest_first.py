@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
     [
         ("tests/spark/test_source.py::test_a[x::y]", "the Spark session"),
         ("tests/spark/test_fleet.py::test_b", "the Spark session"),
-        ("tests/interop/files/test_laptop.py::test_c", "a quorum of each make"),
+        ("tests/interop/files/test_kafka_tools.py::test_c", "a quorum of each make"),
         ("tests/kraft/sim/test_sim.py::test_d[1]", "tests/kraft/sim/test_sim.py"),
     ],
 )

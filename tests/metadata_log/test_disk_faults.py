@@ -10,9 +10,8 @@ from random import Random
 import pytest
 
 from metadata_log.disk import OsFile, make_directory, replace_file
-from metadata_log.errors import CorruptBatch, MetadataLogError
+from metadata_log.errors import MetadataLogError
 from metadata_log.log.log import MetadataLog
-from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import read_batch
 from metadata_log.records.batch_builder import build_batch
@@ -31,18 +30,6 @@ def fails(wanted: str) -> Callable[[str, str], None]:
     def hook(operation: str, path: str) -> None:
         if operation == wanted:
             raise OSError(errno.EIO, "input/output error", path)
-
-    return hook
-
-
-class Killed(Exception):
-    pass
-
-
-def dies_before(wanted: str) -> Callable[[str, str], None]:
-    def hook(operation: str, path: str) -> None:
-        if operation == wanted:
-            raise Killed
 
     return hook
 
@@ -181,54 +168,6 @@ def test_a_failed_fsync_is_visible_once_the_cache_is_dropped() -> None:
     assert disk.read("/d/f") == b"durable now"
 
 
-def test_lost_names_of_a_failed_directory_fsync_show_after_a_crash() -> None:
-    disk = new_disk(b"durable")
-    disk.on_operation = fails("fsync_dir")
-    with pytest.raises(OSError, match="input/output"):
-        disk.fsync_dir("/d")
-    assert disk.has_failed
-    disk.crash()
-    assert not disk.has_failed
-
-
-def test_a_start_counts_only_durable_records_as_flushed() -> None:
-    """An fsync fails, the process ends, and the page cache still holds what the disk has lost."""
-    disk = new_disk()
-    log = open_log(disk)
-    log.append(build_batch(0, 1, 0, [b"kept"]))
-    log.flush()
-    log.append(build_batch(1, 1, 0, [b"lost"]))
-    disk.on_operation = fails("fsync")
-    with pytest.raises(OSError, match="input/output"):
-        log.flush_handle().run()
-    disk.on_operation = None
-    disk.kill()
-    log = open_log(disk)
-    assert (log.end_offset, log.flushed_offset) == (1, 1)
-    assert log.recovered == ()
-    log.append(build_batch(1, 2, 0, [b"later"]))
-    log.flush()
-    vouched_for = list(batches_of(log))
-    disk.crash()
-    assert list(batches_of(open_log(disk))) == vouched_for
-
-
-def test_opening_a_log_makes_writes_of_a_killed_process_durable() -> None:
-    """A node that vouches for records must not lose these to the next power failure, nor its vote in a file beside."""
-    disk = new_disk()
-    log = open_log(disk)
-    log.append(build_batch(0, 1, 0, [b"value"]))
-    disk.on_operation = dies_before("fsync_dir")
-    with pytest.raises(Killed):
-        write_quorum_state(disk, "/d/p", StoredElection(leader_epoch=3, voted_id=2))
-    disk.on_operation = None
-    disk.kill()
-    assert open_log(disk).flushed_offset == 1
-    disk.crash()
-    assert open_log(disk).end_offset == 1
-    assert read_quorum_state(disk, "/d/p") == StoredElection(leader_epoch=3, voted_id=2)
-
-
 def open_log(disk: MemoryDisk) -> MetadataLog:
     return MetadataLog.open(disk, "/d/p", segment_bytes=600, segment_ms=10**12)
 
@@ -286,20 +225,6 @@ def test_a_damaged_log_is_cut_or_refused_and_never_read_wrongly() -> None:
             assert batch in written, f"seed {seed}: {what}"
     assert kept > 50
     assert refused > 10
-
-
-def test_corruption_while_the_log_is_open_is_not_read_as_records() -> None:
-    """The batches of a log that was opened are read from the disk again when they are committed."""
-    disk = new_disk()
-    log = open_log(disk)
-    log.append(build_batch(0, 1, 0, [b"value"]))
-    log.close()
-    disk.crash()
-    log = open_log(disk)
-    assert [batch.base_offset for batch in log.read_batches(0, 1000, end_offset=1)] == [0]
-    disk.overwrite("/d/p/00000000000000000000.log", 70, b"!")
-    with pytest.raises(CorruptBatch, match="CRC"):
-        list(log.read_batches(0, 1000, end_offset=1))
 
 
 def test_one_directory_may_be_full_while_the_rest_of_the_disk_has_room() -> None:

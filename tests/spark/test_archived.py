@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from metadata_log import scan
 from metadata_log.disk import OsDisk
 from metadata_log.errors import DirectoryError
-from metadata_log.spark.archived import archive_disk, archive_in
+from metadata_log.spark.archived import archive_disk
 from metadata_log.spark.directories import find_directories
 from metadata_log.spark.materialize import find_fleet, make_job, run_here
 from metadata_log.spark.options import parse_options
@@ -202,14 +202,6 @@ def test_the_newest_of_large_logs_stay_unpacked(
     assert archive_disk(OsDisk(), str(tmp_path / "3.tar.gz"), None) is newest
 
 
-def test_of_members_with_one_name_the_last_one_counts(tmp_path: Path) -> None:
-    """As `tar` unpacks an archive that was appended to."""
-    first, last = tarred({LOG: b"first" * 9}, "w"), tarred({LOG: b"last"}, "w")
-    (tmp_path / "a.tar").write_bytes(first[:1024] + last)
-    found = archive_disk(OsDisk(), str(tmp_path / "a.tar"), None)
-    assert found.read(f"{tmp_path}/a.tar/{LOG}") == b"last"
-
-
 @pytest.mark.parametrize("folder", ["../../", "/../", "/etc/", "a/../../b/"])
 def test_no_name_of_a_member_leaves_the_archive(tmp_path: Path, folder: str) -> None:
     (tmp_path / "a.tar").write_bytes(tarred({LOG: b"log", META: b"meta"}, "w", folder))
@@ -312,15 +304,6 @@ def test_a_file_of_the_log_may_be_packed_by_itself(node: Path, lone: Path, view:
     assert (found.is_file, found.cluster) == (True, find_directories([str(lone)])[0].cluster)
 
 
-def test_tables_of_a_packed_file_have_the_rows_of_the_log_and_go_on(node: Path, lone: Path, tmp_path: Path) -> None:
-    """One night from the packed file, the next one from the plain file: there is nothing new."""
-    job = make_job(str(tmp_path / "tables"), run="r", views=["topic_history"])
-    (packed,) = run_here(find_fleet([str(lone)], {}), job).outcomes
-    assert packed.status is Status.NEW
-    (again,) = run_here(find_fleet([str(node / "plain")], {}), job).outcomes
-    assert again.status is Status.NOTHING
-
-
 @pytest.fixture
 def store(node: Path) -> Iterator[str]:
     """A simulated object store with the plain directory, archives, and a directory of packed files."""
@@ -342,14 +325,6 @@ def test_what_is_packed_in_an_object_store_is_read_without_a_copy(node: Path, st
     wanted = rows_of(node / "plain", view=view)
     assert rows_of(f"{store}/{name}", view=view) == wanted
     assert CountedStore.total() <= 16, CountedStore.requests
-
-
-def test_tables_of_a_store_with_archives(store: str, tmp_path: Path) -> None:
-    job = make_job(str(tmp_path / "tables"), run="r", views=["topic_history"])
-    (first,) = run_here(find_fleet([f"{store}/a.tgz"], {}), job).outcomes
-    (again,) = run_here(find_fleet([f"{store}/lone"], {}), job).outcomes
-    (plain,) = run_here(find_fleet([f"{store}/plain"], {}), job).outcomes
-    assert [first.status, again.status, plain.status] == [Status.NEW, Status.NOTHING, Status.NOTHING]
 
 
 def stream(path: Path | str) -> KraftStreamReader:
@@ -406,20 +381,3 @@ def test_a_bomb_and_damage_of_a_packed_file_are_told_with_a_remedy(
     assert f"it unpacks to more than 1000 bytes: unpack it, and give the directory ({packed})" in str(bomb.damage)
     assert "it cannot be unpacked" in str(cut.damage)
     assert f"copy it again ({packed})" in str(cut.damage)
-
-
-def test_a_log_file_in_another_packing_is_named(tmp_path: Path) -> None:
-    log = tmp_path / f"{LOG}.lz4"
-    log.parent.mkdir()
-    log.write_bytes(b"")
-    assert "is packed as .lz4, which is not read: unpack it" in refused(tmp_path)
-    assert "is packed as .lz4" in refused(log)
-
-
-def test_a_directory_with_the_name_of_an_archive_is_none(node: Path, store: str, tmp_path: Path) -> None:
-    shutil.copytree(node / "plain", tmp_path / "a.tar")
-    assert rows_of(tmp_path / "a.tar") == rows_of(node / "plain")
-    CountedStore().pipe_file(f"/fleet/b.tar/{LOG}", (node / "plain" / LOG).read_bytes())
-    assert len(rows_of(f"{store}/b.tar")) == len(rows_of(node / "plain"))
-    assert archive_in(f"{node}/a.tgz/b") == f"{node}/a.tgz"
-    assert archive_in(f"{node}/*.tgz") is None

@@ -12,7 +12,6 @@ TOGETHER = {
     "a quorum of each make": (
         "tests/interop/quorum/test_kafka_hostile.py",
         "tests/interop/files/test_kafka_tools.py",
-        "tests/interop/files/test_laptop.py",
     ),
 }
 """What is there once and takes long to start, with the files that use it: one process runs all of them."""

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metadata_log.errors import DecodeError
-from support.interop.sasl_corpus import listener, recorded, users
-from transport.protocol.frames import with_length
+from support.interop.sasl_corpus import listener, recorded
 from transport.protocol.inbound import Principal
 from transport.protocol.login import LoginRefused, PeerRefused
 from transport.protocol.sasl.client import SaslClient, SaslLogin
@@ -26,7 +25,6 @@ from transport.protocol.sasl.credentials import (
 )
 from transport.protocol.sasl.scram import keys_of
 from transport.protocol.sasl.server import SaslListener, SaslServer
-from transport.protocol.server_connection import ServerConnection
 
 NOW_MS = 1_000_000
 VERSIONS = bytes.fromhex("7ffffff80000 00000002 0011 0000 0001 0024 0000 0002")
@@ -209,21 +207,6 @@ def test_a_client_sends_the_token_and_extensions_that_a_client_of_kafka_sends() 
     assert one.lifetime_ms > 0
 
 
-@pytest.mark.parametrize("capture", ["scram-wrong", "plain-wrong"])
-def test_kafkas_client_with_a_wrong_password_is_refused(capture: str) -> None:
-    rows = [row for row in recorded()["java_clients"] if row["capture"] == capture and row["dir"] == "c2s"]
-    connection = ServerConnection(
-        handle=None,
-        listener="SASL",
-        peer="java:1",
-        sasl=SaslServer(listener(users()), now_ms=lambda: NOW_MS, nonce=lambda: "ours"),
-    )
-    for row in rows:
-        connection.feed(with_length(bytes.fromhex(row["hex"])))
-    assert connection.refused is not None
-    assert connection.refused.is_delayed
-
-
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=8))
 def test_any_frames_are_answered_refused_or_passed_on(frames: list[bytes]) -> None:
     other = server(known_user("PLAIN", "alice", "secret"))
@@ -315,14 +298,6 @@ def test_a_session_by_token_ends_with_the_token() -> None:
         frame = one.answer(other.judge(frame) or b"")
     assert one.is_done
     assert next(tokens, None) is None, "each login has the token of its time"
-
-
-def test_a_client_with_a_bad_token_learns_only_that_the_token_is_invalid() -> None:
-    other = with_tokens("good")
-    one = client(SaslLogin(mechanism=OAUTHBEARER, bearer=lambda: "bad"))
-    with pytest.raises(LoginRefused, match=r'refuses the login by OAUTHBEARER: \{"status":"invalid_token"\}'):
-        converse(one, other)
-    assert other.principal is None
 
 
 def test_a_client_without_a_token_does_not_ask_for_one() -> None:

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import (
-    Consumer,
-    ConsumerGroupTopicPartitions,
     ElectionType,
     KafkaException,
-    Producer,
     TopicCollection,
     TopicPartition,
 )
@@ -29,7 +26,6 @@ from confluent_kafka.admin import (
     ConfigResource,
     NewPartitions,
     NewTopic,
-    OffsetSpec,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -37,21 +33,20 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from kafka import KafkaConsumer, KafkaProducer, errors
 from kafka import TopicPartition as Name
 from kafka import admin as plain
+from kafka import errors
 
 from kraft.config.keys import STANDARD_AUTHORIZER
 from metadata_log.image import ResourceType as Family
 from support.interop.broker_cluster import BROKERS, NO_LEADER, BrokerCluster, broker_cluster
-from support.interop.load import ANSWER_LOST, Load, read_committed
+from support.interop.load import ANSWER_LOST, Load
 from support.interop.mixed_quorum import TERMINATED
 from support.interop.real_kafka import KafkaInstallation, eventually
 
 pytestmark = pytest.mark.kafka
 SECURITY = (f"authorizer.class.name={STANDARD_AUTHORIZER}", "super.users=User:ANONYMOUS")
 SECONDS = 60
-MESSAGES = 300
 FRESH = count()
 
 
@@ -199,97 +194,6 @@ def test_kafka_python_administers(cluster: BrokerCluster, python: plain.KafkaAdm
     assert {one["replica_id"] for one in quorum["observers"]} == set(BROKERS)
     python.delete_topics([name])
     assert name not in cluster.image().topics
-
-
-def test_confluent_kafka_writes_and_a_group_reads(cluster: BrokerCluster, confluent: AdminClient, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "enable.idempotence": True})
-    for number in range(MESSAGES):
-        producer.produce(topic, str(number).encode(), partition=number % 3)
-    assert producer.flush(SECONDS) == 0
-    group = f"{topic}-group"
-    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
-    members = [Consumer(settings), Consumer(settings)]
-    found: list[int] = []
-    try:
-        for member in members:
-            member.subscribe([topic])
-
-        def all_read() -> bool:
-            for member in members:
-                for message in member.consume(MESSAGES, timeout=0.1):
-                    assert message.error() is None
-                    found.append(int(message.value() or b""))
-            return len(set(found)) == MESSAGES
-
-        eventually(all_read, "the group has read everything")
-        for member in members:
-            if member.assignment():
-                member.commit(asynchronous=False)
-    finally:
-        for member in members:
-            member.close()
-    (committed,) = answers(confluent.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))
-    assert sum(one.offset for one in committed.topic_partitions) == MESSAGES
-    first = TopicPartition(topic, 0, 5)
-    (deleted,) = answers(confluent.delete_records([first]))
-    assert deleted.low_watermark == 5
-    (earliest,) = answers(confluent.list_offsets({TopicPartition(topic, 0): OffsetSpec.earliest()}))
-    assert earliest.offset == 5
-
-
-def test_kafka_python_writes_and_a_group_reads(
-    cluster: BrokerCluster, python: plain.KafkaAdminClient, topic: str
-) -> None:
-    with closing(KafkaProducer(bootstrap_servers=servers(cluster), acks="all", enable_idempotence=True)) as producer:
-        sent = [producer.send(topic, str(number).encode()) for number in range(MESSAGES)]
-        assert {one.get(SECONDS).topic for one in sent} == {topic}
-    settings = {"bootstrap_servers": servers(cluster), "auto_offset_reset": "earliest", "consumer_timeout_ms": 60_000}
-    with closing(KafkaConsumer(topic, group_id=f"{topic}-group", **settings)) as consumer:
-        assert {int(next(consumer).value) for _ in range(MESSAGES)} == set(range(MESSAGES))
-        consumer.commit()
-    committed = python.list_group_offsets([f"{topic}-group"])[f"{topic}-group"]
-    assert sum(one.offset for one in committed.values()) == MESSAGES
-    assert python.delete_records({Name(topic, 0): 5})[Name(topic, 0)]["low_watermark"] == 5
-
-
-def test_transactions_of_confluent_kafka(cluster: BrokerCluster, topic: str) -> None:
-    """Begun, committed, given up, and taken over by another producer of the same name."""
-    settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-in-turn", "log_level": 0}
-    first, second = Producer(settings), Producer(settings)
-    first.init_transactions(SECONDS)
-    for ends in (first.commit_transaction, first.abort_transaction):
-        first.begin_transaction()
-        for number in range(3):
-            first.produce(topic, str(number).encode(), partition=number)
-        assert first.flush(SECONDS) == 0
-        ends(SECONDS)
-    first.begin_transaction()
-    first.produce(topic, b"3", partition=0)
-    assert first.flush(SECONDS) == 0
-    second.init_transactions(SECONDS)
-    with pytest.raises(KafkaException) as fenced:
-        first.commit_transaction(SECONDS)
-    assert fenced.value.args[0].name() in {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
-    assert read_committed(cluster, topic) == {0: 1, 1: 1, 2: 1}
-    state = cluster.image().topics["__transaction_state"]
-    assert [len(one.replicas) for one in state.partitions] == [3, 3, 3]
-
-
-def test_transactions_of_kafka_python(cluster: BrokerCluster, python: plain.KafkaAdminClient, topic: str) -> None:
-    name = f"{topic}-in-turn"
-    before = cluster.image().producer_ids.next_producer_id
-    with closing(KafkaProducer(bootstrap_servers=servers(cluster), transactional_id=name)) as producer:
-        producer.init_transactions()
-        for ends in (producer.commit_transaction, producer.abort_transaction):
-            producer.begin_transaction()
-            for number in range(3):
-                producer.send(topic, str(number).encode(), partition=number)
-            producer.flush()
-            ends()
-    assert read_committed(cluster, topic) == {0: 1, 1: 1, 2: 1}
-    listed = [one for several in python.list_transactions().values() for one in several if one.transactional_id == name]
-    assert len(listed) == 1
-    assert 0 <= listed[0].producer_id < max(before, cluster.image().producer_ids.next_producer_id)
 
 
 def test_the_leader_of_the_controllers_is_killed_under_load(cluster: BrokerCluster) -> None:

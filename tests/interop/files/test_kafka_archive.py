@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-import metadata_log
 from metadata_log.archive import open_archive, open_source, verify_archive
-from metadata_log.arrow import read_records, read_view
 from metadata_log.disk import OsDisk
-from metadata_log.history import VIEWS, rows
-from metadata_log.image.diff import differences
 from metadata_log.reading.reader import read_log
-from metadata_log.reading.timeline import read_timeline
 from metadata_log.records.batch import RecordBatch
 from support.interop.dumps import read_by_kafka, read_by_us
 from support.interop.our_nodes import told, told_json_lines
@@ -30,8 +24,6 @@ from support.interop.real_kafka import (
 )
 from support.real_data import unpack
 from support.wire import leader_of
-
-TOLD = ("leader_history", "broker_history", "config_history", "quorum_epochs")
 
 
 @pytest.fixture
@@ -129,23 +121,3 @@ def merged(folder: Path) -> Path:
         archive.add(open_source(OsDisk(), str(nodes / node)), now_ms=0)
     archive.close()
     return folder / "kept"
-
-
-def test_every_reader_of_ours_reads_an_archive(tmp_path: Path) -> None:
-    """Image, histories and Arrow are those of the controller with the longest log, as far as that goes back."""
-    kept, node = merged(tmp_path), tmp_path / "nodes" / "c3"
-    image = metadata_log.replay(str(kept))
-    assert list(differences(image, metadata_log.replay(str(node)))) == []
-    at = 3000
-    of_first = metadata_log.replay(str(tmp_path / "nodes" / "c1"), at=at)
-    assert list(differences(metadata_log.replay(str(kept), at=at), of_first)) == []
-    told = [
-        list(rows(read_timeline(OsDisk(), str(path)), TOLD, cluster="c")) for path in (kept, tmp_path / "nodes" / "c1")
-    ]
-    ends = {view: VIEWS[view].names.index("valid_to_offset") for view in TOLD}
-    early = [[(view, row) for view, row in each if (row[ends[view]] or at) < at] for each in told]
-    assert early[0]
-    assert sorted(early[0], key=repr) == sorted(early[1], key=repr)
-    assert pa.Table.from_batches(read_records(str(kept))).num_rows == 5319
-    partitions = sum(len(image.topics[name].partitions) for name in image.topics)
-    assert pa.Table.from_batches(read_view(str(kept), "partitions_state")).num_rows == partitions

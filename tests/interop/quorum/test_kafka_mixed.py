@@ -9,18 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from support.interop.kafka_or_skip import found_or_skipped
 from support.interop.mixed_quorum import AdminStream, Make, MixedQuorum, Way, admin_stream, values_in
 from support.interop.our_nodes import kraft, our_format, told
 from support.interop.real_kafka import QUORUM_TOOL, KafkaInstallation, QuorumLayout, eventually, layout_in
-from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION
+from support.kafka_jars import KAFKA_VERSION, OLDER_VERSION
 from support.wire import active_controller, leader_of
 
 pytestmark = pytest.mark.kafka
 
 DEFAULTS = ()
-PATIENT = ("controller.quorum.fetch.timeout.ms=10000",)
-"""A leader of ours stays while another node starts."""
 WAYS: tuple[Way, ...] = ("kill", "stop")
 SOAK_TURNS = 4
 """By killing the leader, and as many by a graceful shutdown. A turn with both takes about a minute."""
@@ -162,50 +159,3 @@ def test_an_older_cluster_is_replaced_and_then_upgraded(older_kafka: KafkaInstal
         nodes.kill()
     for node, batches in logs.items():
         assert set(stream.acknowledged) <= set(values_in(batches)), f"node {node} lacks changes"
-
-
-@pytest.mark.soak
-def test_a_leader_of_ours_names_the_member_that_holds_a_level_back(tmp_path: Path) -> None:
-    """A quorum of three releases and ours: each upgrade goes as far as the oldest member knows, until that member runs
-    a newer release. A controller that was killed comes back at the level that was finalised meanwhile.
-    """
-    older, newest = found_or_skipped(OLDER_VERSION), found_or_skipped(NEWER_VERSION)
-    layout = layout_in(tmp_path, PATIENT)
-    our_format(layout, release=OLDER_VERSION)
-    nodes = MixedQuorum(found_or_skipped(KAFKA_VERSION), layout, {1: "ours", 2: "kafka", 3: "kafka"})
-    nodes.releases[2] = older
-
-    def upgrade(level: int) -> str:
-        """The error that refuses an upgrade under our leader, or nothing."""
-        while (leader := active_controller(layout.ports[1])) != 1:
-            if leader in nodes.processes:
-                nodes.end(leader, "stop")
-                nodes.start(leader)
-                nodes.wait_until_listening()
-        return kraft("features", "upgrade", *nodes.where, "--feature", f"metadata.version={level}").stderr
-
-    try:
-        nodes.start()
-        nodes.wait_until_listening()
-        eventually(lambda: "not registered" not in upgrade(33), "all have registered")
-        assert "Controller 2 only supports versions 1-21" in upgrade(33)
-        assert "Controller 2 only supports versions 1-21" in upgrade(22)
-        nodes.end(2, "kill")
-        nodes.releases[2] = newest
-        nodes.start(2)
-        nodes.wait_until_listening()
-        eventually(lambda: "Controller 2 " not in upgrade(33), "2 has registered with more levels")
-        assert "Controller 3 only supports versions 7-30" in upgrade(33)
-        nodes.end(3, "kill")
-        assert upgrade(30) == ""
-        nodes.releases[3] = newest
-        nodes.start(3)
-        nodes.wait_until_listening()
-        eventually(lambda: "Controller 3 " not in upgrade(31), "3 has registered with more levels")
-        told("features", "downgrade", *nodes.where, "--feature", "metadata.version=30")
-        assert upgrade(33) == ""
-        refused = kraft("features", "downgrade", *nodes.where, "--feature", "metadata.version=32", "--unsafe")
-        assert "Unsafe metadata downgrade is not supported in this version." in refused.stderr
-        nodes.end_all()
-    finally:
-        nodes.kill()

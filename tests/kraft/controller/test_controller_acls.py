@@ -112,29 +112,6 @@ def test_acl_filters_match_resource_patterns(
     assert AclFilter(ANY, name, pattern, None, None, ANY, ANY).matches(acl) is found
 
 
-def test_a_standby_refuses_acl_changes_and_lists_committed_acls() -> None:
-    side = InProcess(admin=SECURED, release=RECORDED)
-    side.ask(CreateAclsRequest(creations=[creation("t")]), 3)
-    side.controller.renounce()
-    refused = side.ask(CreateAclsRequest(creations=[creation("u"), creation("v")]), 3)
-    assert isinstance(refused, CreateAclsResponse)
-    assert [one.error_code for one in refused.results] == [Error.NOT_CONTROLLER] * 2
-    described = side.ask(
-        DescribeAclsRequest(
-            resource_type_filter=ANY,
-            resource_name_filter=None,
-            pattern_type_filter=ANY,
-            principal_filter=None,
-            host_filter=None,
-            operation=ANY,
-            permission_type=ANY,
-        ),
-        3,
-    )
-    assert isinstance(described, DescribeAclsResponse)
-    assert [one.resource_name for one in described.resources] == ["t"]
-
-
 def test_very_many_acls_are_described_in_steps_and_in_order() -> None:
     """A broker's first answer to DescribeAcls took a third of a second in one turn."""
     side = InProcess(admin=SECURED, release=RECORDED)

@@ -12,7 +12,6 @@ from msgspec import structs
 
 from kraft.access.authorizer import (
     DENY,
-    IMPLIED_BY,
     LITERAL,
     PREFIXED,
     AclOperation,
@@ -41,7 +40,7 @@ from metadata_log.types import Uuid, random_uuid
 from support.differential.authorizer_stories import AUTHORIZER_STORIES, kafkas_answers, principal_bytes, said
 from support.differential.controller_sides import NEARBY, InProcess, Side, plain
 from support.differential.controller_stories import A, create, envelope, heartbeat, reassignments, register, told, topic
-from support.differential.random_rules import random_authorizer, random_question, random_rule
+from support.differential.random_rules import random_rule
 from support.kraft.denials import taken
 from support.kraft.known_quorum import served
 from transport.protocol.apis import APIS, ApiKey
@@ -195,41 +194,6 @@ def test_a_decision_names_its_acl_as_kafkas_audit_log_does() -> None:
     )
     assert str(authorizer.authorize(Caller("User", "bob"), *asked)) == "DefaultDeny"
     assert str(with_rules(allows_without_acl=True).authorize(ALICE, *asked)) == "DefaultAllow"
-
-
-@given(st.integers(min_value=0))
-def test_the_acl_index_decides_as_a_search_of_all_acls(seed: int) -> None:
-    rng = Random(seed)
-    authorizer = random_authorizer(rng, 30)
-    for _ in range(20):
-        question = random_question(rng)
-        if question.name is not None:
-            verdict = authorizer.authorize(question.caller, question.operation, question.resource, question.name)
-            by_reading = _by_reading(authorizer, question.caller, question.operation, question.resource, question.name)
-            assert verdict.is_allowed == by_reading
-
-
-def _by_reading(
-    authorizer: Authorizer, caller: Caller, operation: AclOperation, resource: AclResource, name: str
-) -> bool:
-    if caller.principal in authorizer.settings.super_users:
-        return True
-    about = [
-        acl
-        for acl in authorizer.acls.by_id.values()
-        if acl.resource_type == resource
-        and (
-            name.startswith(acl.resource_name)
-            if acl.pattern_type == PREFIXED
-            else acl.resource_name == name or (acl.resource_name == "*" and not name.startswith("*"))
-        )
-    ]
-    if not about:
-        return authorizer.settings.allows_without_acl
-    meant = [acl for acl in about if acl.principal in ("User:*", caller.principal) and acl.host in ("*", caller.host)]
-    denied = any(acl.permission_type == DENY and acl.operation in (operation, 2) for acl in meant)
-    implying = {operation, AclOperation.ALL, *IMPLIED_BY.get(operation, ())}
-    return not denied and any(acl.permission_type == ALLOW and acl.operation in implying for acl in meant)
 
 
 @given(st.integers(min_value=0))

@@ -12,11 +12,10 @@ from metadata_log.records.metadata import (
     FeatureLevelRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
-    UnregisterBrokerRecord,
 )
 from support.differential.controller_cluster import Cluster
-from support.differential.controller_sides import InProcess, directory, incarnation
-from support.differential.controller_stories import A, B, C, create, heartbeat, isr, register, topic, unregister
+from support.differential.controller_sides import InProcess, incarnation
+from support.differential.controller_stories import A, B, C, create, heartbeat, register, topic
 from transport.protocol.errors import Error
 
 SESSION_MS = 9000
@@ -63,27 +62,6 @@ def test_heartbeats_follow_the_table_of_broker_states(
     assert [names[record] for record in cluster.since(before)] == kinds
 
 
-def test_a_shutdown_waits_until_active_brokers_have_the_new_leaders() -> None:
-    """The shutdown waits for the slowest broker; after a change of its registration, a broker must report again."""
-    cluster = Cluster(A, B, C)
-    cluster.do(create(topic("t", [A, B])))
-    stop = heartbeat(A, want_shut_down=True)
-    assert not cluster.do(stop)["should_shut_down"]
-    end = cluster.controller.end
-    assert not cluster.do(heartbeat(B), heartbeat(C, offset=end - 2), stop)["should_shut_down"]
-    assert not cluster.do(heartbeat(C, cordoned_log_dirs=[directory(C)]), stop)["should_shut_down"]
-    assert not cluster.records(stop)
-    assert cluster.do(heartbeat(C, offset=end, cordoned_log_dirs=[directory(C)]), stop)["should_shut_down"]
-
-
-def test_a_partition_with_one_replica_does_not_hold_up_a_shutdown() -> None:
-    cluster = Cluster(A)
-    cluster.do(create(topic("alone", [A])))
-    assert not cluster.do(heartbeat(A, want_shut_down=True))["should_shut_down"]
-    assert (cluster.partition("alone").leader, cluster.partition("alone").elr) == (-1, (A,))
-    assert cluster.do(heartbeat(A, want_shut_down=True))["should_shut_down"]
-
-
 # Silence
 
 
@@ -110,16 +88,6 @@ def test_brokers_with_expired_sessions_are_fenced_one_batch_each() -> None:
     assert len(cluster.controller.batches) - before == 3
     assert cluster.partition("t").leader == -1
     assert cluster.partition("t").last_known_elr == (fenced[-1].broker_id,)
-
-
-def test_heartbeats_keep_the_session_of_a_fenced_broker() -> None:
-    cluster = Cluster(A)
-    cluster.do(heartbeat(A, want_fence=True))
-    before = len(cluster.controller.batches)
-    for _ in range(10):
-        cluster.controller.advance(2000)
-        cluster.do(heartbeat(A, want_fence=True))
-    assert cluster.since(before) == []
 
 
 def test_a_new_incarnation_waits_for_the_session_of_the_old_one() -> None:
@@ -155,18 +123,6 @@ def test_after_a_failover_an_incarnation_that_is_silent_keeps_others_out_for_les
     assert cluster.do(again)["error_code"] == Error.NONE
 
 
-def test_after_a_failover_sessions_of_unfenced_brokers_start_anew() -> None:
-    cluster = Cluster(A, B)
-    cluster.do(heartbeat(B, want_fence=True))
-    cluster.controller.advance(SESSION_MS - 1000)
-    fail_over(cluster)
-    before = len(cluster.controller.batches)
-    cluster.controller.advance(SESSION_MS - 1)
-    assert cluster.since(before) == []
-    cluster.controller.advance(SESSION_MS // 8 + 1)
-    assert cluster.since(before) == [cluster.change(A, fenced=1)]
-
-
 # Restarts
 
 
@@ -195,57 +151,6 @@ def test_a_process_that_registers_again_keeps_its_epoch_and_state() -> None:
     assert cluster.do(heartbeat(A))["is_fenced"] is False
 
 
-def test_isr_and_elr_follow_brokers_that_fail_and_return() -> None:
-    """Rows of controller.md 10, 22-26: with ELR and min.insync.replicas 2 nothing is lost until all were unclean."""
-    cluster = Cluster(A, B)
-    cluster.do(create(topic("t", [A, B], min_insync_replicas="2")))
-    assert cluster.beats(12_000, A) == [
-        cluster.moved("t", isr=(A,), eligible_leader_replicas=(B,)),
-        cluster.change(B, fenced=1),
-    ]
-    assert cluster.beats(12_000) == [
-        cluster.moved("t", isr=(), leader=-1, eligible_leader_replicas=(A, B), last_known_elr=(A,)),
-        cluster.change(A, fenced=1),
-    ]
-    written = cluster.records(register(B, incarnation_id=incarnation(B, 1)), heartbeat(B, cordoned_log_dirs=None))
-    assert written[0] == cluster.moved("t", eligible_leader_replicas=(A,))
-    assert written[2:] == [cluster.change(B, fenced=-1)]
-    written = cluster.records(register(A, incarnation_id=incarnation(A, 1)), heartbeat(A, cordoned_log_dirs=None))
-    assert written[0] == cluster.moved("t", eligible_leader_replicas=())
-    assert written[2:] == [
-        cluster.change(A, fenced=-1),
-        cluster.moved("t", isr=(A,), leader=A, leader_recovery_state=1, last_known_elr=()),
-    ]
-    now = cluster.partition("t")
-    grown = isr("t", [A, B], by=A, leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch)
-    assert cluster.records(grown) == [cluster.moved("t", isr=(A, B), leader_recovery_state=0)]
-
-
-def test_a_broker_leads_again_after_a_clean_shutdown() -> None:
-    cluster = Cluster(A, B)
-    cluster.do(create(topic("t", [A])))
-    epoch = cluster.side.epochs[A]
-    cluster.do(heartbeat(A, want_shut_down=True), heartbeat(B), heartbeat(A, want_shut_down=True))
-    cluster.controller.advance(SESSION_MS + 1)
-    again = register(A, incarnation_id=incarnation(A, 1), previous_broker_epoch=epoch)
-    written = cluster.records(again, heartbeat(A, cordoned_log_dirs=None))
-    assert [type(record) for record in written[:1]] == [RegisterBrokerRecord]
-    assert written[1:] == [
-        cluster.change(A, fenced=-1),
-        cluster.moved("t", isr=(A,), leader=A, eligible_leader_replicas=(), last_known_elr=()),
-    ]
-
-
-def test_unregistering_a_leader_makes_it_eligible_and_then_removes_it() -> None:
-    cluster = Cluster(A)
-    cluster.do(create(topic("t", [A])))
-    assert cluster.records(unregister(A)) == [
-        cluster.moved("t", isr=(), leader=-1, eligible_leader_replicas=(A,), last_known_elr=(A,)),
-        UnregisterBrokerRecord(broker_id=A, broker_epoch=cluster.side.epochs[A]),
-    ]
-    assert cluster.do(heartbeat(A))["error_code"] == 77
-
-
 # Metadata versions
 
 
@@ -272,17 +177,6 @@ def test_records_are_written_as_the_metadata_version_says(
     assert versions[PartitionChangeRecord][0] == partition
     assert versions[BrokerRegistrationChangeRecord][0] == 0
     assert bool(cluster.controller.controller.history.latest.brokers.by_id[A].directories) is has_directories
-
-
-def test_without_elr_the_last_member_stays_in_the_isr() -> None:
-    bootstrap = (FeatureLevelRecord(name="metadata.version", feature_level=30),)
-    cluster = Cluster(A, B, bootstrap=bootstrap)
-    cluster.do(create(topic("t", [A])))
-    gone = cluster.records(heartbeat(A, want_fence=True))
-    assert gone == [cluster.moved("t", leader=-1), cluster.change(A, fenced=1)]
-    assert cluster.partition("t").isr == (A,)
-    back = cluster.records(heartbeat(A))
-    assert back == [cluster.change(A, fenced=-1), cluster.moved("t", leader=A)]
 
 
 @pytest.mark.parametrize(("level", "bumped"), [(11, True), (12, False)])

@@ -66,37 +66,6 @@ def _known(answer: Any) -> list[Any]:
     return list(result["configs"])
 
 
-def test_the_highest_config_source_gives_the_value() -> None:
-    side = side_with({"min.insync.replicas": "2"})
-    found = describe(side, BROKER, "1", "min.insync.replicas")["min.insync.replicas"]
-    assert (found.value, found.config_source) == ("1", 3), "written at the activation, for all brokers"
-    assert [(one.value, one.source) for one in found.synonyms] == [("1", 3), ("2", 4), ("1", 5)]
-
-
-@pytest.mark.parametrize(
-    ("file", "key", "synonyms"),
-    [
-        ({"log.retention.hours": "100"}, "log.retention.hours", [("log.retention.hours", "100", 4), (None, "168", 5)]),
-        ({"log.retention.hours": "100"}, "log.retention.ms", []),
-        ({"num.io.threads": "8"}, "num.io.threads", [("num.io.threads", "8", 4), ("num.io.threads", "8", 5)]),
-        (
-            {"log.retention.ms": "7", "log.retention.hours": "100"},
-            "log.retention.ms",
-            [("log.retention.ms", "7", 4), ("log.retention.hours", "100", 4), ("log.retention.hours", "168", 5)],
-        ),
-    ],
-)
-def test_the_last_synonym_is_the_default(
-    file: dict[str, str], key: str, synonyms: list[tuple[str | None, str, int]]
-) -> None:
-    """As Kafka 4.4.0 answers: what is not set has no synonyms, and one in another unit follows."""
-    found = describe(side_with(file), BROKER, "1", key)[key]
-    assert [(one.name, one.value, one.source) for one in found.synonyms] == [
-        (name or key, value, source) for name, value, source in synonyms
-    ]
-    assert found.config_source == (synonyms[0][2] if synonyms else 5)
-
-
 def test_every_public_setting_of_kafka_is_described() -> None:
     """An empty default is no missing one, and what this software does not read has Kafka's default."""
     found = describe(side_with(FILE), BROKER, "1")
@@ -130,14 +99,6 @@ def test_a_topic_has_the_synonyms_of_brokers(
     found = describe(cluster.controller, TOPIC, "t", key)[key]
     assert [(one.name, one.value, one.source) for one in found.synonyms] == synonyms
     assert (found.value, found.config_source) == (value, synonyms[0][2] if synonyms else 5)
-
-
-def test_a_subscription_of_metrics_has_its_own_values_as_synonyms() -> None:
-    cluster = Cluster(101)
-    cluster.do(configure(CLIENT_METRICS, "cm", ("interval.ms", SET, "1000")))
-    found = describe(cluster.controller, CLIENT_METRICS, "cm")
-    told = {name: [(one.name, one.value, one.source) for one in found[name].synonyms] for name in found}
-    assert told == {"interval.ms": [("interval.ms", "1000", 7)], "match": [], "metrics": []}
 
 
 def test_settings_that_only_the_log_has_are_described() -> None:

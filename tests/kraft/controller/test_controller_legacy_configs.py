@@ -17,8 +17,7 @@ from support.differential.admin_answers import (
     settings_told,
 )
 from support.differential.controller_sides import InProcess, Side
-from transport.protocol.errors import Error
-from transport.protocol.messages import AlterConfigsRequest, AlterConfigsResponse, CreateTopicsResponse
+from transport.protocol.messages import AlterConfigsRequest, CreateTopicsResponse
 from transport.protocol.messages.alter_configs import AlterableConfig, AlterConfigsResource
 
 TOPIC, BROKER, CLIENT_METRICS = 2, 4, 16
@@ -62,14 +61,3 @@ def test_settings_absent_from_a_legacy_request_are_removed() -> None:
     assert side.controller.history.latest.configs.of((CLIENT_METRICS, "m"))
     side.ask(AlterConfigsRequest(resources=[replacement(CLIENT_METRICS, "m")]), 2)
     assert not side.controller.history.latest.configs.of((CLIENT_METRICS, "m"))
-
-
-def test_a_standby_refuses_every_resource() -> None:
-    side = InProcess()
-    side.controller.renounce()
-    answer = side.ask(AlterConfigsRequest(resources=[replacement(TOPIC, "t"), replacement(BROKER, "")]), 2)
-    assert isinstance(answer, AlterConfigsResponse)
-    assert [one.error_code for one in answer.responses] == [Error.NOT_CONTROLLER] * 2
-    nothing = side.ask(AlterConfigsRequest(), 2)
-    assert isinstance(nothing, AlterConfigsResponse)
-    assert nothing.responses == []

@@ -152,34 +152,6 @@ def test_an_hmac_is_the_one_that_kafka_derives() -> None:
     assert b64encode(token_hmac(Secret("corpus-secret-key"), "gjA0AJV5R6ad8VQ9K4kLOw")).decode() == expected
 
 
-def test_a_renewal_never_outlives_the_token() -> None:
-    side = InProcess(admin=SECURED)
-    renewers = [CreatableRenewers(principal_type="User", principal_name="bob")]
-    token = create(side, renewers=renewers, max_lifetime_ms=2 * DAY_MS)
-    issued = side.now_ms
-    assert token.expiry_timestamp_ms == issued + DAY_MS
-    assert renew(side, token.hmac, HOUR_MS, BOB) == (0, issued + HOUR_MS)
-    side.advance(HOUR_MS)
-    assert renew(side, token.hmac, -1) == (0, issued + HOUR_MS + DAY_MS)
-    side.advance(DAY_MS)
-    assert renew(side, token.hmac, 10 * DAY_MS) == (0, token.max_timestamp_ms)
-    assert renew(side, token.hmac, 1, EVE) == (Error.DELEGATION_TOKEN_OWNER_MISMATCH, 0)
-    assert renew(side, b"unknown.", 1) == (Error.DELEGATION_TOKEN_NOT_FOUND, 0)
-
-
-def test_a_token_expires_on_request() -> None:
-    side = InProcess(admin=SECURED)
-    token = create(side)
-    assert expire(side, token.hmac, 10, EVE) == (Error.DELEGATION_TOKEN_OWNER_MISMATCH, 0)
-    assert expire(side, token.hmac, 10) == (0, side.now_ms + 10)
-    side.advance(11)
-    assert expire(side, token.hmac, 10) == (Error.DELEGATION_TOKEN_EXPIRED, 0)
-    assert renew(side, token.hmac, 10) == (Error.DELEGATION_TOKEN_EXPIRED, 0)
-    assert expire(side, token.hmac, -1) == (0, side.now_ms)
-    assert not side.controller.history.latest.tokens.by_id
-    assert expire(side, token.hmac, -1) == (Error.DELEGATION_TOKEN_NOT_FOUND, 0)
-
-
 def test_expired_tokens_are_removed_periodically() -> None:
     side = InProcess(admin=SECURED)
     create(side, max_lifetime_ms=1)

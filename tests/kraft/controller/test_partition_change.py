@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, PartitionTarget, Rules, in_hash_order, partition_change
-from kraft.controller.topics.reassignment_steps import Assignment, begin, complete
 from metadata_log.image import Partition, merge
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.types import Uuid
@@ -246,34 +245,6 @@ def test_ids_come_in_the_order_of_javas_hash_set() -> None:
     assert in_hash_order((103, 101, 102, 101)) == (101, 102, 103)
     assert in_hash_order((17, 3, 16, 1)) == (16, 17, 1, 3)
     assert in_hash_order(tuple(range(20, 0, -1))) == tuple(range(1, 21))
-
-
-@pytest.mark.parametrize(
-    ("assignment", "completed"),
-    [
-        (Assignment((1, 2), (1, 2)), None),
-        (Assignment((1, 3, 2), (1, 2), removing=(2,), adding=(3,)), None),
-        (Assignment((1, 3, 2), (1, 2, 3), removing=(2,), adding=(3,)), Assignment((1, 3), (1, 3))),
-        (Assignment((1, 2, 3), (1, 3), removing=(3,)), None),
-        (Assignment((1, 2, 3), (1, 2, 3), removing=(3,)), Assignment((1, 2), (1, 2))),
-        (Assignment((1, 2), (2,), removing=(2,)), None),
-    ],
-)
-def test_a_reassignment_without_new_replicas_to_wait_for_completes(
-    assignment: Assignment, completed: Assignment | None
-) -> None:
-    assert complete(assignment) == (completed or assignment)
-
-
-def test_a_second_reassignment_replaces_the_first_as_in_kafka() -> None:
-    """The sequence that was seen in Kafka 4.3.1; only the list that could never be completed is another one."""
-    first = begin(partition(replicas=(11, 12, 13)), (11, 12, 14))
-    assert (first.replicas, first.removing, first.adding) == ((11, 12, 14, 13), (13,), (14,))
-    under_way = partition(replicas=first.replicas, removing_replicas=first.removing, adding_replicas=first.adding)
-    second = begin(under_way, (11, 13, 14))
-    assert (second.replicas, second.removing, second.adding) == ((11, 13, 14, 12), (12,), (14,))
-    back = begin(under_way, (11, 12, 13))
-    assert (back.replicas, back.removing, back.adding) == ((11, 12, 13, 14), (14,), ())
 
 
 def test_a_removed_replica_stays_eligible_as_in_kafka() -> None:

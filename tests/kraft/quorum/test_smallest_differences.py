@@ -6,22 +6,19 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.quorum.effects import (
-    AppendFetched,
     BeginDownload,
     InstallSnapshot,
-    SendRecords,
     SendReply,
     SendRequest,
     StateChanged,
     TruncateLog,
 )
 from kraft.quorum.epoch_limit import highest_epoch
-from kraft.quorum.events import FailureCause, Received, Replied, SnapshotChecked
+from kraft.quorum.events import Received, Replied, SnapshotChecked
 from kraft.quorum.log_view import LogView
 from kraft.quorum.messages import (
     BatchFacts,
     BeginQuorumEpoch,
-    DescribeQuorum,
     Fetch,
     FetchReply,
     FetchSnapshot,
@@ -29,7 +26,6 @@ from kraft.quorum.messages import (
     ProbeVersionsReply,
     RemoveVoter,
     RemoveVoterReply,
-    UpdateVoter,
     Vote,
     VoteReply,
 )
@@ -37,11 +33,11 @@ from kraft.quorum.purgatory import ParkedFetch, Purgatory
 from kraft.quorum.snapshots import MAX_OFFSET
 from kraft.quorum.states.election import Tally
 from kraft.quorum.states.follower import FollowerState
-from kraft.quorum.states.leader import LeaderState, Progress
+from kraft.quorum.states.leader import LeaderState
 from kraft.quorum.states.prospective import ProspectiveState
 from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey, VersionRange
 from kraft.quorum.voter_history import VoterHistory
-from kraft.quorum.voters import QuorumChange, Voter, VoterSet
+from kraft.quorum.voters import QuorumChange, VoterSet
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import NEVER_MS
 from support.kraft.leading_core import fetch_all, key, leader_of, voter
@@ -56,13 +52,6 @@ def requests_to(one: OneCore, peer: int) -> int:
 
 
 # A follower
-
-
-def test_an_empty_batch_is_a_fault_of_the_leader() -> None:
-    one = OneCore()
-    one.answer(records_of_the_leader(batches=(BatchFacts(100, 100, 5, 10),), data=bytes(10)))
-    assert one.all(AppendFetched) == []
-    assert len(one.suspicions) == 1
 
 
 @pytest.mark.parametrize(
@@ -103,32 +92,6 @@ def test_a_tail_of_a_later_epoch_than_the_snapshot_is_truncated_before_the_snaps
     one.step(SnapshotChecked(snapshot, None, ()))
     changes = [effect for effect in one.effects if isinstance(effect, TruncateLog | InstallSnapshot)]
     assert changes == [TruncateLog(60), InstallSnapshot(snapshot)]
-
-
-def test_a_refused_connection_shortens_no_timeout_if_the_setting_is_zero() -> None:
-    one = OneCore(config=QuorumConfig(append_linger_ms=0, lost_leader_backoff_max_ms=0))
-    one.answer(records_of_the_leader())
-    one.fail(FailureCause.REFUSED, peer=1)
-    one.advance(DEFAULTS.fetch_timeout_ms - 1)
-    assert one.campaigns == 0
-    one.advance(1)
-    assert one.campaigns == 1
-
-
-def test_an_observer_keeps_its_timeout_when_its_leader_refuses_a_connection() -> None:
-    one = OneCore(local=ReplicaKey(7), endpoints=endpoints(7))
-    one.answer(records_of_the_leader())
-    deadline_ms = one.core._quorum.state.deadline_ms()
-    one.fail(FailureCause.REFUSED, peer=1)
-    assert one.core._quorum.state.deadline_ms() == deadline_ms
-
-
-@pytest.mark.parametrize("leader_id", [-2, -100])
-def test_a_message_that_names_no_possible_node_as_leader_is_refused(leader_id: int) -> None:
-    one = OneCore()
-    announced = BeginQuorumEpoch(epoch=6, leader_id=leader_id, voter=ReplicaKey(2), endpoints=endpoints(1))
-    assert one.ask(announced).error is Error.INVALID_REQUEST
-    assert one.core.epoch == 5
 
 
 def test_a_follower_has_no_bytes_to_write() -> None:
@@ -189,13 +152,6 @@ def test_a_leader_parks_a_fetch_for_the_longer_of_both_times(fetch_ms: int, wait
 # A leader
 
 
-def test_node_0_may_be_an_observer() -> None:
-    one = OneCore(election=ElectionState(epoch=5))
-    one.elect(1)
-    fetch_all(one, ReplicaKey(0))
-    assert [observer.key.id for observer in one.ask(DescribeQuorum()).observers] == [0]
-
-
 def test_a_voter_that_downloads_a_snapshot_is_no_majority() -> None:
     five = VoterSet.parse("1@a:1,2@b:2,3@c:3,4@d:4,5@e:5")
     one = OneCore(election=ElectionState(epoch=5), voters=five)
@@ -248,25 +204,6 @@ def test_after_a_late_answer_of_a_replica_to_be_added_the_replica_may_be_asked_a
     assert not peers.is_ready(4, one.now_ms)
     one.step(Replied(request_id, 4, ProbeVersionsReply(VersionRange(0, 1))))
     assert peers.is_ready(4, one.now_ms)
-
-
-def test_a_parked_fetch_gets_the_record_of_an_updated_voter_at_once() -> None:
-    one = leader_of(1, 2, 3)
-    end = one.core.log.end_offset
-    epoch = one.core.epoch
-    waits = Fetch(epoch=epoch, replica=key(3), offset=end, last_epoch=epoch, max_wait_ms=500, max_bytes=1000)
-    one.step(Received(80, waits))
-    assert [effect for effect in one.all(SendRecords) if effect.request_id == 80] == []
-    moved = Voter(key(1), endpoints(9), VersionRange(0, 1))
-    effects = one.core.step(Received(81, UpdateVoter(epoch=epoch, voter=moved)), one.now_ms)
-    assert [effect.request_id for effect in effects if isinstance(effect, SendRecords)] == [80]
-
-
-def test_a_replica_that_reached_the_first_record_is_caught_up_as_of_then() -> None:
-    progress = Progress(ReplicaKey(1))
-    progress.fetched(0, 1, 100)
-    progress.fetched(1, 5, 200)
-    assert progress.last_caught_up_ms == 100
 
 
 def test_taken_fetches_leave_no_deadline() -> None:

@@ -14,7 +14,7 @@ from kraft.access.caller import Caller
 from kraft.config import definitions
 from kraft.controller import ControllerResult
 from kraft.controller.decision.request_context import AdminSettings
-from kraft.limits import ANSWERS_PER_TURN, CHEAP_PER_STEP, EARLY_PER_TURN, ITEMS_PER_ANSWER
+from kraft.limits import ANSWERS_PER_TURN, CHEAP_PER_STEP, ITEMS_PER_ANSWER
 from kraft.process.parts import Input
 from kraft.process.process import Process
 from kraft.quorum.events import Resign, Tick
@@ -255,22 +255,6 @@ def allocation(quorum: Quorum) -> m.AllocateProducerIdsRequest:
     return m.AllocateProducerIdsRequest(broker_id=broker, broker_epoch=epoch)
 
 
-def test_requests_completed_by_one_commit_are_answered_in_turns_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    quorum = Quorum()
-    asked = asked_at_once(quorum, allocation(quorum), 2500)
-    told = Told(monkeypatch, quorum.leader)
-    while not set(told.requests) & set(asked):
-        assert quorum.net.once()
-    late = quorum.net.request(quorum.leader, allocation(quorum))
-    quorum.net.until_ms(lambda: late in quorum.net.answers)
-    assert [one for one in told.requests if one in {*asked, late}] == [*asked, late], "the order of the records"
-    assert told.most <= ANSWERS_PER_TURN + FETCHES
-    answers = [quorum.net.answers[one] for one in asked]
-    assert all(isinstance(one, m.AllocateProducerIdsResponse) for one in answers)
-    firsts = [one.producer_id_start for one in answers]
-    assert firsts == sorted(set(firsts))
-
-
 def test_requests_refused_on_lost_leadership_are_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     quorum = Quorum()
     net, former = quorum.net, quorum.leader
@@ -321,44 +305,6 @@ def test_large_refusals_have_turns_of_their_own(monkeypatch: pytest.MonkeyPatch)
     net.step(former, Resign(net.processes[former].replica.core.epoch))
     net.until_ms(lambda: net.answers.keys() >= set(asked))
     assert told.most <= 2 + ANSWERS_PER_TURN * ITEMS_PER_ANSWER // len(topics)
-
-
-def test_requests_received_before_activation_are_answered_in_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    quorum = Quorum()
-    net, former = quorum.net, quorum.leader
-    net.kill(former)
-    while not (
-        claiming := [node for node, one in net.processes.items() if one.replica.activation.claim_offset is not None]
-    ):
-        if not net.once():
-            net.now_ms = min(one.deadline_ms() for one in net.processes.values())
-    told = Told(monkeypatch, claiming[0])
-    before = len(net.queue)
-    early = [net.request(claiming[0], m.DescribeClusterRequest()) for _ in range(10 * EARLY_PER_TURN)]
-    net.queue.rotate(-before)
-    for _ in early:
-        net.queue.popleft()()
-    assert not net.answers.keys() & set(early)
-    net.until_ms(lambda: net.answers.keys() >= set(early))
-    assert [one for one in told.requests if one in set(early)] == early
-    assert told.most <= EARLY_PER_TURN
-
-
-def test_a_commit_sends_no_answers_before_the_turn_of_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    quorum = Quorum()
-    net = quorum.net
-    asked = asked_at_once(quorum, allocation(quorum), 2500)
-    told = Told(monkeypatch, quorum.leader)
-    while not set(told.requests) & set(asked):
-        assert net.once()
-    begun_ms, committed = net.now_ms, net.processes[quorum.leader].replica.core.log.high_watermark
-    net.request(quorum.leader, allocation(quorum))
-    while net.processes[quorum.leader].replica.core.log.high_watermark == committed:
-        assert net.once()
-        assert net.now_ms == begun_ms
-    assert len(set(told.requests) & set(asked)) == ANSWERS_PER_TURN
 
 
 @pytest.mark.parametrize(("committed_offset", "in_a_turn"), [(0, 1), (1, 3)])

@@ -17,7 +17,7 @@ from metadata_log.records.frame import decode_record
 from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
-from support.kraft.replica_net import CLUSTER_ID, Net, formatted_disk
+from support.kraft.replica_net import Net, formatted_disk
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     ApiVersionsRequest,
@@ -263,21 +263,6 @@ def test_a_resource_named_twice_is_refused_and_the_others_go_through() -> None:
     two = alter(("interval.ms", SET, "2000"), name="other").resources[0]
     request = IncrementalAlterConfigsRequest(resources=[one, two, one])
     assert codes(net.ask(leader, request)) == [Error.INVALID_REQUEST, Error.NONE]
-
-
-def test_describe_cluster_lists_the_controllers_on_any_node() -> None:
-    net, leader = active()
-    for node in net.processes:
-        response = net.ask(node, DescribeClusterRequest(endpoint_type=2))
-        assert (response.error_code, response.cluster_id, response.controller_id) == (0, CLUSTER_ID, leader)
-        assert [(one.broker_id, one.host, one.port) for one in response.brokers] == [
-            (1, "n1", 9093),
-            (2, "n2", 9093),
-            (3, "n3", 9093),
-        ]
-    wrong = net.ask(leader, DescribeClusterRequest(endpoint_type=1))
-    assert wrong.error_code == Error.MISMATCHED_ENDPOINT_TYPE
-    assert net.ask(leader, DescribeClusterRequest(), version=0).error_code == Error.INVALID_REQUEST
 
 
 def test_describe_cluster_has_the_addresses_of_the_listener_of_the_request() -> None:

@@ -10,15 +10,15 @@ from random import Random
 import pytest
 
 from kraft.quorum.values import QuorumConfig
-from kraft.sim import InvariantViolated, Scenario, Simulator, core_member, replica_member, run
-from kraft.sim.faults.nemesis import FAULTS, MESSAGE_FAULTS, STRIKES, draw_faults
+from kraft.sim import InvariantViolated, Scenario, Simulator, replica_member, run
+from kraft.sim.faults.nemesis import FAULTS, MESSAGE_FAULTS, STRIKES
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.actions import Crash, DamageDisk, FailDisk, LimitDisk, SetClock, Start
 from kraft.sim.world.disk_damage import Damage, damage_file
 from kraft.sim.world.host import START_MS
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import World
-from metadata_log.disk import File, make_directory, replace_file
+from metadata_log.disk import File, replace_file
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch
 
@@ -42,29 +42,9 @@ def test_a_run_without_faults_has_one_leader() -> None:
     assert "crashed" not in result.trace
 
 
-def test_each_run_draws_a_subset_of_the_faults() -> None:
-    """Swarm testing: what always happens hides what happens only without it."""
-    seen: Counter[str] = Counter()
-    seeds = 12
-    for seed in range(seeds):
-        trace = run(seed, 3, make_member=core_member, keep_trace=True).trace
-        seen.update({line.split()[2] for line in trace.splitlines() if line.split()[1] == "0"} & set(STRIKES))
-    assert set(seen) > set(DISK_FAULTS) - {"slow-disk"}
-    assert all(times < seeds for times in seen.values()), seen
-
-
 def test_the_documentation_names_every_fault() -> None:
     text = (Path(__file__).parents[3] / "docs" / "simulated-faults.md").read_text()
     assert set(FAULTS) <= set(re.findall(r"`([a-z-]+)`", text))
-
-
-def test_message_faults_can_be_left_out() -> None:
-    drawn = [draw_faults(Random(seed), ()) for seed in range(20)]
-    assert {(one.drop, one.duplicate, one.slow, one.delay_ms, one.reorder) for one in drawn} == {
-        (0.0, 0.0, 0.0, (1, 1), False)
-    }
-    assert len({draw_faults(Random(seed), MESSAGE_FAULTS) for seed in range(20)}) > 5
-    assert draw_faults(Random(1)) == draw_faults(Random(1), FAULTS)
 
 
 def test_failing_and_corrupt_disks_never_serve_unwritten_records() -> None:
@@ -193,15 +173,6 @@ def test_a_full_disk_keeps_its_node_down_until_there_is_room() -> None:
     assert leader in world.running()
 
 
-def test_disks_fail_only_where_a_fault_was_injected() -> None:
-    """Otherwise the simulation would mistake defects of the product for injected faults."""
-    simulator = settled_simulator()
-    world, leader = simulator.world, simulator.leaders()[0]
-    world.hosts[leader].member.fail_soon(1)
-    with pytest.raises(OSError, match="failed"):
-        simulator.run_until(simulator.now_ms + 3000)
-
-
 def test_a_broken_connection_fails_only_its_own_requests() -> None:
     simulator = settled_simulator()
     world, leader = simulator.world, simulator.leaders()[0]
@@ -225,18 +196,6 @@ def test_clocks_jump_ahead_never_back_and_drift() -> None:
         world.now_ms = at_ms
         clock_ms = START_MS + at_ms + world.clock_offset_ms(1)
         assert (clock_ms >= world.hosts[1].member.deadline_ms()) == is_due
-
-
-@pytest.mark.parametrize("what", [Damage.ROT, Damage.ASTRAY, Damage.UNREADABLE, Damage.LOST_FILE])
-def test_damage_changes_one_file_or_makes_it_unreadable(what: Damage) -> None:
-    disk, contents = MemoryDisk(), {"/d/a": bytes(range(200)), "/d/b": bytes(reversed(range(200)))}
-    make_directory(disk, "/d")
-    for path, content in contents.items():
-        replace_file(disk, "/d", path[-1], content)
-    said = damage_file(disk, what, Random(2))
-    damaged = [path for path, content in contents.items() if read_or_none(disk, path) != content]
-    assert damaged == [said.split()[0]]
-    assert (read_or_none(disk, damaged[0]) is None) == (what in (Damage.UNREADABLE, Damage.LOST_FILE))
 
 
 class Drawn(Random):
@@ -263,17 +222,6 @@ def test_injected_damage_never_gives_another_valid_log() -> None:
     for start, length, is_damaged in moves:
         drawn = Drawn(start - size, start, length)
         assert bool(damage_file(disk.fork(), Damage.ASTRAY, drawn)) == is_damaged, (start, length)
-
-
-def test_an_empty_disk_has_nothing_to_damage() -> None:
-    assert damage_file(MemoryDisk(), Damage.ROT, Random(1)) == ""
-
-
-def read_or_none(disk: MemoryDisk, path: str) -> bytes | None:
-    try:
-        return disk.read(path)
-    except OSError:
-        return None
 
 
 # Invariants

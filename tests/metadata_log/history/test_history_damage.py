@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metadata_log import history
-from metadata_log.compression import Compression
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import Options
 from metadata_log.history.changes import Templates, whole_record
@@ -21,7 +20,6 @@ from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
 from metadata_log.reading.entries import read_entries
 from metadata_log.reading.timeline import read_timeline
 from metadata_log.records.batch import read_batch, scan
-from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
     ConfigRecord,
@@ -32,7 +30,6 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from metadata_log.records.record import Record
 from metadata_log.releases import unknown_record_text
 from metadata_log.types import Uuid
 from support.metadata_log.history_stories import Log, Row, newest, real_disk, tell, write
@@ -109,29 +106,6 @@ def test_rows_continue_from_the_next_snapshot_behind_a_gap() -> None:
     between = [row for row in rows["partition_history"] if 1893 <= row["valid_from_offset"] < 3125]
     assert between == []
     assert {row["valid_to_offset"] for row in rows["topic_history"] if row["end_cause"] == "unknown-history"} == {1893}
-
-
-def test_a_history_of_a_truncated_log_begins_with_its_snapshot() -> None:
-    """The other controllers of the cluster have only the end of the log, and a snapshot of what was before."""
-    rows = tell(real_disk("static3"), "/nodes/c3", ("partition_history", "config_history", "retention"))
-    [base, log] = rows["retention"]
-    assert (base["kind"], log["kind"]) == ("base", "log")
-    assert base["to_offset"] == log["from_offset"]
-    for view in ("partition_history", "config_history"):
-        first = min(row["valid_from_offset"] for row in rows[view])
-        assert {row["cause"] for row in rows[view] if row["valid_from_offset"] == first} == {"snapshot"}
-
-
-def test_an_unfinished_last_batch_is_no_damage() -> None:
-    disk = copy_of_static3()
-    path = f"{LONE}/00000000000000004847.log"
-    content = disk.read(path)
-    disk.remove(path)
-    write(disk, path, content[:-10])
-    rows = tell(disk, LONE, ("broker_history", "retention"))
-    torn = [row for row in rows["retention"] if row["kind"] == "unfinished-tail"]
-    assert [row["known"] for row in torn] == [True]
-    assert [row for row in rows["broker_history"] if row["end_cause"] == "unknown-history"] == []
 
 
 CASES = {one["case"]: one for one in json.loads(archive("damaged")["cases.json"])}
@@ -312,15 +286,3 @@ def test_the_quick_decoder_agrees_or_refuses_on_damaged_batches(seed: int) -> No
         assert not any(isinstance(entry, Damage) for entry in slow)
         kept = [one for one in slow if not isinstance(one, Damage) and not isinstance(one.record, NoOpRecord)]
         assert [change[0] for change in quick.all] == [entry.offset for entry in kept]
-
-
-def test_compressed_batches_use_the_general_decoder() -> None:
-    log = Log()
-    one_topic(log)
-    value = encode_record(PartitionChangeRecord(topic_id=TOPIC, partition_id=0, isr=(1,)), 2)
-    record = Record(log.offset, log.now_ms, 0, None, value, ())
-    packed = write_batch([record], epoch=1, compression=Compression.GZIP)
-    assert quickly(packed) is None
-    log.content += packed
-    rows = log.tell("partition_history")["partition_history"]
-    assert [row["isr"] for row in rows] == [(1, 2), (1,)]

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metadata_log.errors import MetadataLogError
-from metadata_log.image import MetadataDelta, MetadataImage, ReplayError, TopicsImage, memberships, merge, reassigning
-from metadata_log.image.topics import LEADERLESS, MIGRATING, Partition, index_keys
+from metadata_log.image import MetadataDelta, MetadataImage, ReplayError, TopicsImage, memberships, reassigning
+from metadata_log.image.topics import LEADERLESS, index_keys
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from support import ROOT, TESTS
-from support.metadata_faults import ACL, DIRECTORY, FAULTS, A, B, Fault, change, partition, topic
+from support.metadata_faults import ACL, FAULTS, A, B, Fault, change, partition, topic
 from support.random_metadata import RandomCluster
 
 FAMILIES = ("topics", "brokers", "configs", "acls", "quotas", "scram", "tokens", "producer_ids", "controllers")
@@ -167,29 +167,6 @@ def test_two_processes_agree_on_every_order() -> None:
 # Merging
 
 
-PARTITION = Partition((1, 2), (DIRECTORY, DIRECTORY), (1,), (), (), (2,), (1,), 1, 1, 5, 7)
-
-
-def test_a_change_without_content_moves_the_partition_epoch_alone() -> None:
-    new = merge(PARTITION, change())
-    assert new == Partition((1, 2), (DIRECTORY, DIRECTORY), (1,), (), (), (2,), (1,), 1, 1, 5, 8)
-
-
-def test_a_change_record_with_a_leader_raises_the_leader_epoch() -> None:
-    assert merge(PARTITION, change(leader=1)).leader_epoch == 6
-    assert merge(PARTITION, change(leader=-1)).leader == -1
-
-
-def test_an_empty_list_is_set_and_null_leaves_the_value() -> None:
-    new = merge(PARTITION, change(isr=(), eligible_leader_replicas=(), leader_recovery_state=0))
-    assert (new.isr, new.elr, new.last_known_elr, new.leader_recovery_state) == ((), (), (1,), 0)
-
-
-def test_unknown_directories_follow_the_replicas() -> None:
-    unknown = merge(PARTITION, change(directories=(MIGRATING, MIGRATING)))
-    assert merge(unknown, change(replicas=(1, 2, 3))).directories == (MIGRATING,) * 3
-
-
 # Records that end Kafka's controller
 
 
@@ -227,11 +204,6 @@ def test_records_that_kafka_accepts_are_replayed() -> None:
     )
     assert image.topics["a"].partitions[0].isr == (1,)
     check(image)
-
-
-def test_a_missing_partition_number_is_an_error() -> None:
-    with pytest.raises(ReplayError, match="topic a has a partition 5 and no partition 1"):
-        replay(MetadataImage(), topic("a"), partition(0), partition(5))
 
 
 def test_removing_a_topic_removes_its_configuration() -> None:

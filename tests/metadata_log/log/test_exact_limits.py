@@ -14,7 +14,7 @@ from metadata_log.errors import CorruptBatch, DecodeError, DirectoryError, Incom
 from metadata_log.log import snapshot_receiver, snapshot_writer
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.log import MetadataLog
-from metadata_log.log.log_dir import META_PROPERTIES, check_formatted, format_directory, parse_meta_properties
+from metadata_log.log.log_dir import META_PROPERTIES, check_formatted, format_directory
 from metadata_log.log.producer_snapshot import StoredProducer, decode_producer_snapshot, encode_producer_snapshot
 from metadata_log.log.quorum_state_file import parse_quorum_state
 from metadata_log.log.retention import Retention, clean, remove_files
@@ -41,7 +41,7 @@ from metadata_log.records.control import (
 from metadata_log.records.frame import encode_control
 from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import OffsetAndEpoch
 
 SNAPSHOT = OffsetAndEpoch(epoch=3, offset=70)
 CONTENT = encode_snapshot([b"one", b"two"], epoch=3, timestamp_ms=5)
@@ -165,18 +165,6 @@ def test_an_earlier_epoch_replaces_all_later_entries_and_its_own() -> None:
 
 
 # Numbers
-
-
-@pytest.mark.parametrize(
-    ("node_id", "is_valid"), [(0, True), (1, True), (2**31 - 1, True), (-1, False), (2**31, False)]
-)
-def test_node_ids_of_meta_properties_begin_with_0(node_id: int, is_valid: bool) -> None:
-    text = f"version=1\ncluster.id=c\nnode.id={node_id}\n".encode()
-    if is_valid:
-        assert parse_meta_properties(text).node_id == node_id
-    else:
-        with pytest.raises(DirectoryError, match="is not a node id"):
-            parse_meta_properties(text)
 
 
 @pytest.mark.parametrize(("epoch", "is_valid"), [(0, True), (2**31 - 1, True), (2**31, False)])
@@ -359,15 +347,6 @@ def test_a_batch_of_a_download_has_at_most_so_many_control_records(
             arriving.append(control(0, HEADER, VERSION, ONE_VOTER))
 
 
-def test_the_footer_is_the_last_record_of_a_snapshot() -> None:
-    disk = directory()
-    disk.open("d/good", create=True).append(control(0, HEADER) + control(1, FOOTER))
-    disk.open("d/bad", create=True).append(control(0, HEADER) + control(1, FOOTER, LeaderChangeMessage(leader_id=1)))
-    assert len(list(read_snapshot(disk, "d/good"))) == 2
-    with pytest.raises(CorruptBatch, match="without its footer"):
-        list(read_snapshot(disk, "d/bad"))
-
-
 def test_the_bytes_of_many_values_in_one_batch_are_counted_exactly() -> None:
     """From the 64th record on, the distance to the first one takes two bytes."""
     values = [b"x"] * 70
@@ -378,21 +357,6 @@ def test_the_bytes_of_many_values_in_one_batch_are_counted_exactly() -> None:
 
 
 # Directories
-
-
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("version=0\nbroker.id=1", "Migrate the cluster to KRaft first"),
-        ("version=0\nnode.id=1", "Only version 1, of KRaft nodes"),
-        ("version=2\nnode.id=1", "Run the version that wrote it"),
-    ],
-)
-def test_another_version_of_meta_properties_comes_with_its_remedy(text: str, hint: str) -> None:
-    with pytest.raises(DirectoryError) as refused:
-        parse_meta_properties(f"{text}\ncluster.id=c\n".encode())
-    assert refused.value.hint is not None
-    assert hint in refused.value.hint
 
 
 def formatted(disk: MemoryDisk, path: str, seed: int) -> None:
@@ -407,16 +371,6 @@ def test_two_directories_with_one_id_are_copies() -> None:
     with pytest.raises(DirectoryError, match="which /a has, too") as refused:
         check_formatted(disk, ["/a", "/b", "/c"], node_id=1, cluster_id="c")
     assert refused.value.where == f"/c/{META_PROPERTIES}"
-
-
-def test_the_first_voters_are_a_snapshot_of_no_record() -> None:
-    disk = MemoryDisk()
-    voters = VotersRecord(voters=(VotersRecordVoter(voter_id=1, voter_directory_id=Uuid(b"d" * 16)),))
-    format_directory(
-        disk, "/a", node_id=1, cluster_id="c", rng=Random(1), now_ms=5, dynamic=True, initial_voters=voters
-    )
-    assert list_snapshots(disk, "/a/__cluster_metadata-0") == (OffsetAndEpoch(epoch=0, offset=0),)
-    assert disk.exists("/a/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
 
 
 # Producer snapshots

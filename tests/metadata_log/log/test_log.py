@@ -19,7 +19,6 @@ from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.log.epochs import parse_epochs
 from metadata_log.log.indexes import TIME_ENTRY_BYTES
 from metadata_log.log.log import TAIL_BYTES, MetadataLog
-from metadata_log.log.segment import Segment
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import batch as batch_module
 from metadata_log.records.batch import HEADER_BYTES, scan
@@ -123,32 +122,6 @@ def test_indexes_as_kafka_builds_them() -> None:
     assert count >= 23
 
 
-def test_index_files_show_where_a_node_restarted() -> None:
-    """So the places above are no tuning: of all the batches of a segment, one explains both of its files."""
-    for node, base, content, offsets, times in index_pairs():
-        if f"{node}/{base}" not in RESTARTED_AT:
-            continue
-        end = -TIME_ENTRY_BYTES if node in KILLED else None
-        explains = []
-        for batch in scan(content):
-            found = noted(content, base, batch.base_offset)
-            if (found[0], found[1][:end]) == (offsets, times):
-                explains.append(batch.base_offset)
-        assert explains == [RESTARTED_AT[f"{node}/{base}"]], node
-
-
-def noted(content: bytes, base: int, restarted_at: int) -> tuple[bytes, bytes]:
-    """As `rebuilt`, without a log around the segment."""
-    disk = MemoryDisk()
-    segment = Segment.create(disk, ".", base, index_interval_bytes=4096)
-    for batch in scan(content):
-        if batch.base_offset == restarted_at:
-            segment.end_recovery()
-        segment.note(batch)
-    segment.write_indexes()
-    return disk.read(f"./{base:020d}.index"), disk.read(f"./{base:020d}.timeindex")
-
-
 # ------------------------------------------------------------------------------------------------------ a small log
 
 
@@ -224,20 +197,6 @@ def test_a_read_examines_few_of_many_small_batches(monkeypatch: pytest.MonkeyPat
         last = min(max(bisect_right(starts, starts[first] + most) - 1, first + 1), max(end // 3, first + 1))
         assert found == b"".join(batches[first:last])
         assert looks <= 2 * per_interval
-
-
-def test_append_must_continue_the_log() -> None:
-    log = new_log()
-    add(log, epoch=3)
-    for wrong in (
-        build_batch(4, 3, 0, [b"gap"]),
-        build_batch(2, 3, 0, [b"overlap"]),
-        build_batch(3, 2, 0, [b"old"]),
-        b"",
-    ):
-        with pytest.raises(AssertionError):
-            log.append(wrong)
-    assert log.end_offset == 3
 
 
 def test_many_batches_in_one_append() -> None:
@@ -349,20 +308,6 @@ def test_a_truncation_removes_its_epochs_from_the_checkpoint() -> None:
     log.truncate(3)
     assert parse_epochs(disk.read("d/leader-epoch-checkpoint")) == log.epochs
     assert log.last_epoch == 1
-
-
-def test_indexes_after_truncating() -> None:
-    """Cutting keeps indexes such as a scan of what is left would build; what is appended then counts from there."""
-    for cut in range(0, 90, 3):
-        disk = MemoryDisk()
-        log = new_log(disk)
-        for index in range(30):
-            add(log, timestamp=Random(index).randrange(100))
-        log.truncate(cut)
-        log.close()
-        ours = [disk.read(f"d/{0:020d}{suffix}") for suffix in (".index", ".timeindex")]
-        new_log(disk).close()
-        assert [disk.read(f"d/{0:020d}{suffix}") for suffix in (".index", ".timeindex")] == ours, cut
 
 
 def test_reset_to_a_snapshot() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,18 +12,16 @@ from hypothesis import strategies as st
 
 from kraft.sim.state.forking import forked
 from metadata_log.disk import OsDisk
-from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import Cleaned, Retention, clean, remove_files
-from metadata_log.log.segment import scan_file, scan_headers
 from metadata_log.log.snapshot import list_snapshots, snapshot_name, sweep_snapshots
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch, write_batch
 from metadata_log.records.record import Record, records
 from metadata_log.types import OffsetAndEpoch
-from support.real_data import real_files, unpack
+from support.real_data import unpack
 
 PARTITION = "__cluster_metadata-0"
 NODES = [("static3", "nodes/c1"), ("clusters", "dynamic3/nodes/c1"), ("clusters", "failover/nodes/c1")]
@@ -54,37 +51,6 @@ def snapshot_at(disk: MemoryDisk, offset: int, size: int = 50) -> OffsetAndEpoch
 
 
 # ------------------------------------------------------------------------------------------------- headers and times
-
-
-def test_headers_alone() -> None:
-    """Header by header a real file says the same as read in full; the records are not even looked at."""
-    for path, content, _ in real_files():
-        disk = MemoryDisk()
-        file = disk.open("f", create=True)
-        file.append(content)
-        full = [(b.position, b.base_offset, b.size_bytes, b.crc, b.record_count) for b in scan_file(file)]
-        assert [(b.position, b.base_offset, b.size_bytes, b.crc, b.record_count) for b in scan_headers(file)] == full
-        assert all(batch.data == b"" for batch in scan_headers(file)), path
-
-
-@given(st.binary(max_size=200), st.integers(0, 150))
-def test_headers_of_garbage(garbage: bytes, cut: int) -> None:
-    """Where a full scan stops, so do the headers, at the same place, apart from what only a CRC notices."""
-    content = build_batch(0, 1, 5, [b"x" * 30]) + build_batch(1, 1, 5, [b"y" * 30])
-    file = MemoryDisk().open("f", create=True)
-    file.append(content[: len(content) - cut] + garbage)
-    found, full = outcome(scan_headers(file)), outcome(scan_file(file, verify=False))
-    assert found == full
-
-
-def outcome(batches: Iterator[RecordBatch]) -> list[tuple[int | None, str]]:
-    """Where batches begin, and where and how they end."""
-    found: list[tuple[int | None, str]] = []
-    try:
-        found.extend((batch.position, "") for batch in batches)
-    except (CorruptBatch, UnsupportedVersion) as bad:
-        found.append((bad.position, bad.what))
-    return found
 
 
 @pytest.mark.parametrize(("name", "node"), NODES)

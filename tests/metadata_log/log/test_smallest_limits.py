@@ -11,25 +11,16 @@ from google_crc32c import value as crc32c
 from metadata_log.disk import make_directory
 from metadata_log.errors import CorruptBatch, DecodeError
 from metadata_log.log import segment as segment_module
-from metadata_log.log.epochs import EpochHistory, parse_epochs
+from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.log import MetadataLog
-from metadata_log.log.log_dir import MetaProperties, format_meta_properties
 from metadata_log.log.producer_snapshot import StoredProducer, decode_producer_snapshot, encode_producer_snapshot
 from metadata_log.log.segment import Segment, next_sound_batch, scan_file
-from metadata_log.log.snapshot import encode_snapshot, read_snapshot, snapshot_name
+from metadata_log.log.snapshot import snapshot_name
 from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.log.torn_write import refuse_damage
 from metadata_log.memory_disk import MemoryDisk, MemoryFile
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import OffsetAndEpoch
-
-DAY_MS = 86_400_000
-
-
-def test_meta_properties_name_their_time() -> None:
-    text = format_meta_properties(MetaProperties(cluster_id="c" * 22, node_id=1), DAY_MS).decode()
-    assert text.splitlines()[1] == "#Fri Jan 02 00:00:00 UTC 1970"
-
 
 # Epochs
 
@@ -40,12 +31,6 @@ def test_an_epoch_that_is_known_already_changes_nothing() -> None:
     assert history.assign(5, 10) is history
     assert history.assign(5, 11) is history
     assert history.assign(5, 9) is not history
-
-
-@pytest.mark.parametrize("second", ["5 20", "4 20", "6 10", "6 9"])
-def test_epochs_and_their_offsets_both_rise(second: str) -> None:
-    with pytest.raises(DecodeError, match=r"does not rise in line 4"):
-        parse_epochs(f"0\n2\n5 10\n{second}\n".encode())
 
 
 # Producer snapshots
@@ -145,22 +130,6 @@ def test_a_segment_is_rolled_by_the_newest_time_of_its_records() -> None:
     assert [name for name in disk.list("d") if name.endswith(".log")] == ["00000000000000000000.log"]
     log.append(build_batch(2, 1, 6001, [b"three"]))
     assert [name for name in disk.list("d") if name.endswith(".log")][-1] == "00000000000000000002.log"
-
-
-def test_a_snapshot_is_not_opened_for_writing(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = MemoryDisk()
-    file = disk.open("s", create=True)
-    file.append(encode_snapshot([b"one"], epoch=3, timestamp_ms=5))
-    opened: list[bool] = []
-    real = disk.open
-
-    def noted(path: str, *, create: bool = False, writable: bool = True) -> MemoryFile:
-        opened.append(writable)
-        return real(path, create=create, writable=writable)
-
-    monkeypatch.setattr(disk, "open", noted)
-    assert len(list(read_snapshot(disk, "s"))) == 3
-    assert opened == [False]
 
 
 def test_a_snapshot_without_its_header_is_wrong_from_its_first_byte() -> None:

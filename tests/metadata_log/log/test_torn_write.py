@@ -73,17 +73,6 @@ def test_a_flipped_bit_loses_nothing_but_the_last_batch(number: int, inside: int
         assert "no torn write" in refused.what
 
 
-def test_damage_before_an_empty_segment_is_refused() -> None:
-    """A segment is on the disk before the next one begins."""
-    disk, _ = written_disk(8)
-    log = open_log(disk)
-    log.roll()
-    log.close()
-    assert disk.peek(LAST) == b""
-    flip(disk, "d/00000000000000000000.log", len(disk.peek("d/00000000000000000000.log")) - 1)
-    assert "next one begins, here 00000000000000000008.log" in refusal(disk).what
-
-
 @pytest.mark.parametrize("hole", [(0, 1), (0, 2), (1, 2), (2, 5), (1, 9)])
 def test_sectors_that_were_never_written_are_a_torn_write(hole: tuple[int, int]) -> None:
     """The pages of what was not flushed reach the disk in any order; a page that did not reads as zeros."""
@@ -96,14 +85,6 @@ def test_sectors_that_were_never_written_are_a_torn_write(hole: tuple[int, int])
     assert log.end_offset in {9, 10}
     assert "truncated the log" in log.recovered[0]
     assert [batch.data for batch in scan(log.read(8, 10**6))] == batches[8 : log.end_offset]
-
-
-def test_zeros_shorter_than_a_sector_are_damage() -> None:
-    disk, batches = written_disk()
-    start = 2 * SECTOR_BYTES + 5
-    assert len(batches[8]) < start + SECTOR_BYTES + 200 < len(batches[8]) + len(batches[9])
-    disk.overwrite(LAST, len(batches[8]) + 20, bytes(40))
-    assert "the batch of offset 10 at byte" in refusal(disk).what
 
 
 @pytest.mark.parametrize("is_whole_tail", [False, True])

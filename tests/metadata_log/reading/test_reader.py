@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -252,14 +251,6 @@ def test_verify_notices_a_wrong_index(tmp_path: Path) -> None:
         assert "entry 0: no batch" in verdict.damages[0].what
 
 
-def test_verify_counts(tmp_path: Path) -> None:
-    path = unpack("static3", "nodes/c1", tmp_path) / "__cluster_metadata-0" / "00000000000000000736.log"
-    verdict = verify_file(OsDisk(), str(path), FileKind.SEGMENT)
-    assert (verdict.batches, verdict.records, verdict.first_offset, verdict.end_offset) == (153, 1157, 736, 1893)
-    facts = json.loads(archive("static3")["expected.json"])
-    assert f"nodes/c1/__cluster_metadata-0/{path.name}" in facts
-
-
 def test_every_byte_of_every_file_has_a_field(tmp_path: Path) -> None:
     """Indexes and small files, too: each byte once, in order, under a name; of Kafka's own none is unknown."""
     disk, fields = OsDisk(), set()
@@ -338,22 +329,6 @@ def test_modes_of_reading_records() -> None:
     assert caught.value.damage == damage
     assert damage.position is not None
     assert batch.data[damage.position : damage.position + 1] == b"\x02"
-
-
-def test_a_log_that_misses_a_segment() -> None:
-    """What a file alone cannot show; and a finished file that ends inside a batch does not grow any more."""
-    disk = MemoryDisk()
-    disk.mkdir("d")
-    for base in (0, 2, 6):
-        disk.open(f"d/{base:020d}.log", create=True).append(build_batch(base, 1, 0, [b"\x01\x14\x00\x00"] * 2))
-    [gap] = [found for found in read_log(disk, "d") if isinstance(found, Damage)]
-    assert (gap.where, gap.position, gap.offset) == (f"d/{6:020d}.log", 0, 4)
-    for base, unfinished in ((2, False), (6, True)):
-        path = f"d/{base:020d}.log"
-        disk.open(path).truncate(50)
-        [damage] = read_file(disk, path)
-        assert isinstance(damage, Damage)
-        assert damage.unfinished is unfinished
 
 
 @pytest.mark.parametrize("left", [0, 30, 700])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
+from metadata_log.errors import DecodeError, EncodeError
 from metadata_log.records import (
     CONTROL_RECORDS,
     RECORD_TYPES,
@@ -17,7 +17,7 @@ from metadata_log.records import (
     peek_type,
 )
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, QuorumStateData, SnapshotHeaderRecord
-from metadata_log.records.metadata import NoOpRecord, TopicRecord
+from metadata_log.records.metadata import TopicRecord
 from metadata_log.serde import decode, encode, schema_of
 from metadata_log.types import Uuid
 from support.serde_golden import golden
@@ -87,17 +87,6 @@ def test_an_unknown_type_keeps_its_bytes():
     assert (framed.type, framed.version, framed.record, framed.value) == (1000, 3, None, b"\x01\xe8\x07\x03abc")
     assert framed.name == "record type 1000"
     assert peek_type(framed.value) == (1000, 3)
-
-
-def test_an_unknown_frame_version_is_refused():
-    with pytest.raises(UnsupportedVersion, match="record frame version 2"):
-        peek_type(b"\x02\x02\x00")
-
-
-def test_only_records_are_framed():
-    with pytest.raises(EncodeError, match="not a record"):
-        encode_record(QuorumStateData(), 0)
-    assert encode_record(NoOpRecord(), 0) == b"\x01\x14\x00\x00"
 
 
 def test_record_types_rise_and_name_their_classes():

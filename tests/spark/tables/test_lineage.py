@@ -114,26 +114,6 @@ def test_a_night_that_is_stopped_is_aborted(
     assert [one["eventType"] for one in read(events)] == ["START", "ABORT"]
 
 
-def test_the_outputs_are_the_tables_of_a_lake(
-    events: Path, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for kind, folder in (("delta", ""), ("iceberg", "fleet/")):
-        out = tmp_path / kind
-        assert run(capsys, str(log), "--out", str(out), "--format", kind, *VIEW) == (0, "")
-        start, told = read(events)[-2:]
-        assert len(start["outputs"]) == (2 if kind == "delta" else 0), "Iceberg's catalog knows where tables are"
-        tables = {one["name"]: one["facets"] for one in told["outputs"]}
-        assert list(tables) == [f"{out}/{folder}topic_history", f"{out}/{folder}runs"]
-        facets = tables[f"{out}/{folder}topic_history"]
-        assert facets["storage"]["storageLayer"] == kind
-        assert {"cluster", "is_open"} <= {column["name"] for column in facets["schema"]["fields"]}
-    named = {"namespace": "kraft", "name": "fleet.topic_history", "type": "TABLE"}
-    assert [facets["symlinks"]["identifiers"], told["job"]["name"]] == [
-        [named],
-        "kraft fleet materialize kraft.fleet",
-    ]
-
-
 class Collector(BaseHTTPRequestHandler):
     """Keeps the events that are posted, and answers with `answer`."""
 
@@ -195,16 +175,6 @@ def test_no_night_ends_as_the_collector_is_down(
     assert "not got the event COMPLETE of this run: " in said
     assert len(said.splitlines()) == 2
     assert "refused" in said
-
-
-@pytest.mark.parametrize("transport", ["{}", '{"type": "pigeon"}', "no json"])
-def test_a_wrong_configuration_is_a_warning_at_most(
-    transport: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENLINEAGE__TRANSPORT", transport)
-    code, said = run(capsys, str(log), "--out", str(tmp_path / "tables"), *VIEW)
-    assert code == 0
-    assert all(line.startswith("kraft: warning: OpenLineage") for line in said.splitlines())
 
 
 def test_without_a_configuration_nothing_is_imported_and_without_the_package_that_is_said(

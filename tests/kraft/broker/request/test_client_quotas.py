@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.request.quotas import PRODUCED, ClientQuotas, Rate
+from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.request.sizes import answer_size, request_size
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
@@ -72,22 +72,6 @@ def test_the_delays_are_those_that_kafka_gave() -> None:
     quotas.use(replayed(MetadataImage(), quota(2000, user="u")))
     delays = [quotas.charge(PRODUCED, asked(), PROBE_BYTES, START + at) for at in (0, 58, 113)]
     assert delays == [0, 0, 3569]
-
-
-def test_a_rate_counts_from_the_first_moment_as_if_ten_windows_had_passed() -> None:
-    rate = Rate()
-    rate.note(1000, START)
-    assert rate.measure(START) == (100, 10_000)
-    assert rate.measure(START + 500) == (1000 / 10.5, 10_500)
-    assert rate.measure(START + 2500) == (1000 / 10.5, 10_500)
-
-
-def test_a_use_is_forgotten_when_all_windows_have_passed() -> None:
-    rate = Rate()
-    for second in range(5):
-        rate.note(100, START + second * 1000)
-    assert rate.measure(START + 4000)[0] == 50
-    assert rate.measure(START + 15_000) == (0, 10_000)
 
 
 def test_a_steady_use_below_the_quota_never_waits_and_one_above_is_slowed_to_the_quota() -> None:

@@ -17,7 +17,6 @@ from kraft.broker.request.sessions import (
 )
 from kraft.limits import SESSION_CONSUMER_PARTITIONS, SESSION_PARTITION_BYTES, SESSIONS_BYTES
 from kraft.wire import Answer
-from metadata_log.records.metadata import RemoveTopicRecord
 from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from support.broker.request_brokers import (
@@ -120,20 +119,6 @@ def made_again(brokers: Brokers) -> tuple[Uuid, int]:
     again = topic_id(7), 0
     brokers.publish(Brokers([NewTopic("t", again[0], ((101,),))]).image)
     return again
-
-
-def test_a_session_learns_that_its_topic_was_deleted_and_made_again() -> None:
-    """B37: ids decide, although the name is the same."""
-    brokers = one_broker()
-    session = brokers.ask(101, fetch((KEYS[0], 0), session_epoch=0)).session_id
-    brokers.change(RemoveTopicRecord(topic_id=TOPIC))
-    gone = brokers.ask(101, fetch(session_id=session, session_epoch=1))
-    assert only_partition(gone).error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
-    again = made_again(brokers)
-    other = brokers.ask(101, fetch(session_id=session, session_epoch=2))
-    assert only_partition(other).error_code == Error.INCONSISTENT_TOPIC_ID
-    assert only_partition(brokers.ask(101, fetch((KEYS[0], 0)))).error_code == Error.UNKNOWN_TOPIC_ID
-    assert only_partition(brokers.ask(101, fetch((again, 0)))).error_code == Error.NONE
 
 
 def test_a_fetch_that_waits_for_a_topic_that_is_made_again_is_answered_with_that() -> None:

@@ -79,16 +79,6 @@ def test_an_append_reads_nothing_for_the_fetches_that_wait_for_many_bytes(
     assert reads.count == 0
 
 
-@pytest.mark.parametrize("isolation", [0, 1])
-def test_a_fetch_that_waits_has_read_no_records(isolation: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one looks at the headers of a block of the file, and those after it at nothing."""
-    brokers = with_log((101,), 200)
-    reads = Reads(monkeypatch)
-    park(brokers, 20, isolation_level=isolation)
-    assert reads.count <= 2
-    assert reads.size <= 1 << 14
-
-
 def test_the_first_batch_is_answered_although_it_is_larger_than_the_partition_may_send() -> None:
     """The same answer as if the batch had been read first: it is as large as the least that the client waits for."""
     brokers = with_log((101,), 3)

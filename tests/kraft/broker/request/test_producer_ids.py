@@ -10,11 +10,10 @@ from kraft.coordinators.transactions.producer_ids import ProducerIds
 from kraft.handling.reply_keys import Channel
 from kraft.wire import Answer
 from metadata_log.image import MetadataImage
-from metadata_log.types import NEVER_MS
 from support.broker.request_brokers import Brokers, NewTopic, topic_id, wire_request
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest
 
 IDEMPOTENT = InitProducerIdRequest(transactional_id=None)
@@ -32,20 +31,6 @@ def new_brokers() -> Brokers:
 def response_of(outcome: Any) -> Any:
     assert isinstance(outcome, Answer), outcome
     return outcome.message
-
-
-def test_a_broker_asks_for_a_block_when_the_first_producer_comes_and_answers_once_it_has_one() -> None:
-    brokers = new_brokers()
-    requests = brokers.requests[101]
-    assert (brokers.due(101), requests.agenda.deadline_ms) == ([], NEVER_MS)
-    _, first = brokers.send(101, IDEMPOTENT)
-    _, second = brokers.send(101, IDEMPOTENT)
-    assert (first, second, requests.waiting) == (None, None, 2)
-    assert [one.message for one in brokers.due(101)] == [AllocateProducerIdsRequest(101, EPOCH)]
-    assert brokers.due(101) == []
-    found = [response_of(each) for each in brokers.give_ids(101, block(5000))]
-    assert [(each.producer_id, each.producer_epoch, each.error_code) for each in found] == [(5000, 0, 0), (5001, 0, 0)]
-    assert response_of(brokers.send(101, IDEMPOTENT)[1]).producer_id == 5002
 
 
 def test_producers_get_ids_in_the_order_of_their_arrival() -> None:

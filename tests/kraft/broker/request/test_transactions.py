@@ -360,18 +360,6 @@ def test_a_marker_needs_a_right_on_the_cluster(allowed: AclOperation | None) -> 
     assert [each.operation for each in taken(brokers.rights[LEADER].audited)] == [AclOperation.CLUSTER_ACTION]
 
 
-def test_the_log_of_a_follower_has_the_transaction_index_of_the_leader() -> None:
-    brokers = three()
-    for epoch, commit in enumerate((False, True, False)):
-        produced(brokers, records(b"a", epoch=epoch))
-        assert marked(brokers, marker(commit=commit, epoch=epoch + 1)) is Error.NONE
-    leader, follower = (brokers.part(broker, ORDERS).log for broker in (101, 102))
-    assert leader.aborted(0, 100) == follower.aborted(0, 100)
-    assert [each.first_offset for each in leader.aborted(0, 100)] == [0, 4]
-    assert leader.read(0, 1 << 20) == follower.read(0, 1 << 20)
-    assert leader.producers.states.stored() == follower.producers.states.stored()
-
-
 def test_an_unknown_topic_id_stays_an_error_of_the_request() -> None:
     brokers = three()
     topic = TopicProduceData(topic_id=Uuid(bytes([7] * 16)), partition_data=[PartitionProduceData(0, records(b"a"))])

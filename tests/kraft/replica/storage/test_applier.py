@@ -82,19 +82,6 @@ def test_a_batch_that_is_half_read_is_not_completed_after_a_jump(jumps: str, mon
     assert (batch.base_offset, batch.next_offset) == (10, 12)
 
 
-@pytest.mark.parametrize(("count", "turns"), [(3, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
-def test_a_batch_is_read_so_many_records_in_a_turn(count: int, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DECODED_RECORDS_PER_TURN", 4)
-    applier, taken = Applier(log_of(count), 0), 0
-    found: list[CommittedBatch] = []
-    while not found:
-        assert applier.next_offset == 0
-        found = list(applier.advance(count))
-        taken += 1
-    assert (taken, applier.next_offset, len(found[0].values)) == (turns, count, count)
-    assert list(applier.advance(count)) == []
-
-
 def test_a_jump_forgets_what_a_leader_has_appended() -> None:
     """A snapshot that another leader sends has taken the place of the records, and others follow it."""
     applier = Applier(log_of(3, 3), 0)
@@ -116,17 +103,6 @@ def kept(applier: Applier, log: MetadataLog, offset: int, *, size: int = 3) -> R
     assert batch is not None
     applier.keep(batch, [b"kept"] * size, [NoOpRecord()] * size)
     return batch
-
-
-def test_a_follower_applies_what_it_has_decoded_on_arrival() -> None:
-    log = log_of(3, 3, 3)
-    applier = Applier(log, 0)
-    kept(applier, log, 0)
-    kept(applier, log, 6)
-    batches = list(applier.advance(9))
-    assert [batch.values[0] for batch in batches] == [b"kept", b"log", b"kept"], "the gap is read from the log"
-    assert [batch.records for batch in batches] == [(NoOpRecord(),) * 3, (), (NoOpRecord(),) * 3]
-    assert [(batch.base_offset, batch.next_offset) for batch in batches] == [(0, 3), (3, 6), (6, 9)]
 
 
 def test_a_follower_takes_what_it_has_decoded_without_reading_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
