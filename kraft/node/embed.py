@@ -18,12 +18,10 @@ from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
 from kraft.process.hosting import host_silent_raw_log
-from kraft.process.options import ProcessOptions
-from kraft.process.parts import METADATA, Application, ApplicationFactory, kind_of
+from kraft.process.parts import METADATA, Application, ApplicationFactory, Opening, kind_of
 from kraft.security.contexts import LoadedTls, load_tls
 from metadata_log.disk import DirectoryDisk, Disk, OsDisk
 from metadata_log.log.log_dir import is_unused, note_what_it_hosts
-from metadata_log.serde import Message
 from transport.causes import one_cause
 from transport.descriptors import connections_allowed
 from transport.interface import Transport
@@ -140,8 +138,8 @@ def _saying_its_kind(
     It is called by whoever has the lock of the directory.
     """
 
-    def hosted(options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> Application:
-        made = application(options, cluster_id, bootstrap, rng)
+    def hosted(opening: Opening) -> Application:
+        made = application(opening)
         if kind_of(made) != METADATA and is_unused(disk, directory):
             note_what_it_hosts(disk, directory, kind_of(made), clock.now_ms())
         return made

@@ -6,19 +6,16 @@ Each factory loads its part with the first use: a broker needs no controller, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
 from kraft.access.failures import RequestFailures
 from kraft.config import Config
-from kraft.process.options import ProcessOptions
-from kraft.process.parts import Application, ApplicationFactory, BrokerFactory, ControllerAndBroker
+from kraft.process.parts import Application, ApplicationFactory, BrokerFactory, ControllerAndBroker, Opening
 from kraft.state_machine.raw_log import RawLog
 from kraft.supported_features import SUPPORTED_FEATURES
 from metadata_log.disk import DirectoryDisk
-from metadata_log.serde import Message
 from metadata_log.types import random_uuid
 
 if TYPE_CHECKING:
@@ -34,14 +31,12 @@ SESSION_TTL_MS: Final = 3_600_000
 """A session that is not used for so long, by the clock of the log, is forgotten."""
 
 
-def host_raw_log(options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> RawLog:
+def host_raw_log(opening: Opening) -> RawLog:
     """The factory of a raw log that reports its committed batches as `Committed`."""
     return RawLog(reads_batches=True)
 
 
-def host_silent_raw_log(
-    options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-) -> RawLog:
+def host_silent_raw_log(opening: Opening) -> RawLog:
     """The factory of a raw log for a host that reads `Replica.log` itself."""
     return RawLog(reads_batches=False)
 
@@ -55,13 +50,11 @@ def host_state_machine(
     """
     from kraft.state_machine.server import StateMachineServer
 
-    def host(
-        options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-    ) -> StateMachineServer:
-        replica = options.replica
+    def host(opening: Opening) -> StateMachineServer:
+        replica = opening.options.replica
         return StateMachineServer(
             make,
-            client=f"{replica.node_id}-{random_uuid(rng)}",
+            client=f"{replica.node_id}-{random_uuid(opening.rng)}",
             max_batch_bytes=replica.quorum.max_batch_bytes,
             retry_backoff_ms=replica.quorum.retry_backoff_ms,
             request_timeout_ms=replica.quorum.request_timeout_ms,
@@ -71,29 +64,27 @@ def host_state_machine(
     return host
 
 
-def host_controller(
-    options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-) -> ControllerServer:
+def host_controller(opening: Opening) -> ControllerServer:
     """The factory of a controller."""
     from kraft.controller import ControllerSettings, QuorumController
     from kraft.controller.features.activation import DEFAULT_BOOTSTRAP
     from kraft.controller.server import ControllerServer
 
-    replica = options.replica
+    options, replica = opening.options, opening.options.replica
     voters = tuple(
         (voter.id, address.host, address.port)
         for voter in replica.voters.voters
         if (address := voter.endpoints.default) is not None
     )
     settings = ControllerSettings(
-        cluster_id=cluster_id,
+        cluster_id=opening.cluster_id,
         node_id=replica.node_id,
-        incarnation_id=random_uuid(rng),
+        incarnation_id=random_uuid(opening.rng),
         listeners=tuple((one.name, one.host, one.port) for one in replica.endpoints.listeners),
         listener=replica.listener,
         security_protocols=options.security_protocols,
         voters=voters,
-        bootstrap=bootstrap or DEFAULT_BOOTSTRAP,
+        bootstrap=opening.bootstrap or DEFAULT_BOOTSTRAP,
         topics=options.topics,
         decisions=options.decisions,
         admin=options.admin,
@@ -121,27 +112,28 @@ def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> BrokerF
     """The factory of a broker with data on the log directories of `disk`."""
     from kraft.broker.opening import open_broker
 
-    def host(options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerServer:
-        agent = broker_settings(options, cluster_id, rng)
-        requests = structs.replace(serving.requests, cluster_id=cluster_id)
+    def host(opening: Opening) -> BrokerServer:
+        options, agent = opening.options, broker_settings(opening)
+        requests = structs.replace(serving.requests, cluster_id=opening.cluster_id)
         failures = RequestFailures(is_survived=options.survives_failures)
-        return open_broker(disk, serving, agent, requests, options.admin.authorizer, failures, rng)
+        return open_broker(disk, serving, agent, requests, options.admin.authorizer, failures, opening.rng)
 
     return host
 
 
-def broker_settings(options: ProcessOptions, cluster_id: str, rng: Random) -> BrokerSettings:
+def broker_settings(opening: Opening) -> BrokerSettings:
     """The settings of a broker's agent, with a new incarnation id."""
     from kraft.broker import BrokerListener, BrokerSettings
     from kraft.broker.settings import PLAINTEXT
 
+    options = opening.options
     assert options.broker is not None, "these are not the options of a broker"
     endpoints = options.client_endpoints or options.replica.endpoints
     protocols = dict(options.security_protocols)
     return BrokerSettings(
         broker_id=options.replica.node_id,
-        cluster_id=cluster_id,
-        incarnation_id=random_uuid(rng),
+        cluster_id=opening.cluster_id,
+        incarnation_id=random_uuid(opening.rng),
         listeners=tuple(
             BrokerListener(one.name, one.host, one.port, protocols.get(one.name, PLAINTEXT))
             for one in endpoints.listeners
@@ -154,16 +146,12 @@ def broker_settings(options: ProcessOptions, cluster_id: str, rng: Random) -> Br
 def host_combined(broker: BrokerFactory) -> ApplicationFactory:
     """The factory of a controller with the broker that a factory makes (Kafka: both `process.roles`)."""
 
-    def host(
-        options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-    ) -> ControllerAndBroker:
-        endpoints = options.client_endpoints
+    def host(opening: Opening) -> ControllerAndBroker:
+        endpoints = opening.options.client_endpoints
         assert endpoints is not None, "these are not the options of a node with both roles"
-        part = broker(options, cluster_id, bootstrap, rng)
+        part = broker(opening)
         return ControllerAndBroker(
-            host_controller(options, cluster_id, bootstrap, rng),
-            part,
-            client_listeners=frozenset(one.name for one in endpoints.listeners),
+            host_controller(opening), part, client_listeners=frozenset(one.name for one in endpoints.listeners)
         )
 
     return host

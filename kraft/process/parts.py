@@ -51,12 +51,19 @@ def kind_of(application: Application) -> str:
     return getattr(application, "log_kind", METADATA)
 
 
-ApplicationFactory = Callable[[ProcessOptions, str, tuple[Message, ...], Random], Application]
-"""Makes the application of a process from its options, the cluster id, the records of its bootstrap.checkpoint, and the
-randomness of the process.
-"""
+class Opening(Struct, frozen=True):
+    """The ingredients of the application of a process, once the directory is open."""
 
-BrokerFactory = Callable[[ProcessOptions, str, tuple[Message, ...], Random], Server]
+    options: ProcessOptions
+    cluster_id: str
+    bootstrap: tuple[Message, ...]
+    """The records of bootstrap.checkpoint."""
+    rng: Random
+    """The randomness of the process."""
+
+
+ApplicationFactory = Callable[[Opening], Application]
+BrokerFactory = Callable[[Opening], Server]
 """The same for an application that is a broker."""
 
 Input = (

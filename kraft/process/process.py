@@ -17,7 +17,7 @@ from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import Noted
 from kraft.process.any_part import answer_of_any
 from kraft.process.options import ProcessOptions
-from kraft.process.parts import Application, ApplicationFactory, ControllerAndBroker, Input, kind_of
+from kraft.process.parts import Application, ApplicationFactory, ControllerAndBroker, Input, Opening, kind_of
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import BeginShutdown, LogFlushed, Resign, Resumed, SnapshotChecked, Tick
 from kraft.replica.interface.actions import Action, Confirm, ForSubmit, Proposal, Redirect, RefuseSubmit
@@ -96,7 +96,7 @@ class Process:
         storage = yield from Storage.opening(disk, options.replica, rng, now_ms)
         try:
             core = core_of(options.replica, storage, rng)
-            hosted = application(options, storage.cluster_id, storage.bootstrap(), rng)
+            hosted = application(Opening(options, storage.cluster_id, storage.bootstrap(), rng))
             storage.check_kind(kind_of(hosted))
             process = cls(options=options, disk=disk, storage=storage, core=core, application=hosted, now_ms=now_ms)
             yield from process.replica.starting(now_ms)

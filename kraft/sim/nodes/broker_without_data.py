@@ -8,7 +8,6 @@ proposal at a time, and the reaction to a refusal.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from random import Random
 from typing import Final
 
 from msgspec import Struct
@@ -21,7 +20,7 @@ from kraft.partitions.replicas.isr_changes import IsrChanges
 from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.leading import Leading, RemoteReplica, new_leadership
 from kraft.process.hosting import broker_settings
-from kraft.process.options import ProcessOptions
+from kraft.process.parts import Opening
 from kraft.sim.state.copier import declare
 from kraft.sim.state.forking import fork_broker
 from kraft.wire import Answer, ReplyTo, Send, WireRequest
@@ -256,8 +255,6 @@ class BrokerWithoutData(RegisteredBroker):
 declare({BrokerWithoutData: fork_broker})
 
 
-def host_broker_without_data(
-    options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-) -> BrokerWithoutData:
+def host_broker_without_data(opening: Opening) -> BrokerWithoutData:
     """The factory of a broker without data."""
-    return BrokerWithoutData(agent_without_data(broker_settings(options, cluster_id, rng)))
+    return BrokerWithoutData(agent_without_data(broker_settings(opening)))

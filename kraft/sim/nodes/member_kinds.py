@@ -160,9 +160,9 @@ WITH_SNAPSHOTS: Final[dict[str, ApplicationFactory]] = {"replica": host_register
 LOADED: Final = "loaded"
 """The kind of members of a scenario with slow decisions."""
 MACHINES: Final = "state-machine"
+"""The kind of members of a scenario with state machines."""
 STORE: Final = "store"
 """Replicas of a store: its machine, its leases and its watches."""
-"""The kind of members of a scenario with state machines."""
 MEMBERS: Final[dict[str, MakeMember]] = {
     "core": core_member,
     "steady-core": canonical_core_member,

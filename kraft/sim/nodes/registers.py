@@ -8,18 +8,16 @@ a snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from random import Random
 from typing import Final
 
 from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import Committed, CommittedBatch
 from kraft.invariants.snapshots import Registers
-from kraft.process.options import ProcessOptions
+from kraft.process.parts import Opening
 from kraft.replica.interface.actions import Action, Confirm
 from kraft.replica.interface.events import Submit
 from kraft.state_machine.raw_log import RawLog
 from kraft.state_machine.server import ReadReady
-from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
 _READS: Final = 0
@@ -90,15 +88,11 @@ class RegisterLog(ReadableLog):
         return lambda: iter(values)
 
 
-def host_readable_log(
-    options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-) -> ReadableLog:
+def host_readable_log(opening: Opening) -> ReadableLog:
     """The factory of a raw log with reads."""
     return ReadableLog()
 
 
-def host_registers(
-    options: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-) -> RegisterLog:
+def host_registers(opening: Opening) -> RegisterLog:
     """The factory of a log with registers."""
     return RegisterLog()

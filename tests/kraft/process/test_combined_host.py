@@ -16,8 +16,7 @@ from kraft.calls import LeaveCluster, Left
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.server import ControllerServer
 from kraft.process.hosting import controller_of, host_combined, registered_broker_of
-from kraft.process.options import ProcessOptions
-from kraft.process.parts import ControllerAndBroker
+from kraft.process.parts import ControllerAndBroker, Opening
 from kraft.process.process import Process
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.quorum.values import Endpoints, ListenerAddress
@@ -50,21 +49,22 @@ from transport.protocol.messages import (
 from transport.protocol.messages.create_topics import CreatableTopic
 
 
-def node(role: ProcessOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> ControllerAndBroker:
+def node(opening: Opening) -> ControllerAndBroker:
     """A node of both roles; the broker's listener has the host `b` and the id."""
+    role = opening.options
     own = structs.replace(
         role,
         broker=BrokerOptions(directories=(Uuid(bytes([7, role.replica.node_id] * 8)),)),
         client_endpoints=Endpoints((ListenerAddress("PLAINTEXT", f"b{role.replica.node_id}", 9092),)),
     )
-    host = host_combined(host_broker_without_data)(own, cluster_id, bootstrap, rng)
+    host = host_combined(host_broker_without_data)(structs.replace(opening, options=own))
     assert isinstance(host, ControllerAndBroker), host
     return host
 
 
 def combined() -> ControllerAndBroker:
     """Both parts of node 1, which has opened no log."""
-    return node(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
+    return node(Opening(options(1, voter_set(1)), CLUSTER_ID, (), Random(1)))
 
 
 def active() -> ControllerAndBroker:
@@ -348,7 +348,7 @@ def test_a_refusal_has_its_own_text_or_that_of_its_error(text: str | None, told:
 
 def test_the_authorizer_of_the_controller_judges_requests_of_the_quorum() -> None:
     admin = AdminSettings(authorizer=AuthorizerSettings(frozenset({"User:ANONYMOUS"})))
-    host = node(options(1, voter_set(1), admin=admin), CLUSTER_ID, (), Random(1)).controller
+    host = node(Opening(options(1, voter_set(1), admin=admin), CLUSTER_ID, (), Random(1))).controller
     assert isinstance(host, ControllerServer)
     host.on_caught_up()
     request = wire(DescribeQuorumRequest())

@@ -17,7 +17,7 @@ from kraft.controller.decision.request_context import AdminSettings
 from kraft.handling.settings import RequestSettings
 from kraft.partitions.replicas import DataSettings, ReplicaManager
 from kraft.process.hosting import broker_of, host_combined, host_serving_broker
-from kraft.process.parts import ApplicationFactory
+from kraft.process.parts import Application, ApplicationFactory, Opening
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.interface.events import Output, StartFlush, Trace
 from kraft.wire import Answer, Drop, LeaveUnanswered, WireGone, WireRequest
@@ -64,11 +64,11 @@ def broker(*clean: Uuid) -> BrokerOptions:
 def node(disk: MemoryDisk) -> ApplicationFactory:
     """Node 1 with both roles; the records of its broker are on the disk."""
 
-    def host(role: Any, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> Any:
+    def host(opening: Opening) -> Application:
         own = structs.replace(
-            role, broker=broker(), client_endpoints=Endpoints((ListenerAddress(CLIENTS, "b1", 9092),))
+            opening.options, broker=broker(), client_endpoints=Endpoints((ListenerAddress(CLIENTS, "b1", 9092),))
         )
-        return host_combined(host_serving_broker(disk, SERVING))(own, cluster_id, bootstrap, rng)
+        return host_combined(host_serving_broker(disk, SERVING))(structs.replace(opening, options=own))
 
     return host
 
@@ -194,7 +194,9 @@ def test_a_broker_denies_what_no_rule_allows_and_reports_the_denials() -> None:
 
 def made(role: BrokerOptions, serving: ServingOptions = SERVING) -> BrokerServer:
     """A broker without a controller, from its options."""
-    found = host_serving_broker(MemoryDisk(), serving)(options(1, voter_set(1), broker=role), CLUSTER_ID, (), Random(1))
+    found = host_serving_broker(MemoryDisk(), serving)(
+        Opening(options(1, voter_set(1), broker=role), CLUSTER_ID, (), Random(1))
+    )
     assert isinstance(found, BrokerServer)
     return found
 

@@ -21,6 +21,7 @@ from kraft.controller.envelope import refuse_envelope
 from kraft.controller.server import ControllerServer
 from kraft.limits import DECISION_STEPS_PER_TURN
 from kraft.process.hosting import host_controller, host_silent_raw_log
+from kraft.process.parts import Opening
 from kraft.replica.interface.actions import Proposal, RefuseSubmit
 from kraft.replica.interface.events import Submit, Trace
 from kraft.replica.rpc.api_versions import describe_versions
@@ -222,7 +223,7 @@ def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
     if is_broker:
         host: RegisteredBroker | ControllerServer = BrokerWithoutData(new_agent())
     else:
-        host = host_controller(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
+        host = host_controller(Opening(options(1, voter_set(1)), CLUSTER_ID, (), Random(1)))
     contents = batch([FeatureLevelRecord(name="metadata.version", feature_level=level) for level in (7, 8, 9, 10, 11)])
     if is_snapshot:
         host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=5))
@@ -312,7 +313,7 @@ def test_a_request_waits_for_the_decision_in_progress() -> None:
 
 
 def test_the_rules_of_an_authorizer_are_complete_once_a_controller_has_caught_up() -> None:
-    host = host_controller(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
+    host = host_controller(Opening(options(1, voter_set(1)), CLUSTER_ID, (), Random(1)))
     assert not host.controller._is_loaded
     host.on_caught_up()
     assert host.controller._is_loaded

@@ -17,6 +17,7 @@ from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.replicas import DataSettings, ReplicaManager
 from kraft.process.hosting import host_serving_broker
 from kraft.process.options import ProcessOptions
+from kraft.process.parts import Opening
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.quorum.voters import VoterSet
 from kraft.replica.interface.options import ReplicaOptions
@@ -225,7 +226,7 @@ def _server(spec: Spec, disk: MemoryDisk) -> BrokerServer:
     )
     broker = BrokerOptions(directories=directories, clean_directories=spec.clean, rack=settings.get("broker.rack"))
     options = ProcessOptions(replica=replica, broker=broker)
-    made = host_serving_broker(disk, serving)(options, "cluster", (), Random(spec.broker_id))
+    made = host_serving_broker(disk, serving)(Opening(options, "cluster", (), Random(spec.broker_id)))
     assert isinstance(made, BrokerServer), made
     return made
 
