@@ -23,13 +23,15 @@ class Slot:
     CHANGES = 3
     """Something has changed for which a request or a coordinator waits."""
     COORDINATORS = 4
-    WAITING_REQUESTS = 5
-    VERIFICATIONS = 6
-    PRODUCER_IDS = 7
-    CREATIONS = 8
-    FORWARDING = 9
-    MARKERS = 10
-    REPORTS = 11
+    STATES = 5
+    """What share groups ask of the share coordinator, and what it has answered."""
+    WAITING_REQUESTS = 6
+    VERIFICATIONS = 7
+    PRODUCER_IDS = 8
+    CREATIONS = 9
+    FORWARDING = 10
+    MARKERS = 11
+    REPORTS = 12
     """News for the log of the node."""
 
 

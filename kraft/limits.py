@@ -63,6 +63,12 @@ COST_US: Final[dict[str, float]] = {
     "MARKERS_PLACED_PER_TURN": 10,
     "MARKERS_PER_REQUEST": 10,
     "TRANSACTIONS_EXPIRED_AT_ONCE": 40,
+    "SHARE_KEYS_PER_STEP": 2.5,
+    "SHARE_SNAPSHOTS_AT_ONCE": 80,
+    "SHARE_STATE_BATCHES": 2.5,
+    "STATES_PER_REQUEST": 20,
+    "STATE_BATCHES_PER_REQUEST": 2.5,
+    "STATES_PLACED_PER_TURN": 50,
     "TRANSACTION_PARTITIONS": 2.5,
     "KEYS_CLEARED_AT_ONCE": 10,
     "STORE_KEYS": 1,
@@ -98,6 +104,7 @@ WITHIN: Final[dict[str, tuple[float, str]]] = {
     "MARKERS_PER_STEP": (60, "REQUEST_STEPS_PER_TURN"),
     "MARKERS_ANSWERED_PER_STEP": (3, "REQUEST_STEPS_PER_TURN"),
     "ADDITIONS_PER_STEP": (60, "REQUEST_STEPS_PER_TURN"),
+    "SHARE_STATES_PER_STEP": (60, "REQUEST_STEPS_PER_TURN"),
     "TRANSACTIONS_PER_STEP": (1.9, "REQUEST_STEPS_PER_TURN"),
     "NAME_CHARACTERS_PER_STEP": (0.04, "METADATA_STEPS_PER_TURN"),
     "GLANCES_PER_UNIT": (1.2, "COORDINATOR_UNITS_PER_TURN"),
@@ -167,6 +174,8 @@ MARKERS_PER_STEP: Final = 8
 """The markers of transactions that a step writes: each is an append to a log."""
 ADDITIONS_PER_STEP: Final = 8
 """The transactions to which a step adds partitions for a broker: each is an append to a log, too."""
+SHARE_STATES_PER_STEP: Final = 8
+"""The share partitions of a request to a share coordinator of which a step changes the state."""
 MARKERS_PER_REQUEST: Final = 1000
 """The markers that a transaction coordinator sends to a broker in one request."""
 MARKERS_PLACED_PER_TURN: Final = 1000
@@ -183,6 +192,20 @@ LOADED_BATCHES_PER_STEP: Final = 256
 """The batches of a partition whose headers a load reads in one step."""
 COORDINATOR_RECORDS_PER_STEP: Final = 200
 """The records of a coordinator's log that a load decodes and replays in one step."""
+SHARE_KEYS_PER_STEP: Final = 1000
+"""The share partitions that a step of a coordinator looks at, for those of deleted topics, old ones, and the oldest."""
+SHARE_SNAPSHOTS_AT_ONCE: Final = 200
+"""The snapshots of share partitions, or tombstones, that a turn writes by itself."""
+SHARE_STATE_BATCHES: Final = 10_000
+"""The state batches of a share partition: a window of as many records as a group may have out, each with a state of its
+own. Kafka bounds only the record.
+"""
+STATES_PER_REQUEST: Final = 500
+"""The share partitions in a request of a broker to a share coordinator."""
+STATE_BATCHES_PER_REQUEST: Final = 10_000
+"""Their state batches; one share partition may have all of them."""
+STATES_PLACED_PER_TURN: Final = 500
+"""The share partitions of which a turn looks up the coordinators, or asks its own."""
 TOPICS_COMPARED_PER_STEP: Final = 5000
 """The topics of two images that are compared in one step, to find deleted ones."""
 COORDINATOR_UNITS_PER_TURN: Final = 1000
@@ -458,6 +481,10 @@ TRANSACTION_STATE_BYTES: Final = 256 * MIB
 """The most memory of the transactional ids that a broker coordinates. Beyond that it accepts no new id, as clients
 choose them.
 """
+SHARE_STATE_BYTES: Final = 128 * MIB
+"""The most memory of the share partitions that a broker coordinates. Beyond that it accepts no new one, and no further
+state batches.
+"""
 GROUP_STATE_BYTES: Final = 512 * MIB
 """The most memory of groups and offsets that a broker coordinates. Beyond that it accepts no new group, member or
 offset, and no longer ones: clients choose all of them.
@@ -521,7 +548,7 @@ HELD_BYTES: Final[dict[str, int]] = {
     "PATTERN_PROGRAM_BYTES": 1,
 }
 """The bytes of one thing that a broker or a controller remembers of strangers, at most, where these are few."""
-STRANGERS_BYTES: Final = 1024 * MIB
+STRANGERS_BYTES: Final = 1152 * MIB
 """The bytes that clients may make a broker keep for them, in all."""
 
 # ------------------------------------------------------------------------------------------------------- the relations
@@ -614,7 +641,11 @@ RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
         (
             "what clients store has a bound",
             lambda of: (
-                of.GROUP_STATE_BYTES + of.TRANSACTION_STATE_BYTES + of.SESSIONS_BYTES + 2 * of.transport.BUDGET_BYTES
+                of.GROUP_STATE_BYTES
+                + of.TRANSACTION_STATE_BYTES
+                + of.SHARE_STATE_BYTES
+                + of.SESSIONS_BYTES
+                + 2 * of.transport.BUDGET_BYTES
                 <= of.STRANGERS_BYTES
             ),
         ),

@@ -342,7 +342,7 @@ PACKAGES = {
     "kraft.coordinators.groups.consumer": "groups of KIP-848: members, epochs, targets, reconciliation, replay",
     "kraft.coordinators.groups.shares": "share groups as their coordinator has them: members, targets, states, replay",
     "kraft.coordinators.groups": "groups and their offsets: state machines, replay, what they answer",
-    "kraft.coordinators.shares": "what share groups share: the interface to the state of share partitions",
+    "kraft.coordinators.shares": "requests of share groups, share partitions in flight, the coordinator of their state",
     "kraft.coordinators.transactions": "transactional ids and producer ids: state machine, replay, markers, answers",
     "kraft.coordinators": "the rows of the APIs of all coordinators",
     "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",

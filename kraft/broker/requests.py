@@ -32,6 +32,7 @@ from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
 from kraft.broker.request.quotas import ClientQuotas
 from kraft.coordinators import apis as coordinators
+from kraft.coordinators import share_apis as shares
 from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
 from kraft.coordinators.runtime.settings import CoordinatorSettings
@@ -39,9 +40,9 @@ from kraft.coordinators.transactions.producer_ids import DescribeProducersHandle
 from kraft.coordinators.transactions.transaction_guards import TransactionGuards
 from kraft.coordinators.transactions.verification import Verifier
 from kraft.handling.api import Api
-from kraft.handling.coordinators import GROUP, TOPICS, TRANSACTION, Counted
+from kraft.handling.coordinators import GROUP, SHARE, TOPICS, TRANSACTION, Counted
 from kraft.handling.purgatory import EVERY_CHANGE, Purgatory
-from kraft.handling.reply_keys import Channel, Creation, Forwarded, MarkersSent, Verification
+from kraft.handling.reply_keys import Channel, Creation, Forwarded, MarkersSent, StatesAsked, Verification
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.handling.steps import Handling, Result, Sender, Waiting
@@ -60,6 +61,10 @@ if TYPE_CHECKING:
     from kraft.coordinators.groups.shard import GroupShard
     from kraft.coordinators.groups.state import GroupsState
     from kraft.coordinators.rooms import CoordinatorRooms
+    from kraft.coordinators.share_rooms import ShareRooms
+    from kraft.coordinators.shares.state import ShareStates
+    from kraft.coordinators.shares.state_sender import StateSender
+    from kraft.coordinators.shares.state_shard import ShareStateShard, StateCounts
     from kraft.coordinators.transactions.marker_sender import MarkerSender
     from kraft.coordinators.transactions.shard import Transactions, TransactionShard
     from transport.protocol.messages import InitProducerIdRequest
@@ -110,7 +115,7 @@ class Requests:
             settings.transactions.add_retry_max_ms,
         )
         self._ids = ids = ProducerIds(agenda, waiting.tell, settings.broker_id, settings.request_timeout_ms)
-        creation = AutoCreation(agenda, settings, manager.hosting.report)
+        self._creation = creation = AutoCreation(agenda, settings, manager.hosting.report)
         forwarding = Forwarding(agenda, settings)
         groups = settings.groups
         self.groups_counted = Counted()
@@ -137,6 +142,10 @@ class Requests:
         )
         """The transactional ids that this broker coordinates."""
         self._runtimes: tuple[CoordinatorRuntime[Any], ...] = (self.groups, self.transactions)
+        self._random_of_shares = f"{seed}/shares"
+        self._shares: ShareRooms | None = None
+        self._share_states: CoordinatorRuntime[ShareStates] | None = None
+        self._persister: StateSender | None = None
         self._produce = ProduceHandler(manager, settings, rights, guards, verifier, quotas)
         self.rooms = Rooms(
             produce=self._produce,
@@ -154,7 +163,9 @@ class Requests:
         self._table: dict[int, Api[Any]] = {}
         """The handler of each API that was asked for."""
         self._coordinators: CoordinatorRooms | None = None
-        self.apis: tuple[ApiKey, ...] = tuple(sorted({*apis.ROWS, *coordinators.ROWS} - coordinators.WITHHELD))
+        self.apis: tuple[ApiKey, ...] = tuple(
+            sorted({*apis.ROWS, *coordinators.ROWS, *shares.ROWS} - coordinators.WITHHELD)
+        )
         self._senders: dict[type, Sender] = {
             Verification: verifier,
             Channel: ids,
@@ -170,6 +181,7 @@ class Requests:
             self._look_at_leaders,
             self._look_at_changes,
             self._coordinate,
+            self._ask_for_states,
             self._awake,
             *(partial(self._send, one) for one in (verifier, ids, creation, forwarding)),
             self._send_markers,
@@ -203,6 +215,76 @@ class Requests:
 
         return MarkerSender(self.agenda, self._settings.inter_broker_listener, self._settings.request_timeout_ms)
 
+    def load_shares(self) -> ShareRooms:
+        """Load what serves share groups; a second call returns the same."""
+        if self._shares is None:
+            from kraft.coordinators.share_rooms import share_rooms
+
+            self._shares = share_rooms(self.rights, self.share_states, self.persister)
+        return self._shares
+
+    @property
+    def share_states(self) -> CoordinatorRuntime[ShareStates]:
+        """The share partitions that this broker coordinates. Most brokers have none, and pay for nothing."""
+        runtime = self._share_states
+        if runtime is None:
+            settings = self._settings.share_states
+            runtime = self._share_states = CoordinatorRuntime(
+                self.agenda,
+                TOPICS[SHARE],
+                self._manager,
+                self._share_shard,
+                CoordinatorSettings(write_timeout_ms=settings.write_timeout_ms, codec=settings.compression_codec),
+                Random(self._random_of_shares),
+                self._budget,
+            )
+            runtime.use(self.image)
+            self._runtimes += (runtime,)
+            self._manager.hosting.watched += (runtime.watched,)
+        return runtime
+
+    @property
+    def persister(self) -> StateSender:
+        """The sender that keeps the state of share partitions at the share coordinators of the cluster."""
+        sender = self._persister
+        if sender is None:
+            from kraft.coordinators.shares.state_sender import StateSender
+
+            settings = self._settings
+            sender = self._persister = StateSender(
+                self.agenda,
+                self.share_states,
+                settings.broker_id,
+                settings.inter_broker_listener,
+                settings.request_timeout_ms,
+                partial(self._creation.create_internal, SHARE),
+            )
+            sender.use(self.image)
+            self._senders[StatesAsked] = sender
+        return sender
+
+    @cached_property
+    def states_counted(self) -> StateCounts:
+        """The counts of the work of the share coordinator."""
+        from kraft.coordinators.shares.state_shard import StateCounts
+
+        return StateCounts()
+
+    def _share_shard(self, part: HostedPartition) -> ShareStateShard:
+        from kraft.coordinators.shares.state_shard import ShareStateShard
+
+        return ShareStateShard(
+            part.number,
+            self._settings.share_states,
+            self.states_counted,
+            self._are_share_states_full,
+            partial(self._manager.leaders.delete_records, part),
+        )
+
+    def _are_share_states_full(self) -> bool:
+        """Whether the share partitions take so much memory that no new ones are accepted."""
+        return sum(one.state.bytes for one in self.share_states.partitions.values()) > limits.SHARE_STATE_BYTES
+
     @property
     def table(self) -> dict[int, Api[Any]]:
         """The handler of each API."""
@@ -215,7 +297,12 @@ class Requests:
         """The handler of an API, from its first request on."""
         key = ApiKey(api_key)
         make = apis.ROWS.get(key)
-        api = coordinators.ROWS[key](self.load_coordinators()) if make is None else make(self.rooms)
+        if make is not None:
+            api = make(self.rooms)
+        elif key in shares.ROWS:
+            api = shares.ROWS[key](self.load_shares())
+        else:
+            api = coordinators.ROWS[key](self.load_coordinators())
         self._table[key] = api
         return api
 
@@ -303,6 +390,11 @@ class Requests:
         self._produce.use(image)
         for runtime in self._runtimes:
             runtime.use(image)
+        if self._persister is not None:
+            self._persister.use(image)
+        elif self._share_states is None and TOPICS[SHARE] in image.topics.by_name:
+            # This broker may become a share coordinator.
+            assert self.share_states.topic in image.topics.by_name
 
     def _advance(
         self, api: Api[Any], request: WireRequest, work: Result | Handling[Result], now_ms: int
@@ -382,8 +474,11 @@ class Requests:
         if self._budget.left <= 0:
             self._runtimes = self._runtimes[::-1]
         self._budget.renew()
-        self.agenda.at(Slot.COORDINATORS, min(self.groups.next_ms, self.transactions.next_ms))
+        self.agenda.at(Slot.COORDINATORS, min([runtime.next_ms for runtime in self._runtimes]))
         return outcomes
+
+    def _ask_for_states(self, now_ms: int) -> Iterator[Send | Outcome]:
+        return self._send(self.persister, now_ms)
 
     def _awake(self, now_ms: int) -> list[Outcome]:
         """The outcomes of requests that a change has woken and completed, and of those out of time."""

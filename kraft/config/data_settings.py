@@ -12,6 +12,7 @@ from kraft.config.settings_reader import SettingsReader
 REPLICATION_FACTORS: Final = {
     "__consumer_offsets": "offsets.topic.replication.factor",
     "__transaction_state": "transaction.state.log.replication.factor",
+    "__share_group_state": "share.coordinator.state.topic.replication.factor",
 }
 """The setting of the replicas of each internal topic; Kafka's default is 3, and fewer brokers never make the topic."""
 _MOST_REPLICAS: Final = 3
@@ -37,6 +38,7 @@ def replicas_of_internal_topics(brokers: int) -> dict[str, str]:
     return {
         **dict.fromkeys(REPLICATION_FACTORS.values(), replicas),
         "transaction.state.log.min.isr": str(min(2, brokers)),
+        "share.coordinator.state.topic.min.isr": str(min(2, brokers)),
     }
 
 

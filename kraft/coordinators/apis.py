@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from kraft.handling.api import Api, row
+from kraft.handling.coordinators import SERVES_SHARES
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 
@@ -101,20 +102,5 @@ ROWS: Final[Mapping[ApiKey, Callable[[CoordinatorRooms], Api[Any]]]] = MappingPr
     }
 )
 """The rows, which `kraft.broker.requests` makes with the first request of each API."""
-WITHHELD: Final = frozenset(
-    {
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        ApiKey.SHARE_FETCH,
-        ApiKey.SHARE_ACKNOWLEDGE,
-        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-        ApiKey.READ_SHARE_GROUP_STATE,
-        ApiKey.WRITE_SHARE_GROUP_STATE,
-        ApiKey.DELETE_SHARE_GROUP_STATE,
-        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-    }
-)
+WITHHELD: Final = frozenset(() if SERVES_SHARES else (key for key in ApiKey if "SHARE" in key.name))
 """The APIs of share groups, which are served at listeners, and advertised, only all together."""

@@ -20,6 +20,10 @@ TRANSACTION: Final = 1
 SHARE: Final = 2
 TOPICS: Final = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state", SHARE: "__share_group_state"}
 """The topic of the coordinators, by the key type of FindCoordinator."""
+SERVES_SHARES: Final[bool] = False
+"""Whether brokers of this software tell clients and other brokers that they serve share groups: once all of it is
+there.
+"""
 _INT_MIN: Final = -(2**31)
 _BLOCK: Final = 256
 """How many units of a text one sum covers: clients choose names of 32 KB."""
@@ -42,11 +46,16 @@ class Counted(Struct):
     """The new epochs of share groups."""
 
 
-def java_hash(text: str) -> int:
-    """`String.hashCode` of Java: over the UTF-16 units of the text, as a signed number of 32 bits."""
+def java_hash(text: str, before: int = 0) -> int:
+    """`String.hashCode` of Java: over the UTF-16 units of the text, as a signed number of 32 bits.
+
+    Args:
+        text: The text.
+        before: The hash of a text that stands before it.
+    """
     data = text.encode("utf-16-be", "surrogatepass")
     units = struct.unpack(f">{len(data) // 2}H", data)
-    value = 0
+    value = before & 0xFFFFFFFF
     for at in range(0, len(units), _BLOCK):
         block = units[at : at + _BLOCK]
         value = (value * pow(31, len(block), 1 << 32) + sum(map(mul, block, _POWERS[-len(block) :]))) & 0xFFFFFFFF
@@ -55,7 +64,11 @@ def java_hash(text: str) -> int:
 
 def partition_of(name: str, count: int) -> int:
     """The partition for a group or a transactional id, of a topic with `count` partitions."""
-    value = java_hash(name)
+    return partition_of_hash(java_hash(name), count)
+
+
+def partition_of_hash(value: int, count: int) -> int:
+    """The partition for a name with this hash."""
     return (0 if value == _INT_MIN else abs(value)) % count
 
 

@@ -50,6 +50,12 @@ class MarkersSent(Struct, frozen=True, gc=False):
     number: int
 
 
+class StatesAsked(Struct, frozen=True, gc=False):
+    """A request to the share coordinator."""
+
+    number: int
+
+
 def to_broker(key: Hashable) -> ReplyTo:
     """The address of a reply to the broker."""
     return ReplyTo(Part.BROKER, key)

@@ -12,6 +12,7 @@ from kraft.config.described import DescribedSetting
 from kraft.config.group_settings import GroupConfig
 from kraft.config.key import Key
 from kraft.config.settings_reader import SettingsReader
+from kraft.config.share_coordinator_settings import ShareCoordinatorConfig
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.limits import REQUESTS_WAITING
 
@@ -56,3 +57,4 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     tokens: TokenSettings = TokenSettings()
     groups: GroupConfig = GroupConfig()
     transactions: TransactionConfig = TransactionConfig()
+    share_states: ShareCoordinatorConfig = ShareCoordinatorConfig()

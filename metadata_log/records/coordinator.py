@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError
-from metadata_log.records import consumer_offsets, transaction_state
+from metadata_log.records import consumer_offsets, share_group_state, transaction_state
 from metadata_log.serde.codec import decode, encode
 from metadata_log.serde.fields import Message, Role, schema_of
 
@@ -67,9 +67,12 @@ CONSUMER_OFFSETS: Final[Mapping[int, RecordKind]] = _kinds(consumer_offsets)
 """The records of the group coordinator by type."""
 TRANSACTION_STATE: Final[Mapping[int, RecordKind]] = _kinds(transaction_state)
 """The records of the transaction coordinator by type."""
+SHARE_GROUP_STATE: Final[Mapping[int, RecordKind]] = _kinds(share_group_state)
+"""The records of the share coordinator by type."""
 TOPICS: Final[Mapping[str, Mapping[int, RecordKind]]] = {
     "__consumer_offsets": CONSUMER_OFFSETS,
     "__transaction_state": TRANSACTION_STATE,
+    "__share_group_state": SHARE_GROUP_STATE,
 }
 """The topics of coordinators by name."""
 _HEADS: Final = {kind.key: _INT16.pack(kind.type) for kinds in TOPICS.values() for kind in kinds.values()}

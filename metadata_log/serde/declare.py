@@ -68,8 +68,9 @@ DECORATORS: Final = {
 COORDINATOR_TOPICS: Final = {
     "consumer_offsets": "Kafka: `CoordinatorRecordType` of the group coordinator",
     "transaction_state": "Kafka: `TransactionLog`",
+    "share_group_state": "Kafka: `CoordinatorRecordType` of the share coordinator",
 }
-"""The topics of coordinators whose records are declared; the share coordinator's `__share_group_state` is not."""
+"""The topics of coordinators whose records are declared."""
 ROOT: Final = Path(__file__).parents[2]
 _COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*')
 """A string, which may hold two slashes, or a comment."""
@@ -162,7 +163,7 @@ def coordinator_topic(fact: Any) -> str | None:
     name: str = fact["name"]
     if name.startswith("TransactionLog"):
         return "transaction_state"
-    return None if name.startswith(("ShareSnapshot", "ShareUpdate")) else "consumer_offsets"
+    return "share_group_state" if name.startswith(("ShareSnapshot", "ShareUpdate")) else "consumer_offsets"
 
 
 class _Block(Struct, frozen=True):

@@ -8,7 +8,10 @@ from typing import Final
 from kraft.agenda import Agenda, Slot
 from kraft.broker.metadata.forwarding import envelope_of
 from kraft.config.data_settings import REPLICATION_FACTORS
-from kraft.handling.coordinators import GROUP, TOPICS, TRANSACTION
+from kraft.config.group_settings import GroupConfig
+from kraft.config.share_coordinator_settings import ShareCoordinatorConfig
+from kraft.config.transaction_settings import TransactionConfig
+from kraft.handling.coordinators import GROUP, SERVES_SHARES, SHARE, TOPICS, TRANSACTION
 from kraft.handling.reply_keys import Creation, to_broker
 from kraft.handling.settings import RequestSettings
 from kraft.limits import TOPICS_IN_CREATION
@@ -30,17 +33,31 @@ def internal_topic(settings: RequestSettings, kind: int) -> CreatableTopic | Non
 
     The count of partitions never changes afterwards: it decides which partition a name belongs to.
     """
-    of = settings.transactions if kind == TRANSACTION else settings.groups
-    configs = {"cleanup.policy": "compact", "segment.bytes": str(of.topic_segment_bytes)}
+    of: GroupConfig | TransactionConfig | ShareCoordinatorConfig
     match kind:
         case _ if kind == GROUP:
-            configs["compression.type"] = "producer"
+            of = settings.groups
+            configs = {"cleanup.policy": "compact", "compression.type": "producer"}
         case _ if kind == TRANSACTION:
-            configs["compression.type"] = "uncompressed"
-            configs["min.insync.replicas"] = str(settings.transactions.topic_min_isr)
-            configs["unclean.leader.election.enable"] = "false"
+            of = settings.transactions
+            configs = {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(of.topic_min_isr),
+                "unclean.leader.election.enable": "false",
+            }
+        case _ if kind == SHARE:
+            of = settings.share_states
+            # Its coordinator deletes the begin itself.
+            configs = {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(of.topic_min_isr),
+                "retention.ms": "-1",
+            }
         case _:
             return None
+    configs["segment.bytes"] = str(of.topic_segment_bytes)
     return CreatableTopic(
         name=TOPICS[kind],
         num_partitions=of.topic_partitions,
@@ -114,6 +131,8 @@ class AutoCreation:
     def _topic(self, name: str) -> CreatableTopic | None:
         """The topic to ask for; None for one of coordinators that this software does not have."""
         kind = _KINDS.get(name)
+        if kind == SHARE and not SERVES_SHARES:
+            return None
         return plain_topic(self._settings, name) if kind is None else internal_topic(self._settings, kind)
 
     def create_internal(self, kind: int) -> None:

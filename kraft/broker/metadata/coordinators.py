@@ -4,16 +4,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from typing import Final
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
-from kraft.handling.coordinators import GROUP, SHARE, TOPICS, TRANSACTION, coordinator_of
+from kraft.handling.coordinators import GROUP, SERVES_SHARES, SHARE, TOPICS, TRANSACTION, coordinator_of
 from kraft.handling.rights import Permissions
 from kraft.limits import NAME_CHARACTERS_PER_STEP
 from metadata_log.image import MetadataImage
-from metadata_log.types import NO_NODE
+from metadata_log.types import NO_NODE, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -21,8 +22,10 @@ BATCHED_SINCE: Final = 4
 """The first version with several keys in a request."""
 SHARES_SINCE: Final = 6
 """The first version with coordinators of share groups."""
-KEY_TYPES: Final = frozenset((GROUP, TRANSACTION))
+KEY_TYPES: Final = frozenset((GROUP, TRANSACTION, SHARE) if SERVES_SHARES else (GROUP, TRANSACTION))
 """The kinds of coordinators that brokers of this software have, by the key type."""
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
+"""A number as Java reads one, without the zeros that may stand before it."""
 _NO_ERROR: Final = "NONE"
 """Kafka names the error of an answer without one, in the versions for one key."""
 
@@ -112,4 +115,15 @@ def _refusal(key_type: int, key: str, version: int, permissions: Permissions) ->
         return Error.INVALID_REQUEST
     if key_type == SHARE and not permissions.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER):
         raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED)
-    return Error.NONE
+    return Error.INVALID_REQUEST if key_type == SHARE and not _is_share_partition(key) else Error.NONE
+
+
+def _is_share_partition(key: str) -> bool:
+    """Whether a key is `group:topic id:partition`; the name of the group may have colons."""
+    group_id, _, rest = key.rpartition(":")[0].rpartition(":")
+    number = key.rpartition(":")[2]
+    try:
+        Uuid.parse(rest)
+    except ValueError:
+        return False
+    return bool(group_id) and _NUMBER.fullmatch(number) is not None and -(2**31) <= int(number) < 2**31

@@ -15,7 +15,7 @@ from kraft.access.errors import ApiError
 from kraft.agenda import Agenda, Slot
 from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.settings import CoordinatorSettings, Status
-from kraft.handling.coordinators import partition_of
+from kraft.handling.coordinators import partition_of, partition_of_hash
 from kraft.limits import (
     COORDINATOR_RECORDS_PER_STEP,
     COORDINATOR_UNITS_PER_TURN,
@@ -178,6 +178,10 @@ class CoordinatorRuntime(Generic[S]):
                     self._numbers.clear()
                 self._numbers[name] = number
         return number
+
+    def number_of_hash(self, value: int) -> int:
+        """The partition of a name with this hash; -1 while the topic is missing."""
+        return partition_of_hash(value, self._count) if self._count else -1
 
     def active(self, number: int) -> CoordinatorPartition[S] | Error:
         """The coordinator of a partition, or why it does not answer."""

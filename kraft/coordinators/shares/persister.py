@@ -22,7 +22,7 @@ NO_COUNT: Final = -1
 """The count of ended records where nobody knows it."""
 
 
-class ShareKey(Struct, frozen=True, gc=False):
+class ShareKey(Struct, frozen=True, gc=False, order=True):
     """A share partition: a partition as one group consumes it."""
 
     group_id: str

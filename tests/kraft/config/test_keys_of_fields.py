@@ -39,6 +39,7 @@ BESIDE: Final = {
     "RequestSettings": (
         *("broker_id", "cluster_id", "inter_broker_listener", "most_waiting", "own_settings", "session_eviction_ms"),
     ),
+    "ShareCoordinatorConfig": (),
     "ShareGroupConfig": (),
     "SnapshotOptions": ("clean_every_ms",),
     "TokenSettings": (),

@@ -17,6 +17,7 @@ from metadata_log.records.consumer_offsets import (
 from metadata_log.records.coordinator import (
     CONSUMER_OFFSETS,
     RETENTION_VERSION,
+    SHARE_GROUP_STATE,
     TOPICS,
     TRANSACTION_STATE,
     decode_pair,
@@ -35,6 +36,7 @@ LOGS = sorted(path for path in archive("coordinators") if path.startswith("expec
 def test_the_tables_name_every_kind():
     assert sorted(CONSUMER_OFFSETS) == [*range(9), *range(10, 18), *range(19, 24)]
     assert sorted(TRANSACTION_STATE) == [0]
+    assert sorted(SHARE_GROUP_STATE) == [0, 1]
     for kinds in TOPICS.values():
         for number, kind in kinds.items():
             assert kind.type == number == schema_of(kind.key).api_key == schema_of(kind.value).api_key

@@ -5,6 +5,8 @@ so.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kraft.access.authorizer import AuthorizerSettings
@@ -33,6 +35,8 @@ class Coordinated:
         out: The replicas of each partition of the topic `out`.
         groups: The replicas of each partition of `__consumer_offsets`.
         authorizer: The settings of an authorizer; None if everything is allowed.
+        more: Further topics.
+        settings: Settings of the brokers, besides those of the transaction coordinator.
         changes: Settings of the transaction coordinator.
     """
 
@@ -43,6 +47,8 @@ class Coordinated:
         out: tuple[tuple[int, ...], ...] = ((102, 103), (103, 101), (101, 102)),
         groups: tuple[tuple[int, ...], ...] = ((101,), (102,), (103,)),
         authorizer: AuthorizerSettings | None = None,
+        more: Iterable[NewTopic] = (),
+        settings: Mapping[str, Any] = MappingProxyType({}),
         **changes: Any,
     ) -> None:
         topics = [
@@ -50,9 +56,14 @@ class Coordinated:
             NewTopic("__consumer_offsets", GROUPS, groups, {"cleanup.policy": "compact"}),
             NewTopic("out", OUT, out),
             NewTopic("in", IN, ((101,), (102,), (103,))),
+            *more,
         ]
         self.brokers = Brokers(
-            topics, authorizer=authorizer, transactions=TransactionConfig(**changes), groups=GroupConfig()
+            topics,
+            authorizer=authorizer,
+            transactions=TransactionConfig(**changes),
+            groups=GroupConfig(),
+            **settings,
         )
         self.brokers.change(FeatureLevelRecord(name="transaction.version", feature_level=version))
         self.sends: deque[tuple[int, Send]] = deque()

@@ -1,0 +1,26 @@
+"""The APIs of share groups (KIP-932): further rows of the table of a broker's APIs. Their rooms load by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from kraft.handling.api import Api, row
+from transport.protocol import messages as m
+from transport.protocol.apis import ApiKey
+
+if TYPE_CHECKING:
+    from kraft.coordinators.share_rooms import ShareRooms
+
+ROWS: Final[Mapping[ApiKey, Callable[[ShareRooms], Api[Any]]]] = MappingProxyType(
+    {
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE: row(lambda one: Api(m.InitializeShareGroupStateRequest, one.states.begin)),
+        ApiKey.READ_SHARE_GROUP_STATE: row(lambda one: Api(m.ReadShareGroupStateRequest, one.states.begin)),
+        ApiKey.WRITE_SHARE_GROUP_STATE: row(lambda one: Api(m.WriteShareGroupStateRequest, one.states.begin)),
+        ApiKey.DELETE_SHARE_GROUP_STATE: row(lambda one: Api(m.DeleteShareGroupStateRequest, one.states.begin)),
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: row(
+            lambda one: Api(m.ReadShareGroupStateSummaryRequest, one.states.begin, refuse=one.states.refuse)
+        ),
+    }
+)

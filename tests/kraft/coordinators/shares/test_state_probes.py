@@ -1,0 +1,151 @@
+"""Requests to share coordinators, and searches for them, get the answers of brokers of Kafka 4.4.0."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any, Final
+
+import pytest
+
+from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
+from kraft.broker.metadata import answers, coordinators
+from kraft.handling.coordinators import GROUP, SHARE, TRANSACTION
+from kraft.wire import Answer
+from metadata_log.records.share_group_state import ShareSnapshotValue, ShareUpdateValue
+from metadata_log.serde import Message
+from metadata_log.serde.json_form import from_json, to_json
+from metadata_log.types import Uuid
+from support import DATA
+from support.broker.request_brokers import Brokers, NewTopic, rule, topic_id
+from support.broker.share_brokers import STATES, stored
+from transport.protocol.broker_apis import ALL_APIS
+
+LEADERS: Final = ((102,), (101,), (102,), (101,))
+"""Those of `__share_group_state` in the recorded cluster."""
+TOPICS: Final = {
+    "rp": ("MctzYKAJTs2rMmX1LI7ADg", 3),
+    "op": ("mGwvZc4xQDCBv6jmm8ZFDw", 3),
+    "os": ("0UMezf4hRkGjNFqIAiCMqg", 1),
+}
+PORTS: Final = {24201: 26101, 24202: 26102, 24301: 26101, 24302: 26102}
+OF_LISTENERS: Final = {301: 101, 302: 102}
+SHARES: Final = frozenset((GROUP, TRANSACTION, SHARE))
+
+
+@pytest.fixture(autouse=True)
+def shares_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "KEY_TYPES", SHARES)
+    monkeypatch.setattr(coordinators, "KEY_TYPES", SHARES)
+
+
+def probes(*sections: str) -> list[dict[str, Any]]:
+    lines = gzip.decompress((DATA / "share" / "state_probes.jsonl.gz").read_bytes()).splitlines()
+    return [one for one in map(json.loads, lines) if one["section"] in sections]
+
+
+class KafkasCluster:
+    """Two brokers as the recorded ones, without replicas."""
+
+    def __init__(self, authorizer: AuthorizerSettings | None = None) -> None:
+        topics = [
+            NewTopic("__share_group_state", STATES, LEADERS, {"cleanup.policy": "delete", "retention.ms": "-1"}),
+            NewTopic("__consumer_offsets", topic_id(2), ((102,),) * 4, {"cleanup.policy": "compact"}),
+            *(NewTopic(name, Uuid.parse(text), ((101,),) * count) for name, (text, count) in TOPICS.items()),
+        ]
+        self.brokers = Brokers(topics, authorizer=authorizer)
+        for _ in range(20):
+            for one in (101, 102):
+                self.brokers.poll(one, after_ms=1)
+
+    def ask(self, broker: int, message: Message, version: int) -> Message:
+        request_id, outcome = self.brokers.send(broker, message, version)
+        outcomes = [outcome, *(one for _ in range(3) for one in self.brokers.poll(broker, after_ms=1))]
+        [answer] = [one for one in outcomes if isinstance(one, Answer)]
+        assert answer.request_id == request_id
+        return answer.message
+
+
+def told(value: Any) -> Any:
+    """An answer without texts, with our ports."""
+    match value:
+        case dict():
+            return {
+                key: PORTS.get(one, one) if key == "port" else told(one)
+                for key, one in value.items()
+                if key != "errorMessage"
+            }
+        case list():
+            return sorted((told(one) for one in value), key=json.dumps)
+    return value
+
+
+def wrong(cluster: KafkasCluster, some: list[dict[str, Any]]) -> list[tuple[str, Any, Any]]:
+    """The probes with another answer than Kafka's."""
+    found = []
+    for probe in some:
+        key = next(key for key, api in ALL_APIS.items() if api.name == probe["api"])
+        message = from_json(ALL_APIS[key].request, probe["version"], probe["request"])
+        answer = to_json(
+            cluster.ask(OF_LISTENERS.get(probe["broker"], probe["broker"]), message, probe["version"]), probe["version"]
+        )
+        if told(answer) != told(probe["response"]):
+            found.append((probe["probe"], answer, probe["response"]))
+    return found
+
+
+def test_the_coordinators_of_share_partitions_are_found_as_by_kafka() -> None:
+    some = probes("find-coordinator")
+    assert wrong(KafkasCluster(), some) == []
+    assert len(some) == 11
+
+
+def test_answers_about_states_are_those_of_kafka() -> None:
+    some = probes("state")
+    assert wrong(KafkasCluster(), some) == []
+    assert len(some) == 97
+
+
+def test_only_brokers_ask_share_coordinators() -> None:
+    cluster = KafkasCluster(AuthorizerSettings())
+    refused = probes("rights none", "rights group-describe", "rights group-read topic-read")
+    assert wrong(cluster, refused) == []
+    cluster.brokers.change(rule(1, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER_NAME))
+    allowed = probes("rights plus cluster-action")
+    assert wrong(cluster, allowed) == []
+    assert (len(refused), len(allowed)) == (18, 6)
+
+
+def test_a_snapshot_follows_500_updates_as_in_kafka() -> None:
+    """530 writes of a story of Kafka's, and the record of each."""
+    some = probes("snapshot")
+    begin = next(at for at, one in enumerate(some) if one["probe"] == "write")
+    end = next(at for at, one in enumerate(some) if one["probe"] == "read-after")
+    first = some[begin]
+    writes = []
+    for number in range(530):
+        text = json.dumps(first)
+        one = json.loads(text)
+        [part] = one["request"]["topics"][0]["partitions"]
+        part |= {"startOffset": number // 3, "deliveryCompleteCount": number % 3}
+        part["stateBatches"] = [
+            {
+                "firstOffset": number,
+                "lastOffset": number + 1,
+                "deliveryState": (0, 2, 4)[number % 3],
+                "deliveryCount": number % 4 + 1,
+            }
+        ]
+        writes.append(one)
+    assert all(one["request"] in [each["request"] for each in writes] for one in some[begin:end])
+    cluster = KafkasCluster()
+    assert wrong(cluster, [*some[:begin], *writes, *some[end:]]) == []
+    values = [pair.value for _, pair in stored(cluster.brokers, 101, 3)]
+    kinds = [type(value) for value in values]
+    assert kinds == [ShareSnapshotValue, *[ShareUpdateValue] * 500, ShareSnapshotValue, *[ShareUpdateValue] * 30]
+    snapshot = values[501]
+    assert isinstance(snapshot, ShareSnapshotValue)
+    assert (snapshot.snapshot_epoch, snapshot.start_offset, snapshot.delivery_complete_count) == (1, 166, 2)
+    newest = values[-1]
+    assert isinstance(newest, ShareUpdateValue)
+    assert (newest.snapshot_epoch, newest.leader_epoch, newest.delivery_complete_count) == (1, 4, 1)
