@@ -24,7 +24,7 @@ class Slot:
     """Something has changed for which a request or a coordinator waits."""
     COORDINATORS = 4
     STATES = 5
-    """What share groups ask of the share coordinator, and what it has answered."""
+    """The calls of the share coordinators, and their answers."""
     WAITING_REQUESTS = 6
     VERIFICATIONS = 7
     PRODUCER_IDS = 8

@@ -244,6 +244,11 @@ class Requests:
         return runtime
 
     @property
+    def coordinates_shares(self) -> bool:
+        """Whether this broker may have share partitions to coordinate: their topic exists."""
+        return self._share_states is not None
+
+    @property
     def persister(self) -> StateSender:
         """The sender that keeps the state of share partitions at the share coordinators of the cluster."""
         sender = self._persister

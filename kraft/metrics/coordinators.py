@@ -1,5 +1,6 @@
-"""Kafka's metrics of the coordinators of groups and of transactions (Kafka: `GroupCoordinatorMetrics`,
-`CoordinatorRuntimeMetricsImpl`, `TransactionStateManager`, `TransactionMarkerChannelManager`).
+"""Kafka's metrics of the coordinators of groups, transactions and share partitions (Kafka: `GroupCoordinatorMetrics`,
+`CoordinatorRuntimeMetricsImpl`, `TransactionStateManager`, `TransactionMarkerChannelManager`,
+`ShareCoordinatorMetrics`).
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def counting(runtime: CoordinatorRuntime[GroupsState]) -> Generator[None, None, 
 
 
 def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -> Iterator[Reading]:
-    """The metrics of both coordinators of a broker."""
+    """The metrics of the coordinators of a broker."""
     counted, sender = requests.groups_counted, requests.markers
     numbers: dict[Mbean, float] = {
         kafka.OFFSET_COMMITS: counted.commits,
@@ -105,10 +106,30 @@ def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -
         (requests.groups, kafka.GROUP_LOAD_AVG, kafka.GROUP_LOAD_MAX),
         (requests.transactions, kafka.TRANSACTION_LOAD_AVG, kafka.TRANSACTION_LOAD_MAX),
     ):
-        since_ms = now_ms - WINDOW_S * WINDOWS * 1000
-        took_ms = [took for ended, took in runtime.loads if ended >= since_ms]
-        yield Reading(average, sum(took_ms) / len(took_ms) if took_ms else nan)
-        yield Reading(longest, max(took_ms, default=nan))
+        yield from _times(runtime.loads, average, longest, now_ms)
+    if requests.coordinates_shares:
+        yield from _share_readings(requests, now_ms)
+
+
+def _share_readings(requests: Requests, now_ms: int) -> Iterator[Reading]:
+    """The metrics of the share coordinator."""
+    runtime, counted = requests.share_states, requests.states_counted
+    statuses = Counter(one.status for one in _partitions(runtime))
+    for status in (Status.LOADING, Status.ACTIVE, Status.FAILED):
+        yield Reading(kafka.SHARE_PARTITIONS, statuses[status], (("state", status.value),))
+    yield from _times(runtime.loads, kafka.SHARE_LOAD_AVG, kafka.SHARE_LOAD_MAX, now_ms)
+    yield Reading(kafka.SHARE_WRITES, counted.writes)
+    yield from _times(counted.latencies, kafka.SHARE_WRITE_AVG, kafka.SHARE_WRITE_MAX, now_ms)
+    for number, offset in sorted(counted.pruned.items()):
+        yield Reading(kafka.SHARE_PRUNED, offset, (("topic", runtime.topic), ("partition", str(number))))
+
+
+def _times(times: Iterable[tuple[int, int]], average: Mbean, longest: Mbean, now_ms: int) -> Iterator[Reading]:
+    """The average and the longest of the times of the last minute, which come with when each has ended."""
+    since_ms = now_ms - WINDOW_S * WINDOWS * 1000
+    took_ms = [took for ended, took in times if ended >= since_ms]
+    yield Reading(average, sum(took_ms) / len(took_ms) if took_ms else nan)
+    yield Reading(longest, max(took_ms, default=nan))
 
 
 def _partitions(runtime: CoordinatorRuntime[Any]) -> Iterable[CoordinatorPartition[Any]]:

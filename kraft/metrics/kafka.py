@@ -45,6 +45,10 @@ def _transactions(name: str, text: str) -> Mbean:
     return Mbean(_SERVER, "transaction-coordinator-metrics", name, text)
 
 
+def _shares(name: str, text: str, kind: Kind = Kind.GAUGE) -> Mbean:
+    return Mbean(_SERVER, "share-coordinator-metrics", name, text, kind)
+
+
 CURRENT_STATE: Final = _raft("current-state", "The state of this node in the quorum.", Kind.TEXT)
 CURRENT_VOTE_DIRECTORY_ID: Final = _raft(
     "current-vote-directory-id", "The directory id of the voter that has the vote; zeros for none.", Kind.TEXT
@@ -186,6 +190,17 @@ DEAD_GROUPS: Final = _classic("NumGroupsDead", "Always 0: a deleted group is not
 EMPTY_GROUPS: Final = _classic("NumGroupsEmpty", "The classic groups without members.")
 TRANSACTION_LOAD_AVG: Final = _transactions("partition-load-time-avg", "As of the groups, of __transaction_state.")
 TRANSACTION_LOAD_MAX: Final = _transactions("partition-load-time-max", "As of the groups, of __transaction_state.")
+SHARE_PARTITIONS: Final = _shares("num-partitions", "As of the groups, of __share_group_state.")
+SHARE_LOAD_AVG: Final = _shares("partition-load-time-avg", "As of the groups, of __share_group_state.")
+SHARE_LOAD_MAX: Final = _shares("partition-load-time-max", "As of the groups, of __share_group_state.")
+SHARE_WRITES: Final = _shares("write-total", "The changes of share partitions that leaders have asked for.", Kind.TOTAL)
+SHARE_WRITE_AVG: Final = _shares(
+    "write-latency-avg", "The average time in ms until such a change was committed, of the last minute."
+)
+SHARE_WRITE_MAX: Final = _shares("write-latency-max", "The longest such time in ms, of the last minute.")
+SHARE_PRUNED: Final = _shares(
+    "last-pruned-offset", "The offset up to which the coordinator has deleted a partition of its log."
+)
 MARKERS_HOMELESS: Final = Mbean(
     "kafka.coordinator.transaction",
     "TransactionMarkerChannelManager",

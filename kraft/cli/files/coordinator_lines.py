@@ -1,5 +1,5 @@
-"""Records of `__consumer_offsets` and `__transaction_state` as Kafka's dump tool shows them (Kafka:
-`DumpLogSegments.OffsetsMessageParser`, `TransactionLogMessageParser`).
+"""Records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` as Kafka's dump tool shows them
+(Kafka: `DumpLogSegments.OffsetsMessageParser`, `TransactionLogMessageParser`, `ShareGroupStateMessageParser`).
 """
 
 from __future__ import annotations

@@ -118,6 +118,12 @@ class Wanted(Struct, frozen=True, kw_only=True):
     flag_value="__transaction_state",
     help="Decode records of __transaction_state.",
 )
+@click.option(
+    "--share-group-state-decoder",
+    "decoder",
+    flag_value="__share_group_state",
+    help="Decode records of __share_group_state.",
+)
 @click.option("--noop", is_flag=True, help="Print NoOp records, too.")
 @click.option(
     "--on-damage",
@@ -148,10 +154,10 @@ def dump_command(
 
     PATH is a file, a partition directory or a log directory; it may belong to a running node. Each damage is reported
     with its file and byte, and the exit code is then 1. The range of --since and --until includes both ends. The
-    partition directory of a topic is shown in the lines of Kafka's own tool, with the state of groups and transactions
-    decoded in those of __consumer_offsets and __transaction_state; for files elsewhere, --offsets-decoder or
-    --transaction-log-decoder says so. With --verify the files of a partition are
-    compared with one another, for a log directory those of all its partitions.
+    partition directory of a topic is shown in the lines of Kafka's own tool, with the state of groups, transactions and
+    share groups decoded in those of __consumer_offsets, __transaction_state and __share_group_state; for files
+    elsewhere, --offsets-decoder, --transaction-log-decoder or --share-group-state-decoder says so. With --verify the
+    files of a partition are compared with one another, for a log directory those of all its partitions.
 
     \b
     Example:

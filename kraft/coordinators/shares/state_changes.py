@@ -91,8 +91,11 @@ def initialized(key: ShareKey, known: ShareState | None, state_epoch: int, start
 def led_by(
     key: ShareKey, known: ShareState, leader_epoch: int, now_ms: int, updates_per_snapshot: int
 ) -> Record | None:
-    """Read: the record by which a new leader fences those before it; None if the leader is known."""
-    if leader_epoch <= known.leader_epoch:
+    """Read: the record by which a new leader fences those before it; None if the leader is known.
+
+    As in Kafka, a leader that was known before the state began anew is known, though the state does not name it.
+    """
+    if leader_epoch <= known.fenced_leader_epoch:
         return None
     after = structs.replace(known, leader_epoch=leader_epoch)
     return _record(key, known, after, (), now_ms, updates_per_snapshot)

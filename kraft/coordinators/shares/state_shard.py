@@ -7,6 +7,7 @@ the log is deleted, up to the first snapshot that is still needed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
@@ -39,6 +40,7 @@ from kraft.coordinators.shares.state_changes import (
 from kraft.limits import (
     COORDINATOR_UNITS_PER_TURN,
     GLANCES_PER_UNIT,
+    LOADS_NOTED,
     SHARE_KEYS_PER_STEP,
     SHARE_SNAPSHOTS_AT_ONCE,
     SHARE_STATE_BATCHES,
@@ -74,6 +76,8 @@ class StateCounts:
 
     def __init__(self) -> None:
         self.writes = 0
+        self.latencies: deque[tuple[int, int]] = deque(maxlen=LOADS_NOTED)
+        """When the last writes were committed, and how long each took, both in ms."""
         self.pruned: dict[int, int] = {}
         """The log start that the last prune has set, by partition."""
 
@@ -105,7 +109,7 @@ class ShareStateShard:
         self._is_full = is_full
         self._prune = prune
         self._walks: dict[Upkeep, Walk] = {}
-        """What goes on in portions."""
+        """The work that goes on in portions."""
 
     # ------------------------------------------------------------------------------------------------ replicated state
 
@@ -160,7 +164,12 @@ class ShareStateShard:
             raise ApiError(Error.POLICY_VIOLATION, "This broker coordinates as many state batches as it can.")
         _charge(context, written.batches)
         record = written_by(key, known, written, context.now_ms, self._settings.updates_per_snapshot)
-        return CoordinatorResult([record])
+        return CoordinatorResult([record], on_end=partial(self._written, context.now_ms))
+
+    def _written(self, began_ms: int, error: Error, context: Context) -> None:
+        """Note how long a write took."""
+        if error is Error.NONE:
+            self._counts.latencies.append((context.now_ms, context.now_ms - began_ms))
 
     def summary(self, key: ShareKey, context: Context) -> CoordinatorResult:
         """How far a share partition is."""

@@ -1,4 +1,4 @@
-"""`kraft dump` of `__consumer_offsets` and `__transaction_state` prints what Kafka's own tool prints."""
+"""`kraft dump` of the topics of coordinators prints what Kafka's own tool prints."""
 
 from __future__ import annotations
 
@@ -36,6 +36,20 @@ def test_the_lines_are_those_of_kafkas_tool(partition: str, logs: Path, monkeypa
     monkeypatch.chdir(logs.parent)
     expected = archive("coordinators")[f"expected/{partition}.{SEGMENT}.dump.txt"].decode()
     assert dumped(f"logs/{partition}/{SEGMENT}") == expected
+
+
+@pytest.mark.parametrize("partition", range(4))
+@pytest.mark.parametrize("version", ["4.4.0", "4.3.1"])
+def test_the_lines_of_share_partitions_are_those_of_kafkas_tool(
+    version: str, partition: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, files = f"__share_group_state-{partition}", archive("share/state_logs")
+    logs = unpack("share/state_logs", f"{version}/logs", tmp_path / "logs")
+    monkeypatch.chdir(tmp_path)
+    expected = files[f"{version}/expected/{name}.{SEGMENT}.dump.txt"].decode()
+    assert dumped(f"logs/{name}/{SEGMENT}") == expected
+    shutil.copy(logs / name / SEGMENT, tmp_path / SEGMENT)
+    assert dumped("--share-group-state-decoder", SEGMENT).splitlines()[1:] == expected.splitlines()[1:]
 
 
 def test_a_segment_elsewhere_is_decoded_on_request(logs: Path, tmp_path: Path):

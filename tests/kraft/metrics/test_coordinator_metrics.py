@@ -16,6 +16,7 @@ from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from support.broker.coordinated_brokers import Coordinated
 from support.broker.group_clients import GroupBrokers
+from support.broker.share_brokers import Caller, change, key, share_brokers
 from transport.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from transport.protocol.messages.end_txn import EndTxnRequest
@@ -119,3 +120,24 @@ def test_requests_with_markers_are_counted() -> None:
     world.settle()
     found = values(world.brokers.requests[101], world.brokers.now_ms)
     assert (found[kafka.MARKER_RESPONSES, ""], found[kafka.MARKERS_HOMELESS, ""]) == (2, 0)
+
+
+def test_the_share_coordinator_is_measured_where_there_is_one() -> None:
+    world = share_brokers(((101,),), prune_interval_ms=10_000)
+    caller = Caller(world)
+    caller.initialize(key())
+    for _ in range(3):
+        caller.write(key(), change((0, 1, 2, 1)))
+    caller.initialize(key(), 1)
+    found = values(world.brokers.requests[101], world.brokers.now_ms)
+    assert [found[kafka.SHARE_PARTITIONS, state] for state in ("loading", "active", "failed")] == [0, 1, 0]
+    assert found[kafka.SHARE_WRITES, ""] == 3
+    assert 0 <= found[kafka.SHARE_WRITE_AVG, ""] <= found[kafka.SHARE_WRITE_MAX, ""]
+    assert 0 <= found[kafka.SHARE_LOAD_AVG, ""] <= found[kafka.SHARE_LOAD_MAX, ""]
+    world.settle(after_ms=61_000)
+    world.settle(after_ms=1)
+    found = values(world.brokers.requests[101], world.brokers.now_ms)
+    assert found[kafka.SHARE_PRUNED, "__share_group_state0"] == 4
+    assert math.isnan(found[kafka.SHARE_WRITE_MAX, ""])
+    without = Coordinated().brokers
+    assert not [one for one, _ in values(without.requests[101], without.now_ms) if "share" in one.type]

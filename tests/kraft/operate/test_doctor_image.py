@@ -154,6 +154,29 @@ def test_unclean_elections_are_named_on_each_level(resource: tuple[int, str], to
     assert findings(*SOUND, config)["unclean-enabled"].evidence == f"unclean.leader.election.enable is true for {told}"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("cleanup.policy", "compact,delete", "only delete keeps all updates of each share partition"),
+        ("retention.ms", "604800000", "the state of each share partition that changes rarely is deleted"),
+    ],
+)
+def test_the_topic_of_share_coordinators_is_deleted_by_them_alone(name: str, value: str, told: str) -> None:
+    topic = "__share_group_state"
+    states = (
+        TopicRecord(name=topic, topic_id=Uuid(bytes(15) + b"\x08")),
+        ConfigRecord(resource_type=2, resource_name=topic, name="cleanup.policy", value="delete"),
+        ConfigRecord(resource_type=2, resource_name=topic, name="retention.ms", value="-1"),
+    )
+    assert "internal-cleanup" not in findings(*SOUND, *states)
+    changed = ConfigRecord(resource_type=2, resource_name=topic, name=name, value=value)
+    found = findings(*SOUND, *states, changed)["internal-cleanup"]
+    assert found.evidence == f"topic {topic} has {name} {value}, and {told}"
+    assert found.remedy.startswith(f"kraft configs set topic {topic} {name}=")
+    unset = ConfigRecord(resource_type=2, resource_name=topic, name="retention.ms", value=None)
+    assert "has retention.ms of other topics" in findings(*SOUND, *states, unset)["internal-cleanup"].evidence
+
+
 def test_eligible_leader_replicas_should_be_on() -> None:
     without = [SOUND[0], *SOUND[2:]]
     assert findings(*without)["elr-state"].severity == "warn"

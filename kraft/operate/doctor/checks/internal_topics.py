@@ -1,4 +1,4 @@
-"""Checks of the topics in which coordinators keep groups and transactions."""
+"""Checks of the topics in which coordinators keep groups, transactions and the state of share groups."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from msgspec import Struct
 from kraft.operate.doctor.checks.check import Check, listed
 from kraft.operate.doctor.facts.finding import Finding, Need, Severity
 from kraft.operate.doctor.facts.node import Facts
+from metadata_log.image import MetadataImage
 from metadata_log.image.configs import ResourceType
 
 POLICY: Final = "cleanup.policy"
 COMPACT: Final = "compact"
 DELETE: Final = "delete"
 """Kafka's default."""
+RETENTION: Final = "retention.ms"
+FOR_EVER: Final = "-1"
 PARTITIONS: Final = 50
-"""Kafka's default for both topics."""
+"""Kafka's default for all of them."""
 
 
 class Internal(Struct, frozen=True):
@@ -27,6 +30,7 @@ class Internal(Struct, frozen=True):
     setting: str
     what: str
     cure: str
+    policy: str = COMPACT
 
 
 INTERNAL: Final = (
@@ -43,37 +47,63 @@ INTERNAL: Final = (
         "transactional id",
         "each producer that begins again gets an id anew, and kraft transactions find-hanging shows what it left open",
     ),
+    Internal(
+        "__share_group_state",
+        "share.coordinator.state.topic.num.partitions",
+        "share partition",
+        "kraft dump --records shows the former states, and an empty share group can be given its offsets again",
+        DELETE,
+    ),
 )
 
 
 def internal_cleanup(facts: Facts) -> Iterator[Finding]:
-    """Internal topics whose old records are deleted, or that are never compacted."""
+    """Internal topics whose old records are deleted, or that are never compacted; and that of share groups, whose
+    coordinator alone deletes what is old: compaction would keep one of many updates.
+    """
     if facts.image is None:
         return
-    image = facts.image.image
     for one in INTERNAL:
-        if one.topic not in image.topics:
+        if one.topic not in facts.image.image.topics:
             continue
-        policy = next(
-            (
-                setting
-                for resource in ((ResourceType.TOPIC, one.topic), (ResourceType.BROKER, ""))
-                for key in (POLICY, f"log.{POLICY}")
-                if (setting := image.configs.of(resource).get(key)) is not None
-            ),
-            DELETE,
-        )
-        if {word.strip() for word in policy.split(",")} == {COMPACT}:
-            continue
-        yield Finding(
-            id="internal-cleanup",
-            severity=Severity.ERROR,
-            subjects=(one.topic,),
-            read=(facts.image.where,),
-            evidence=f"topic {one.topic} has {POLICY} {policy or '(empty)'}, and only {COMPACT} keeps the last record "
-            f"of each {one.what}",
-            remedy=f"kraft configs set topic {one.topic} {POLICY}={COMPACT}",
-        )
+        setting = _setting(facts.image.image, one.topic, POLICY)
+        policy = DELETE if setting is None else setting
+        if {word.strip() for word in policy.split(",")} != {one.policy}:
+            why = (
+                f"only {COMPACT} keeps the last record of each {one.what}"
+                if one.policy == COMPACT
+                else f"only {DELETE} keeps all updates of each {one.what}"
+            )
+            yield _cleanup(one, facts.image.where, POLICY, policy, why, one.policy)
+        if one.policy == DELETE:
+            retention = _setting(facts.image.image, one.topic, RETENTION)
+            if retention != FOR_EVER:
+                why = f"the state of each {one.what} that changes rarely is deleted"
+                yield _cleanup(one, facts.image.where, RETENTION, retention or "of other topics", why, FOR_EVER)
+
+
+def _setting(image: MetadataImage, topic: str, name: str) -> str | None:
+    """A setting of a topic, or of the cluster for all topics."""
+    return next(
+        (
+            setting
+            for resource in ((ResourceType.TOPIC, topic), (ResourceType.BROKER, ""))
+            for key in (name, f"log.{name}")
+            if (setting := image.configs.of(resource).get(key)) is not None
+        ),
+        None,
+    )
+
+
+def _cleanup(one: Internal, where: str, name: str, value: str, why: str, wanted: str) -> Finding:
+    return Finding(
+        id="internal-cleanup",
+        severity=Severity.ERROR,
+        subjects=(one.topic,),
+        read=(where,),
+        evidence=f"topic {one.topic} has {name} {value or '(empty)'}, and {why}",
+        remedy=f"kraft configs set topic {one.topic} {name}={wanted}",
+    )
 
 
 def internal_partitions(facts: Facts) -> Iterator[Finding]:

@@ -67,16 +67,19 @@ IMAGE_CHECKS: Final = (
     ),
     Described(
         id="internal-cleanup",
-        title="cleanup.policy of __consumer_offsets or __transaction_state is not compact.",
+        title="cleanup.policy of __consumer_offsets or __transaction_state is not compact, or __share_group_state has "
+        "another one than delete, or a retention time.",
         severity="error",
         consequence="Committed offsets and states of transactions are deleted when their segments are old: groups "
-        "begin anew. Without any compaction the topic grows without end.",
+        "begin anew. Without any compaction the topic grows without end. Without the states of share partitions their "
+        "records are delivered again.",
         remedy="kraft configs set topic __consumer_offsets cleanup.policy=compact",
-        source="Kafka's GroupCoordinatorConfig, TransactionLog: both make their topics so",
+        source="Kafka's GroupCoordinatorConfig, TransactionLog, ShareCoordinatorService: they make their topics so",
     ),
     Described(
         id="internal-partitions",
-        title="__consumer_offsets or __transaction_state has another number of partitions than brokers are told.",
+        title="__consumer_offsets, __transaction_state or __share_group_state has another number of partitions than "
+        "brokers are told.",
         severity="warn",
         consequence="Partitions that were added after the first use change the coordinators of groups and "
         "transactional ids: what was committed before seems lost. A setting that was changed is without effect.",

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.metadata import answers, coordinators
 from kraft.handling.coordinators import GROUP, SHARE, TRANSACTION
 from kraft.wire import Answer
-from metadata_log.records.share_group_state import ShareSnapshotValue, ShareUpdateValue
+from metadata_log.records.batch import scan
+from metadata_log.records.coordinator import SHARE_GROUP_STATE, CoordinatorRecord, decode_pair
+from metadata_log.records.record import records
+from metadata_log.records.share_group_state import (
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateKey,
+    ShareUpdateValue,
+)
 from metadata_log.serde import Message
 from metadata_log.serde.json_form import from_json, to_json
 from metadata_log.types import Uuid
 from support import DATA
 from support.broker.request_brokers import Brokers, NewTopic, rule, topic_id
 from support.broker.share_brokers import STATES, stored
+from support.real_data import archive
 from transport.protocol.broker_apis import ALL_APIS
 
 LEADERS: Final = ((102,), (101,), (102,), (101,))
@@ -104,6 +115,41 @@ def test_answers_about_states_are_those_of_kafka() -> None:
     some = probes("state")
     assert wrong(KafkasCluster(), some) == []
     assert len(some) == 97
+
+
+def timeless(pair: CoordinatorRecord) -> tuple[str, Any]:
+    """A record without its times."""
+    if isinstance(pair.value, ShareSnapshotValue):
+        return pair.kind.name, structs.replace(pair.value, create_timestamp=0, write_timestamp=0)
+    return pair.kind.name, pair.value
+
+
+def by_key(pairs: Iterable[CoordinatorRecord], group: str) -> dict[str, list[tuple[str, Any]]]:
+    """The records of each share partition of a group, in order."""
+    found: dict[str, list[tuple[str, Any]]] = {}
+    for pair in pairs:
+        assert isinstance(pair.key, (ShareSnapshotKey, ShareUpdateKey))
+        if pair.key.group_id == group:
+            found.setdefault(f"{pair.key.topic_id}:{pair.key.partition}", []).append(timeless(pair))
+    return found
+
+
+def test_the_records_of_the_same_requests_are_those_of_kafka() -> None:
+    """The log of the recorded cluster has the same records of the group of these requests, but for their times."""
+    cluster = KafkasCluster()
+    wrong(cluster, probes("state"))
+    ours = [pair for number in range(4) for _, pair in stored(cluster.brokers, LEADERS[number][0], number)]
+    kafkas = [
+        pair
+        for path, data in sorted(archive("share/state_logs").items())
+        if path.startswith("4.4.0/logs/")
+        for batch in scan(data)
+        for record in records(batch)
+        if (pair := decode_pair(SHARE_GROUP_STATE, record.key or b"", record.value)) is not None
+    ]
+    expected = by_key(kafkas, "r-st")
+    assert sum(map(len, expected.values())) > 30
+    assert by_key(ours, "r-st") == expected
 
 
 def test_only_brokers_ask_share_coordinators() -> None:
