@@ -3,9 +3,11 @@ the bench tells the step that is none.
 
     python bench/traces.py [--members replica] [--seeds A..B] [--at-once 25]
     python bench/traces.py --bugs [NAME …] [--seeds A..B]
+    python bench/traces.py --files FILE…
 
 `--bugs` plants bugs of the protocol, with the checks of the simulator switched off, and says which the specification
 finds: those that `bench/protocol_bugs.py` names, and its own ten, which were chosen before any of them was tried.
+`--files` holds one run of real nodes against it: what each `kraft serve --protocol FILE` of the quorum has written.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kraft.sim.protocol.files import CONFIGURATION, within_protocol
+from kraft.sim.protocol.files import CONFIGURATION, run_of_nodes, within_protocol
 from kraft.sim.protocol.trace import Run, Trace, module_of, run_of
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.search.seed_search import SeedSearch
@@ -42,6 +44,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0..24")
     parser.add_argument("--at-once", type=int, default=25)
     parser.add_argument("--bugs", nargs="*")
+    parser.add_argument("--files", nargs="+", type=Path, metavar="FILE")
     asked = parser.parse_args()
     first, last = map(int, asked.seeds.split(".."))
     seeds = range(first, last + 1)
@@ -50,6 +53,11 @@ def main() -> None:
             if not asked.bugs or bug.name in asked.bugs:
                 print(_hunt(bug, seeds), flush=True)
         return
+    if asked.files is not None:
+        run = run_of_nodes("these files", asked.files)
+        found = [f"{name}:\n{text}" for name, text in refusals([run])]
+        print(*found, f"{len(run.steps)} steps, {'refused' if found else 'a behaviour of the specification'}", sep="\n")
+        sys.exit(bool(found))
     begin, refused, steps = time.perf_counter(), 0, 0
     for at in range(0, len(seeds), asked.at_once):
         runs = [recorded(SeedSearch(members=asked.members), seed) for seed in seeds[at : at + asked.at_once]]

@@ -10,6 +10,8 @@ import trio
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType, open_admin
 from kraft.invariants.disks import Ledger
+from kraft.sim.protocol.files import CONFIGURATION, run_of_nodes
+from kraft.sim.protocol.trace import module_of
 from metadata_log.disk import OsDisk
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.records.batch import RecordBatch
@@ -17,6 +19,9 @@ from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import ConfigRecord
 from metadata_log.records.record import records
 from support.controller_processes import IDS, Processes
+from support.interop.kafka_or_skip import skip_here
+from support.tlc import KafkaUnavailable, explain, jar
+from support.tlc import check as judge
 
 WRITERS = 16
 
@@ -61,11 +66,13 @@ def is_whole(offset: int) -> Callable[[QuorumDescription], bool]:
     return lambda quorum: all(voter.log_end_offset >= offset for voter in quorum.voters) and len(quorum.voters) == 3
 
 
-async def kill_leaders(processes: Processes, rounds: int, acknowledged: dict[str, list[str]]) -> None:
+async def kill_leaders(
+    processes: Processes, rounds: int, acknowledged: dict[str, list[str]], writers: int = WRITERS
+) -> None:
     """Under load: kill the leader, wait until the next one commits, bring the old one back, wait until it caught up."""
     everywhere = tuple(processes.endpoints.values())
     async with open_admin(everywhere) as admin, open_admin(everywhere) as observer, trio.open_nursery() as nursery:
-        for writer in range(WRITERS):
+        for writer in range(writers):
             acknowledged[f"writer-{writer}"] = []
             nursery.start_soon(write, admin, writer, acknowledged)
         await quorum_when(observer, is_whole(1))
@@ -120,3 +127,27 @@ async def test_killed_leaders_lose_nothing_that_was_acknowledged(processes: Proc
     print("acknowledged", count)
     assert count > rounds * WRITERS
     check(processes, acknowledged)
+
+
+async def test_a_real_quorum_with_killed_leaders_is_a_behaviour(tmp_path: Path) -> None:
+    try:
+        jar()
+    except KafkaUnavailable as unavailable:
+        skip_here(f"TLC cannot be run here: {unavailable}")
+    processes = Processes(tmp_path, tells_steps=True)
+    try:
+        for node_id in IDS:
+            processes.start(node_id)
+        with trio.fail_after(120):
+            await kill_leaders(processes, 3, {}, writers=2)
+        assert processes.stop() == dict.fromkeys(IDS, 0)
+    finally:
+        print(processes.errors())
+        for node_id in tuple(processes.running):
+            processes.kill(node_id)
+    run = run_of_nodes("real", map(processes.steps, IDS))
+    assert sum('what |-> "Restart"' in step for step in run.steps) == len(IDS) + 3
+    directory, files = tmp_path / "tlc", {"Runs": module_of([run])}
+    directory.mkdir()
+    found = judge("QuorumTrace", CONFIGURATION, directory, files=files, heap="3g")
+    assert (found.violated, found.whole) == ("", (1,)), explain(directory, CONFIGURATION, files)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 import trio
+from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation
 from kraft.broker.opening import broker_options
@@ -47,6 +48,7 @@ from transport.wire import WireTransport
 if TYPE_CHECKING:
     from kraft.node.loggers import LoggerRequests
     from kraft.node.stores import StoreKeeper
+    from kraft.quorum.recorded import RecordedCore
 
 
 async def run_node(
@@ -63,6 +65,7 @@ async def run_node(
     monitor: NodeMonitor | None = None,
     serves_loggers: bool = False,
     survives_failures: bool = False,
+    protocol_file: str | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run one node until `Node.shutdown` or cancellation; `task_status` gets the `Node` once it listens.
@@ -73,7 +76,8 @@ async def run_node(
     keep the certificates of `transport`. The default `application` is the controller or broker of the configuration.
     `monitor` serves metrics and health on a listener of its own. With `serves_loggers` requests to a controller
     or broker show and change the log levels of the whole process. With `survives_failures` an unexpected exception in
-    one request is an error for its client and a log line, where that is safe, and not the end of the node.
+    one request is an error for its client and a log line, where that is safe, and not the end of the node. The steps of
+    the protocol go to `protocol_file` (`kraft.node.protocol_steps`).
     """
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
@@ -85,7 +89,7 @@ async def run_node(
     inbox.loop = trio.lowlevel.current_trio_token()
     flusher = Flusher(inbox.events, transport.wake)
     inbound = Inbound(inbox, transport, log, limit=UNANSWERED_REQUESTS)
-    with one_cause(), locked_directories(config, disk):
+    with one_cause(), locked_directories(config, disk), _recording(protocol_file, log) as make_core:
         async with trio.open_nursery() as network:
             if users is not None:
                 await network.start(users.keep_reading)
@@ -107,6 +111,8 @@ async def run_node(
                 own_name=own_name,
                 survives_failures=survives_failures,
             )
+            if make_core is not None:
+                options = replace(options, replica=replace(options.replica, make_core=make_core))
             opening = Process.opening(
                 options=options,
                 disk=disk,
@@ -146,6 +152,19 @@ async def run_node(
             leave_cleanly(process, config, disk)
             network.cancel_scope.cancel()
     log.write("stopped", {})
+
+
+@contextmanager
+def _recording(path: str | None, log: NodeLog) -> Iterator[Callable[..., RecordedCore] | None]:
+    """The maker of a core that tells its steps to a file; None without one."""
+    if path is None:
+        yield None
+        return
+    from kraft.node.protocol_steps import protocol_steps
+    from kraft.quorum.recorded import RecordedCore
+
+    with protocol_steps(path, log) as recorder:
+        yield partial(RecordedCore, recorder=recorder)
 
 
 # A broker comes first in these functions, and the modules of other kinds of nodes are imported after it: those of a

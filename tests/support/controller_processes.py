@@ -25,8 +25,14 @@ STOP_SECONDS = 30
 class Processes:
     """Three controllers, each a process of its own."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, object] = QUICK_TIMEOUTS) -> None:
-        """Format three directories below `directory`; `settings` go into the configuration of each node."""
+    def __init__(
+        self, directory: Path, settings: Mapping[str, object] = QUICK_TIMEOUTS, *, tells_steps: bool = False
+    ) -> None:
+        """Format three directories below `directory`; `settings` go into the configuration of each node.
+
+        With `tells_steps` each node writes its steps of the protocol, see `steps`.
+        """
+        self.tells_steps = tells_steps
         self.directory = directory
         self.settings = settings
         self.ports = dict(zip(IDS, free_ports(len(IDS)), strict=True))
@@ -66,9 +72,13 @@ class Processes:
 
     def start(self, node_id: int) -> None:
         with open(self.directory / f"node-{node_id}.err", "ab") as errors:
-            self.running[node_id] = subprocess.Popen(
-                [sys.executable, "-m", "kraft", "serve", "-c", str(self.config(node_id))], stderr=errors
-            )
+            command = [sys.executable, "-m", "kraft", "serve", "-c", str(self.config(node_id))]
+            if self.tells_steps:
+                command += ["--protocol", str(self.steps(node_id))]
+            self.running[node_id] = subprocess.Popen(command, stderr=errors)
+
+    def steps(self, node_id: int) -> Path:
+        return self.directory / f"node-{node_id}.steps"
 
     def kill(self, node_id: int) -> None:
         process = self.running.pop(node_id)

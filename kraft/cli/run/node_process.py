@@ -39,16 +39,18 @@ _PATIENCE_MS: Final = 2
 """Longer than a commit takes and too short for a user to notice: see `TcpTransport`."""
 
 
-def serve(config: Config, *, log_level: str, log_format: str, until_stdin_closes: bool) -> None:
+def serve(
+    config: Config, *, log_level: str, log_format: str, protocol_file: str | None = None, until_stdin_closes: bool
+) -> None:
     """Run the node of a configuration until a signal, or until standard input closes if that is asked for."""
     log_to_stderr(log_level, log_format)
     tls = load_tls(config)
     for warning in (*config.warnings, *tls.warnings):
         LOGGER.warning("%s", warning)
-    run_tasks(partial(_serve, config, tls, until_stdin_closes))
+    run_tasks(partial(_serve, config, tls, protocol_file, until_stdin_closes))
 
 
-async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> None:
+async def _serve(config: Config, tls: LoadedTls, protocol_file: str | None, until_stdin_closes: bool) -> None:
     users, keeper = NodeUsers(config), keeper_of(config, tls)
     clock, disk = NodeClock(), OsDisk()
     monitor = _monitor(config, clock, keeper)
@@ -67,6 +69,7 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
         monitor=monitor,
         serves_loggers=True,
         survives_failures=FAILS_FAST not in os.environ,
+        protocol_file=protocol_file,
     )
     stop = trio.Event()
     async with trio.open_nursery() as watchers:

@@ -29,6 +29,7 @@ A traversal of a million partitions stops a node for a second, repeatedly during
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz there, in plain HTTP.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--protocol", metavar="FILE", help="Append the node's steps of the consensus protocol there, for TLC.")
 @click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Also stop when standard input ends.")
 def serve_command(
     *,
@@ -37,6 +38,7 @@ def serve_command(
     metrics: str | None,
     log_level: str,
     log_format: str,
+    protocol: str | None,
     until_stdin_closes: bool,
 ) -> None:
     """Run one node on its formatted directories until SIGTERM or Ctrl-C. CONFIG is a Kafka properties file.
@@ -51,4 +53,10 @@ def serve_command(
     from kraft.cli.run.node_process import serve
 
     config = Config.load(config_path, overrides)
-    serve(config, log_level=log_level, log_format=log_format, until_stdin_closes=until_stdin_closes)
+    serve(
+        config,
+        log_level=log_level,
+        log_format=log_format,
+        protocol_file=protocol,
+        until_stdin_closes=until_stdin_closes,
+    )

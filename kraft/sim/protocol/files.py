@@ -1,13 +1,17 @@
-"""The steps of simulated runs as files for the model checker."""
+"""The steps of runs as files for the model checker: of simulated ones, and of real nodes (`kraft serve --protocol`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
-from kraft.sim.protocol.trace import Trace, module_of, run_of
+from kraft.quorum.recorded import ProtocolStep
+from kraft.sim.protocol.trace import Run, Trace, module_of, run_of
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule
 from kraft.sim.search.seed_search import SeedSearch
@@ -49,3 +53,11 @@ def run_and_write(search: SeedSearch, seed: int, *, directory: Path) -> Result |
     (place / "Runs.tla").write_text(module_of([run_of(place.name, trace.turns)]))
     (place / "QuorumTrace.cfg").write_text(CONFIGURATION)
     return outcome
+
+
+def run_of_nodes(name: str, files: Iterable[Path]) -> Run:
+    """The run of real nodes of one machine, from the file of each node."""
+    lines = msgspec.json.Decoder(tuple[int, list[ProtocolStep]])
+    # The last line of a process that was killed while it wrote has no end.
+    whole = (line for file in files for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
+    return run_of(name, [turn for _, turn in sorted(map(lines.decode, whole), key=itemgetter(0))])
