@@ -25,13 +25,15 @@ class Slot:
     COORDINATORS = 4
     STATES = 5
     """The calls of the share coordinators, and their answers."""
-    WAITING_REQUESTS = 6
-    VERIFICATIONS = 7
-    PRODUCER_IDS = 8
-    CREATIONS = 9
-    FORWARDING = 10
-    MARKERS = 11
-    REPORTS = 12
+    SHARES = 6
+    """Locks of records have ended, or connections with share sessions."""
+    WAITING_REQUESTS = 7
+    VERIFICATIONS = 8
+    PRODUCER_IDS = 9
+    CREATIONS = 10
+    FORWARDING = 11
+    MARKERS = 12
+    REPORTS = 13
     """News for the log of the node."""
 
 

@@ -88,6 +88,8 @@ COST_US: Final[dict[str, float]] = {
     "LARGE_TRANSACTION": 2.5,
     "UNSERVED_ENTRIES": 2.5,
     "SHARE_RUNS": 0.6,
+    "SHARE_LOCKS_LOOKED_AT": 0.6,
+    "SHARE_RELEASES_PER_TURN": 40,
 }
 """The microseconds that one counted thing takes, for each kind of portion, on a core of the machine of the benches. To
 decode a record takes 2.4 us there, to replay it 1.9, to free a partition less than 0.1; the others are upper estimates,
@@ -100,6 +102,7 @@ WITHIN: Final[dict[str, tuple[float, str]]] = {
     "CONFIGS_PER_STEP": (10, "METADATA_STEPS_PER_TURN"),
     "ITEMS_PER_ANSWER": (0.3, "ANSWERS_PER_TURN"),
     "PARTITIONS_PER_STEP": (7, "REQUEST_STEPS_PER_TURN"),
+    "SHARE_TYPES_PER_STEP": (0.03, "REQUEST_STEPS_PER_TURN"),
     "SHARE_PIECES_PER_STEP": (8, "REQUEST_STEPS_PER_TURN"),
     "MARKERS_PER_STEP": (60, "REQUEST_STEPS_PER_TURN"),
     "MARKERS_ANSWERED_PER_STEP": (3, "REQUEST_STEPS_PER_TURN"),
@@ -168,6 +171,8 @@ WAITING_PER_TURN: Final = 200
 """The waiting data requests that are looked at: a change may wake thousands of consumers."""
 PARTITIONS_PER_STEP: Final = 64
 """The partitions of a data request that a step looks at, where nothing is read."""
+SHARE_TYPES_PER_STEP: Final = 16_000
+"""The types of acknowledgements whose form a step checks."""
 SHARE_PIECES_PER_STEP: Final = 32
 """The acknowledged runs of records that a step looks at."""
 MARKERS_PER_STEP: Final = 8
@@ -305,7 +310,7 @@ COPIED: Final = (
         "transport.BULK_BYTES",
         "transport.VOTERS_BULK_BYTES",
     ),
-    *("transport.SEAL_BYTES", "transport.MOST_READ_BYTES"),
+    *("transport.SEAL_BYTES", "transport.MOST_READ_BYTES", "SHARE_READ_BYTES"),
 )
 """The sizes of what a portion reads, checks or copies."""
 KEPT_BYTES: Final = MIB
@@ -504,6 +509,20 @@ REGEX_PAUSE_MS: Final = 10_000
 """The least time between two looks at the names of all topics for one group."""
 REGEX_PORTION_PAUSE_MS: Final = 1
 """When the next portion of a look at the names of all topics follows."""
+SHARE_READ_BYTES: Final = MIB
+"""How much a fetch of a share partition reads at once: what its member cannot get is not read."""
+SHARE_LOCKS_LOOKED_AT: Final = 10_000
+"""The runs of records that a turn looks at for locks that have ended; it ends with the share partition it is at."""
+SHARE_RELEASES_PER_TURN: Final = 500
+"""The share partitions that a turn releases of members whose connections are gone."""
+SHARE_LOCKS_PAUSE_MS: Final = 20
+"""The least time between two looks at the locks of a share partition."""
+SHARE_SESSION_PARTITIONS: Final = 10_000
+"""The partitions in one share session."""
+SHARE_SESSIONS_PARTITIONS: Final = 100_000
+"""Those of all share sessions of a broker. Kafka bounds only the sessions."""
+SHARE_PARTITIONS: Final = 20_000
+"""The share partitions in the memory of a broker. Beyond them the oldest of a group without members is forgotten."""
 SHARE_RUNS: Final = 10_000
 """The runs of records with one state in a share partition, all of which a lock that ends looks at. Beyond them a member
 cannot acknowledge a part of what it holds: a record batch of a producer may have any number of records.
@@ -544,6 +563,8 @@ HELD_BYTES: Final[dict[str, int]] = {
     "SHARED_PLACES": 300,
     "LOADS_NOTED": 100,
     "PARTITION_SHAPES": 300,
+    "SHARE_PARTITIONS": 1000,
+    "SHARE_SESSIONS_PARTITIONS": 200,
     "REPORT_CHARACTERS": 4,
     "PATTERN_PROGRAM_BYTES": 1,
 }
@@ -617,6 +638,8 @@ RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
             lambda of: of.DECISIONS_WAITING + of.COMMITS_WAITING + of.FORWARDED_REQUESTS <= of.UNANSWERED_REQUESTS,
         ),
         ("what waits at a broker is counted as unanswered", lambda of: of.REQUESTS_WAITING <= of.UNANSWERED_REQUESTS),
+        ("a share session is one of many", lambda of: 2 * of.SHARE_SESSION_PARTITIONS <= of.SHARE_SESSIONS_PARTITIONS),
+        ("locks are looked at soon after they have ended", lambda of: of.SHARE_LOCKS_PAUSE_MS <= of.TURN_MS),
         ("all that waits at a broker may be verified", lambda of: of.REQUESTS_WAITING <= of.VERIFICATIONS),
         ("forwarded entries come in whole requests", lambda of: of.FORWARD_ENTRIES <= of.FORWARDED_ENTRIES),
         ("the entries of a request fit into a session", lambda of: of.FORWARD_ENTRIES <= of.SESSION_WINDOW),

@@ -46,6 +46,9 @@ class Server(LogReader):
     def on_gone(self, request_id: int) -> None:
         """The connection of a request is closed: an answer would reach no client. Unknown ids are allowed."""
 
+    def on_closed(self, listener: str, peer: str) -> None:
+        """A connection of a peer is closed, with or without requests under way."""
+
     def on_tick(self, now_ms: int) -> Iterable[Action]:
         """Do what the agenda says is due. The process carries out each action before it takes the next one."""
         return ()

@@ -74,6 +74,13 @@ class WireGone(Struct, frozen=True, gc=False):
     request_id: int
 
 
+class WireClosed(Struct, frozen=True, gc=False):
+    """A connection is closed; `WireGone` has told of its requests that were not answered."""
+
+    listener: str
+    peer: str
+
+
 @final
 class Answer(Struct, frozen=True, gc=False):
     """The answer to the `WireRequest` with this id."""

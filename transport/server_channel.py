@@ -42,7 +42,6 @@ class ServerChannel:
         "_deliver",
         "_is_muted",
         "_is_refusing",
-        "_listener",
         "_logins",
         "_mark",
         "_marked_at",
@@ -59,6 +58,7 @@ class ServerChannel:
         "is_queued",
         "is_trusted",
         "last_active",
+        "listener",
         "now",
         "peer",
         "received_charged",
@@ -87,7 +87,7 @@ class ServerChannel:
             max_frame_bytes=serving.limits.max_frame_bytes,
             sasl=sasl,
         )
-        self._listener = listener
+        self.listener = listener
         self.peer = peer
         self.address = address_of(peer)
         self.is_trusted = serving.is_trusted(self.address)
@@ -338,7 +338,7 @@ class ServerChannel:
         """Count the outcome of a login."""
         sasl = self.connection.sasl
         mechanism = "" if sasl is None else sasl.mechanism
-        self._serving.authentications.note(self._listener, mechanism or NO_MECHANISM, result)
+        self._serving.authentications.note(self.listener, mechanism or NO_MECHANISM, result)
 
     def _log_end(self, why: str) -> None:
         self._serving.log.write(logging.INFO, "broken", "closing the connection of %s: %s", self.peer, why)

@@ -72,6 +72,8 @@ class ServingLimits(Struct, frozen=True, kw_only=True):
 class Member(Protocol):
     """The interface of a connection to `Serving`."""
 
+    listener: str
+    peer: str
     address: str
     is_trusted: bool
     last_active: float
@@ -231,7 +233,7 @@ class Serving:
         return len(self._members)
 
     def leave(self, member: Member, unanswered: tuple[Request, ...]) -> None:
-        """A connection closed with these requests unanswered; the user learns of them with the next delivery."""
+        """A connection closed with these requests unanswered; the user learns of it with the next delivery."""
         if member not in self._members:
             return
         del self._members[member]
@@ -243,8 +245,8 @@ class Serving:
             self._places.pop(member.address, None)
         self._blocked.pop(member, None)
         self.charge(member, 0, 0)
-        if unanswered and self.deliver is not None:
-            deliver, gone = self.deliver, Gone(unanswered)
+        if self.deliver is not None:
+            deliver, gone = self.deliver, Gone(unanswered, member.listener, member.peer)
             self._later(lambda: deliver(gone), 0.0)
 
     @property

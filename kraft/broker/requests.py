@@ -182,6 +182,7 @@ class Requests:
             self._look_at_changes,
             self._coordinate,
             self._ask_for_states,
+            self._look_at_shares,
             self._awake,
             *(partial(self._send, one) for one in (verifier, ids, creation, forwarding)),
             self._send_markers,
@@ -220,7 +221,16 @@ class Requests:
         if self._shares is None:
             from kraft.coordinators.share_rooms import share_rooms
 
-            self._shares = share_rooms(self.rights, self.share_states, self.persister)
+            self._shares = share_rooms(
+                self._settings,
+                self.rights,
+                self.share_states,
+                self.persister,
+                agenda=self.agenda,
+                manager=self._manager,
+                tell=self._waiting.tell,
+            )
+            self._shares.fetch.use(self.image)
         return self._shares
 
     @property
@@ -390,6 +400,8 @@ class Requests:
         if self._coordinators is not None:
             # Partitions without a leader may have one now.
             self.agenda.now(Slot.MARKERS)
+        if self._shares is not None:
+            self._shares.fetch.use(image)
         self.rights.use(image)
         self._quotas.use(image)
         self._produce.use(image)
@@ -485,6 +497,9 @@ class Requests:
     def _ask_for_states(self, now_ms: int) -> Iterator[Send | Outcome]:
         return self._send(self.persister, now_ms)
 
+    def _look_at_shares(self, now_ms: int) -> tuple[()]:
+        return self.load_shares().fetch.due(now_ms)
+
     def _awake(self, now_ms: int) -> list[Outcome]:
         """The outcomes of requests that a change has woken and completed, and of those out of time."""
         outcomes: list[Outcome] = []
@@ -522,6 +537,11 @@ class Requests:
     def forget(self, request_id: int) -> None:
         """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
         self._waiting.withdraw(request_id)
+
+    def on_closed(self, listener: str, peer: str) -> None:
+        """A connection is gone: a member of a share group loses what it has there."""
+        if self._shares is not None:
+            self._shares.fetch.on_closed((listener, peer))
 
     def owns(self, key: Hashable) -> bool:
         """Whether a reply with this key is for a request of this room, and not of the agent."""

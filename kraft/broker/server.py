@@ -80,6 +80,10 @@ class BrokerServer(RegisteredBroker):
         """The connection of a request is closed: the request waits no longer."""
         self.requests.forget(request_id)
 
+    def on_closed(self, listener: str, peer: str) -> None:
+        """A connection is closed: a member of a share group has nothing any more."""
+        self.requests.on_closed(listener, peer)
+
     def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
         """The reply to a `Send` of `on_tick`; None if the request has failed."""
         key = reply_to.key

@@ -119,6 +119,16 @@ class ShareGroupConfig(Struct, frozen=True, kw_only=True):
     """After how long a share partition that waits for its state is asked for again."""
 
 
+class ShareLeaderConfig(Struct, frozen=True, kw_only=True):
+    """The settings of share groups at the leaders of partitions; the defaults are Kafka's."""
+
+    delivery_count_limit: Annotated[int, Key("group.share.delivery.count.limit")] = 5
+    lock_duration_ms: Annotated[int, Key("group.share.record.lock.duration.ms")] = 30_000
+    max_record_locks: Annotated[int, Key("group.share.partition.max.record.locks")] = 2000
+    """How far apart the first and the last record may be that are on their way."""
+    max_sessions: Annotated[int, Key("group.share.max.share.sessions")] = 2000
+
+
 class GroupConfig(Struct, frozen=True, kw_only=True):
     """The settings of a group coordinator; the defaults are Kafka's."""
 
@@ -139,6 +149,7 @@ class GroupConfig(Struct, frozen=True, kw_only=True):
     max_size: Annotated[int, Key("group.max.size")] = 2**31 - 1
     consumer: ConsumerGroupConfig = ConsumerGroupConfig()
     share: ShareGroupConfig = ShareGroupConfig()
+    share_leader: ShareLeaderConfig = ShareLeaderConfig()
 
 
 def check_groups(reader: SettingsReader) -> None:

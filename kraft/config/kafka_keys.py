@@ -32,7 +32,8 @@ group.min.session.timeout.ms group.share.assignment.interval.ms group.share.assi
 group.share.assignors group.share.delivery.count.limit group.share.heartbeat.interval.ms
 group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
 group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
-group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.size
+group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions
+group.share.max.size
 group.share.min.assignment.interval.ms group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms
 group.share.min.partition.max.record.locks group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
 group.share.partition.max.record.locks group.share.record.lock.duration.ms group.share.session.timeout.ms
@@ -115,7 +116,7 @@ controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
 errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.coordinator.append.linger.ms
 group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.threads
-group.share.dlq.manager.class.name group.share.max.share.sessions group.share.persister.class.name
+group.share.dlq.manager.class.name group.share.persister.class.name
 group.streams.max.size
 group.streams.topology.description.plugin.class internal.metadata.delete.delay.millis
 kafka.metrics.polling.interval.secs kafka.metrics.reporters log.cleaner.io.buffer.size

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 ROWS: Final[Mapping[ApiKey, Callable[[ShareRooms], Api[Any]]]] = MappingProxyType(
     {
+        ApiKey.SHARE_FETCH: row(
+            lambda one: Api(m.ShareFetchRequest, one.fetch.fetch, one.fetch.is_complete, one.fetch.end)
+        ),
+        ApiKey.SHARE_ACKNOWLEDGE: row(
+            lambda one: Api(
+                m.ShareAcknowledgeRequest, one.fetch.acknowledge, one.fetch.is_written, one.fetch.end_acknowledge
+            )
+        ),
         ApiKey.INITIALIZE_SHARE_GROUP_STATE: row(lambda one: Api(m.InitializeShareGroupStateRequest, one.states.begin)),
         ApiKey.READ_SHARE_GROUP_STATE: row(lambda one: Api(m.ReadShareGroupStateRequest, one.states.begin)),
         ApiKey.WRITE_SHARE_GROUP_STATE: row(lambda one: Api(m.WriteShareGroupStateRequest, one.states.begin)),

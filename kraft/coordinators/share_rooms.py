@@ -4,13 +4,21 @@ group, or when it becomes a share coordinator.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+
 from msgspec import Struct
 
+from kraft.agenda import Agenda
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
+from kraft.coordinators.shares.leader import ShareLeader
 from kraft.coordinators.shares.persister import Persister
+from kraft.coordinators.shares.share_fetch import ShareFetchHandler
+from kraft.coordinators.shares.share_sessions import ShareSessions
 from kraft.coordinators.shares.state import ShareStates
 from kraft.coordinators.shares.state_handler import ShareStatesHandler
 from kraft.handling.rights import Rights
+from kraft.handling.settings import RequestSettings
+from kraft.partitions.replicas.manager import ReplicaManager
 
 
 class ShareRooms(Struct, frozen=True):
@@ -19,8 +27,25 @@ class ShareRooms(Struct, frozen=True):
     persister: Persister
     """By which the other rooms keep the state of share partitions."""
     states: ShareStatesHandler
+    fetch: ShareFetchHandler
 
 
-def share_rooms(rights: Rights, states: CoordinatorRuntime[ShareStates], persister: Persister) -> ShareRooms:
+def share_rooms(
+    settings: RequestSettings,
+    rights: Rights,
+    states: CoordinatorRuntime[ShareStates],
+    persister: Persister,
+    *,
+    agenda: Agenda,
+    manager: ReplicaManager,
+    tell: Callable[[Hashable], None],
+) -> ShareRooms:
     """Make the rooms."""
-    return ShareRooms(persister=persister, states=ShareStatesHandler(states, rights))
+    config = settings.groups.share_leader
+    sessions = ShareSessions(config.max_sessions)
+    leader = ShareLeader(agenda, manager, persister, config, tell, sessions.of_group.__contains__)
+    return ShareRooms(
+        persister=persister,
+        states=ShareStatesHandler(states, rights),
+        fetch=ShareFetchHandler(agenda, manager, settings, rights, leader, sessions, tell),
+    )

@@ -38,7 +38,8 @@ class Purgatory:
 
     def __init__(self, agenda: Agenda) -> None:
         self._agenda = agenda
-        self._waiting: dict[int, tuple[Waiting, frozenset[Hashable]]] = {}
+        self._waiting: dict[int, tuple[Waiting, frozenset[Hashable], int]] = {}
+        """By id the request, what it watches, and until when it waits."""
         self.watchers: dict[Hashable, dict[int, int]] = {}
         """By key the requests that watch it, with the changes that concern them."""
         self._woken: dict[int, None] = {}
@@ -58,7 +59,6 @@ class Purgatory:
     def park(self, waiting: Waiting, now_ms: int, concerns: int = EVERY_CHANGE) -> None:
         """Let a request wait; `concerns` are the changes of its partitions that may end the wait."""
         request_id, watched = waiting.request.request_id, frozenset(waiting.keys)
-        self._waiting[request_id] = waiting, watched
         watchers = self.watchers
         for key in watched:
             if key in watchers:
@@ -66,6 +66,7 @@ class Purgatory:
             else:
                 watchers[key] = {request_id: concerns}
         deadline_ms, deadlines = now_ms + max(0, waiting.timeout_ms), self._deadlines
+        self._waiting[request_id] = waiting, watched, deadline_ms
         heappush(deadlines, (deadline_ms, request_id))
         if deadlines[0][1] == request_id:
             self._agenda.by(Slot.WAITING_REQUESTS, deadline_ms)
@@ -133,10 +134,12 @@ class Purgatory:
         """Take the requests with a time-out that is over, at most `most` of them."""
         taken: list[Waiting] = []
         while self._deadlines and self._deadlines[0][0] <= now_ms and len(taken) < most:
-            _, request_id = heappop(self._deadlines)
-            waiting = self.forget(request_id)
-            if waiting is not None:
-                taken.append(waiting)
+            deadline_ms, request_id = heappop(self._deadlines)
+            # A request that has begun to wait anew has a time of before, too.
+            entry = self._waiting.get(request_id)
+            if entry is not None and entry[2] == deadline_ms:
+                self.forget(request_id)
+                taken.append(entry[0])
         return taken
 
     def deadline_ms(self) -> int:

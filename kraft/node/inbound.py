@@ -9,7 +9,7 @@ from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.process.parts import Input
 from kraft.quorum.events import FailureCause
-from kraft.wire import WireFailed, WireGone, WireReply, WireRequest
+from kraft.wire import WireClosed, WireFailed, WireGone, WireReply, WireRequest
 from metadata_log.serde import Message
 from transport.interface import Cause, Failed, Gone, Reply, Request, Transport
 from transport.protocol.apis import ApiKey
@@ -98,6 +98,8 @@ class Inbound:
                 if self.unanswered.pop(request.tag, None) is not None:
                     self._with_loggers.discard(request.tag)
                     self._inbox.events.append(WireGone(request_id=request.tag))
+            if thing.peer:
+                self._inbox.events.append(WireClosed(thing.listener, thing.peer))
 
     def _tell_own(self, outcome: Reply | Failed) -> None:
         assert self.own is not None, outcome

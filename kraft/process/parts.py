@@ -13,7 +13,7 @@ from kraft.process.options import ProcessOptions
 from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
 from kraft.replica.interface.events import FlushDone, MakeSnapshot, Submit
 from kraft.server import Server
-from kraft.wire import WireFailed, WireGone, WireReply, WireRequest
+from kraft.wire import WireClosed, WireFailed, WireGone, WireReply, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 
@@ -72,6 +72,7 @@ Input = (
     | WireReply
     | WireFailed
     | WireGone
+    | WireClosed
     | FlushDone
     | Submit
     | Call

@@ -27,7 +27,18 @@ from kraft.replica.replica import Replica, core_of
 from kraft.replica.rpc.api_versions import KEYS_OF_QUORUM
 from kraft.replica.storage.storage import Storage
 from kraft.server import Server
-from kraft.wire import Answer, Drop, LeaveUnanswered, Part, Send, WireFailed, WireGone, WireReply, WireRequest
+from kraft.wire import (
+    Answer,
+    Drop,
+    LeaveUnanswered,
+    Part,
+    Send,
+    WireClosed,
+    WireFailed,
+    WireGone,
+    WireReply,
+    WireRequest,
+)
 from metadata_log.disk import Disk
 from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS
@@ -202,6 +213,9 @@ class Process:
                     if not self.replica.withdraw(event.request_id):
                         self.served.on_gone(event.request_id)
                         self._last.on_gone(event.request_id)
+                case WireClosed():
+                    self.served.on_closed(event.listener, event.peer)
+                    self._last.on_closed(event.listener, event.peer)
                 case MakeSnapshot():
                     self.replica.make_snapshot(event, now_ms)
                 case Resign() | Resumed():

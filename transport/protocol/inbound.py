@@ -105,13 +105,17 @@ class Request(Struct, eq=False):
 
 
 class Gone(Struct, frozen=True, eq=False):
-    """The connection of these requests closed before they were answered: their answers would reach no peer.
+    """A connection closed. The answers to these requests of it would reach no peer.
 
     The user may forget the requests. `Transport.answer` and `Transport.drop` do nothing for them.
     """
 
     requests: tuple[Request, ...]
     """The requests, oldest first."""
+    listener: str = ""
+    """The listener of the connection."""
+    peer: str = ""
+    """The peer's address, as its requests had it; empty if several connections may have it."""
 
 
 class Reply(Struct, frozen=True, gc=False):

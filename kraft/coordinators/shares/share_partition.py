@@ -38,6 +38,8 @@ class ShareLimits(Struct, frozen=True, gc=False):
     window: int = 2000
     """How many offsets may be on their way, those between two records included."""
     may_renew: bool = True
+    is_committed: bool = False
+    """Whether members read only what committed transactions, or none, have written."""
 
 
 class Span(Struct, frozen=True, gc=False):

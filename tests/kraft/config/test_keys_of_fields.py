@@ -41,6 +41,7 @@ BESIDE: Final = {
     ),
     "ShareCoordinatorConfig": (),
     "ShareGroupConfig": (),
+    "ShareLeaderConfig": (),
     "SnapshotOptions": ("clean_every_ms",),
     "TokenSettings": (),
     "TopicDefaults": ("node_id",),
