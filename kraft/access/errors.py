@@ -18,16 +18,6 @@ def bounded(text: str) -> str:
     return text
 
 
-def wrong_endpoint_type(endpoint_type: int, version: int) -> Error:
-    """The error of a DescribeCluster request for endpoints of another type (Kafka: `AuthHelper`).
-
-    Version 0 has no endpoint type, so that its clients would not understand the errors of later ones.
-    """
-    if version < 1:
-        return Error.INVALID_REQUEST
-    return Error.MISMATCHED_ENDPOINT_TYPE if endpoint_type in (1, 2) else Error.UNSUPPORTED_ENDPOINT_TYPE
-
-
 class ApiError(Exception):
     """An error of the protocol; the code that responds to the item or the request catches the exception."""
 

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeVar
 import trio
 from msgspec import Struct
 
+from kraft.access.endpoint_types import CONTROLLERS
 from kraft.admin.descriptions import ClusterDescription, QuorumDescription, quorum_description, quorum_error
 from kraft.admin.errors import AdminError, CannotConnect, NoController, RequestRefused, SomeRefused
 from metadata_log.serde import Message
@@ -50,8 +51,6 @@ DELAY_MS: Final = 1_000
 REQUEST_TIMEOUT_MS: Final = 5_000
 REQUEST_RETRY_MS: Final = 20
 """The pause in milliseconds before a request is repeated after an answer that may change."""
-CONTROLLERS: Final = 2
-"""The endpoint type in a DescribeCluster request to a controller (KIP-919)."""
 _SENT_BEFORE: Final = "The request was sent before, and its answer was lost: it may have been done then."
 _MOVED: Final = frozenset(
     {

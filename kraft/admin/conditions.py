@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 from msgspec import Struct
 
-from kraft.admin.client import CONTROLLERS, AdminClient, ResourceType
+from kraft.access.endpoint_types import CONTROLLERS
+from kraft.admin.client import AdminClient, ResourceType
 from kraft.admin.descriptions import ClusterDescription, QuorumDescription, ReplicaDescription
 from kraft.admin.errors import AdminError
 from kraft.config import PROTECTED_PROTOCOLS

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from kraft.admin.client import CONTROLLERS, AdminClient, ConfigChange, ResourceType, alteration_of
+from kraft.access.endpoint_types import CONTROLLERS
+from kraft.admin.client import AdminClient, ConfigChange, ResourceType, alteration_of
 from kraft.admin.errors import AdminError, CannotConnect, RequestRefused
 from metadata_log.serde import Message
 from transport.interface import Endpoint, Failed

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Final
 
-from kraft.access.errors import wrong_endpoint_type
+from kraft.access.endpoint_types import BROKERS, NOT_ASKED, refuse_others
 from kraft.handling.rights import Permissions
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
@@ -16,11 +15,6 @@ from transport.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-
-NOT_ASKED: Final = -(2**31)
-"""The permitted operations of a caller that has not asked for them."""
-_BROKERS: Final = 1
-_MISMATCH: Final = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
 
 
 def endpoint_of(broker: Broker, listener: str) -> BrokerEndpoint | None:
@@ -61,10 +55,8 @@ def describe_cluster(
 
     Every client may ask; what the client may do on the cluster is in the answer on request.
     """
-    if request.endpoint_type != _BROKERS:
-        return DescribeClusterResponse(
-            error_code=wrong_endpoint_type(request.endpoint_type, version), error_message=_MISMATCH
-        )
+    if (refusal := refuse_others(request, version, BROKERS)) is not None:
+        return refusal
     reached = reachable(image, listener, with_fenced=request.include_fenced_brokers)
     return DescribeClusterResponse(
         endpoint_type=request.endpoint_type,

@@ -12,9 +12,10 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.endpoint_types import NOT_ASKED
 from kraft.access.errors import ApiError
 from kraft.access.topic_names import check_name
-from kraft.broker.metadata.brokers import NOT_ASKED, any_of, endpoint_of, reachable
+from kraft.broker.metadata.brokers import any_of, endpoint_of, reachable
 from kraft.handling.coordinators import TOPICS
 from kraft.handling.rights import Permissions
 from kraft.limits import ITEMS_PER_STEP

@@ -5,10 +5,10 @@ KIP-919).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from kraft.access.authorizer import OF_A_CLUSTER, AclOperation
-from kraft.access.errors import ApiError, wrong_endpoint_type
+from kraft.access.endpoint_types import CONTROLLERS, NOT_ASKED, refuse_others
+from kraft.access.errors import ApiError
 from kraft.controller.features.controller_registration import REGISTRATION_SINCE
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
@@ -18,11 +18,6 @@ from transport.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-
-CONTROLLERS: Final = 2
-NOT_ASKED: Final = -(2**31)
-
-_MISMATCH: Final = "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER"
 
 
 def describe_cluster(
@@ -45,9 +40,8 @@ def describe_cluster(
     The configured address of a voter overrides its registration. Kafka reads only registrations. In a directory that a
     Kafka controller used before, the registration may be outdated.
     """
-    if request.endpoint_type != CONTROLLERS:
-        error = wrong_endpoint_type(request.endpoint_type, version)
-        return DescribeClusterResponse(error_code=error, error_message=_MISMATCH)
+    if (refusal := refuse_others(request, version, CONTROLLERS)) is not None:
+        return refusal
     addresses = {
         node_id: (endpoint.host, endpoint.port)
         for node_id, registration in in_key_order(image.controllers.by_id)

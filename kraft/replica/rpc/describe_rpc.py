@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.access.errors import wrong_endpoint_type
+from kraft.access.endpoint_types import CONTROLLERS, refuse_others
 from kraft.quorum.messages import DescribeQuorum, DescribeQuorumReply, ReplicaProgress
 from kraft.quorum.voters import VoterSet
 from kraft.replica.rpc.rpc_parts import only_partition
@@ -30,8 +30,6 @@ _TEXTS: Final = {
     ),
 }
 """The text that Kafka's tools print if the quorum is not described."""
-_CONTROLLERS: Final = 2
-"""The endpoint type in a DescribeCluster request to a controller (KIP-919)."""
 
 
 def request_from_wire(message: describe_wire.DescribeQuorumRequest) -> DescribeQuorum | Message:
@@ -94,9 +92,8 @@ def describe_cluster(
 
     So tools find the leader of an embedded quorum, and nodes that join it learn its cluster id (KIP-919).
     """
-    if request.endpoint_type != _CONTROLLERS:
-        error = wrong_endpoint_type(request.endpoint_type, version)
-        return DescribeClusterResponse(error_code=error, error_message="This is a listener of controllers.")
+    if (refusal := refuse_others(request, version, CONTROLLERS)) is not None:
+        return refusal
     return DescribeClusterResponse(
         endpoint_type=request.endpoint_type,
         cluster_id=cluster_id,
