@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS: Final = -62_135_596_800_000
 _END_MS: Final = 253_402_300_800_000
 """The years 1 to 9999, which a calendar has."""
@@ -13,7 +13,7 @@ _END_MS: Final = 253_402_300_800_000
 
 def moment_at(timestamp_ms: int) -> datetime | None:
     """A time as a moment in UTC; None outside of the years 1 to 9999."""
-    return _EPOCH + timedelta(milliseconds=timestamp_ms) if _FIRST_MS <= timestamp_ms < _END_MS else None
+    return EPOCH + timedelta(milliseconds=timestamp_ms) if _FIRST_MS <= timestamp_ms < _END_MS else None
 
 
 def iso_time(timestamp_ms: int | None) -> str | None:

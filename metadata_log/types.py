@@ -110,3 +110,8 @@ NO_EPOCH: Final = -1
 """No epoch: of a broker, a leader or a producer."""
 NO_PRODUCER: Final = -1
 """The id of the producer of a batch that has none."""
+NO_SEQUENCE: Final = -1
+"""The sequence number of a batch that has no producer, or that ends a transaction."""
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+"""The times with which ListOffsets asks for the end and for the start of a partition."""

@@ -820,6 +820,13 @@ def test_the_deadline_that_never_comes_is_defined_once() -> None:
     assert [name for name, path in modules().items() if defined.search(path.read_text())] == ["metadata_log.types"]
 
 
+def test_what_stands_for_none_is_defined_once() -> None:
+    """The start offset of a share partition that nobody has chosen yet is a value of its interface."""
+    defined = re.compile(r"^_?NO_(NODE|OFFSET|EPOCH|PRODUCER|SEQUENCE)(: \w+)? = -1$", re.MULTILINE)
+    found = {name for name, path in modules().items() if defined.search(path.read_text())}
+    assert found == {"metadata_log.types", "kraft.coordinators.shares.persister"}
+
+
 def test_leader_contact_fields_have_one_owner() -> None:
     """Two defects came from modules that changed these fields by themselves."""
     owned = {"contact", "fetch_deadline_ms"}

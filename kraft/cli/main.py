@@ -19,6 +19,7 @@ import click
 
 from kraft.cli.commands import COMMANDS, SECTIONS
 from kraft.cli.help import format_help_of, help_of_bare_group, hint_for, what_is_wrong
+from kraft.cli.text import INTERRUPTED
 from kraft.config.errors import CommandFailed, ConfigError, UsageError
 from metadata_log.errors import MetadataLogError, install_extra
 from metadata_log.printable import printable
@@ -64,7 +65,6 @@ def discard_output() -> None:
 
 FAILED: Final = 1
 USAGE: Final = 2
-INTERRUPTED: Final = 130
 
 
 class _Commands(click.Group):

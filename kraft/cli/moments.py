@@ -10,12 +10,12 @@ from typing import Any, Final
 import click
 
 from metadata_log.reading.timeline import At, parse_at
+from metadata_log.times import EPOCH
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO: Final = re.compile(r"-((?:\d+[smhdw])+)")
 _DAY: Final = re.compile(r"(today|yesterday)(?: +(\d.*))?")
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FORMS: Final = "such as 12345, 2026-11-20T10:00:00Z, 14:00, yesterday, or -10m for ten minutes ago"
 
 
@@ -61,7 +61,7 @@ def moment_of(text: str) -> At:
 
 
 def _at(moment: datetime) -> At:
-    return At(timestamp_ms=(moment - _EPOCH) // timedelta(milliseconds=1))
+    return At(timestamp_ms=(moment - EPOCH) // timedelta(milliseconds=1))
 
 
 class Moment(click.ParamType[At]):

@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from kraft.client.questions import ClusterView, KeyType, Questions, TopicPartition
 from kraft.client.state.assigning import assignment_of
-from kraft.client.state.consuming import EARLIEST, LATEST
 from kraft.client.state.errors import ClientError, refused
+from metadata_log.types import EARLIEST_TIMESTAMP as EARLIEST
+from metadata_log.types import LATEST_TIMESTAMP as LATEST
 from metadata_log.types import NO_OFFSET, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Cause

@@ -12,13 +12,13 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metadata_log.errors import ReplayError
-from metadata_log.history.causes import NO_LEADER, UNKNOWN, Reason, explain, without
+from metadata_log.history.causes import UNKNOWN, Reason, explain, without
 from metadata_log.history.events import BrokerEvent, broker_events, trigger_of
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.image_json import resource_type_name
 from metadata_log.image.names import SCRAM_MECHANISMS
 from metadata_log.image.persistent_map import in_key_order
-from metadata_log.image.topics import Partition
+from metadata_log.image.topics import NO_LEADER, Partition
 from metadata_log.reading.entries import Entry
 from metadata_log.records import control
 from metadata_log.records import metadata as records

@@ -13,15 +13,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.image.topics import Partition
+from metadata_log.image.topics import NO_LEADER, NO_LEADER_CHANGE, Partition
 from metadata_log.records.metadata import PartitionChangeRecord
 
 UNKNOWN: Final = "unknown"
 SNAPSHOT: Final = "snapshot"
 LOST_SIGHT: Final = "unknown-history"
-NO_LEADER: Final = -1
 RECOVERING: Final = 1
-_NO_LEADER_CHANGE: Final = -2
 
 CauseRow = tuple[str, str | None, int | None, int | None, str]
 """The columns `cause`, `cause_record`, `cause_offset`, `cause_broker`, `cause_text`."""
@@ -77,7 +75,7 @@ def explain(
 def election_rule(old: Partition, new: Partition, record: PartitionChangeRecord, triggered: bool) -> str | None:
     """The rule of `PartitionChangeBuilder` that explains the leader after `record`."""
     leader = record.leader
-    if leader == _NO_LEADER_CHANGE:
+    if leader == NO_LEADER_CHANGE:
         return None
     if leader == old.leader:
         return "same"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from metadata_log.history.causes import NO_LEADER, without
+from metadata_log.history.causes import without
 from metadata_log.history.open_rows import Sink, When
 from metadata_log.history.partition_rows import GONE, Cell, Shape
 from metadata_log.image.configs import ResourceType
+from metadata_log.image.topics import NO_LEADER
 from metadata_log.records import metadata as records
 
 _HOUR_MS: Final = 3_600_000

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, cast, get_args
 
 from metadata_log.history.acls import Acls
 from metadata_log.history.brokers import Brokers
-from metadata_log.history.causes import NO_LEADER, CauseRow, Trigger
+from metadata_log.history.causes import CauseRow, Trigger
 from metadata_log.history.changes import Change, Keyed, Template
 from metadata_log.history.churn import Churn
 from metadata_log.history.configs import MIN_ISR, Configs
@@ -33,7 +33,7 @@ from metadata_log.history.topics import DELETED, Topics
 from metadata_log.history.values import feature_values
 from metadata_log.image.brokers import FENCE
 from metadata_log.image.features import KRAFT_VERSION
-from metadata_log.image.topics import NO_LEADER_CHANGE
+from metadata_log.image.topics import NO_LEADER, NO_LEADER_CHANGE
 from metadata_log.records import control
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message

@@ -13,9 +13,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from metadata_log.history.causes import NO_LEADER, Trigger
+from metadata_log.history.causes import Trigger
 from metadata_log.image.brokers import FENCE, UNFENCE, Broker
-from metadata_log.image.topics import Partition
+from metadata_log.image.topics import NO_LEADER, Partition
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 

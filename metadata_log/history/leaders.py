@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metadata_log.history.causes import NO_LEADER, RECOVERING, CauseRow, reassignment_step, without
+from metadata_log.history.causes import RECOVERING, CauseRow, reassignment_step, without
 from metadata_log.history.configs import MIN_ISR, Configs
 from metadata_log.history.incidents import BELOW_MIN_ISR, LEADERLESS, Incidents
 from metadata_log.history.open_rows import CellRows, OpenRow, OpenRows, Sink, When, when_of
@@ -26,7 +26,9 @@ from metadata_log.history.partition_rows import (
     Shape,
     cause_of,
 )
+from metadata_log.history.topics import DELETED
 from metadata_log.history.values import replication_factor
+from metadata_log.image.topics import NO_LEADER
 
 Key = tuple[str, int]
 """Topic id and number of a partition."""
@@ -173,7 +175,6 @@ class UncleanElections:
         self.rows.finish(now)
 
 
-_DELETED: Final = "topic-deleted"
 _KNOWN: Final = "known"
 """A snapshot or a new partition has it."""
 _GOES_ON: Final = "goes on"
@@ -189,7 +190,7 @@ class Reassignments:
         """The step of a reassignment; None outside of one."""
         was = old is not None and old.partition.is_reassigning
         if new is GONE:
-            return _DELETED if was else None
+            return DELETED if was else None
         if old is None:
             return _KNOWN if new.partition.is_reassigning else None
         return reassignment_step(old.partition, new.partition) or (_GOES_ON if was else None)
@@ -201,8 +202,8 @@ class Reassignments:
             self._begin(new, key, without(partition.replicas, partition.adding_replicas))
             return
         was = old[1].partition
-        if step == _DELETED:
-            self._end(key, new, _DELETED)
+        if step == DELETED:
+            self._end(key, new, DELETED)
         elif step == _GOES_ON:
             self._count(key)
         elif step == "started":

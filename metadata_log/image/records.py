@@ -32,7 +32,7 @@ from metadata_log.records.metadata import (
     UserScramCredentialRecord,
 )
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
+from metadata_log.types import NO_NODE, Uuid
 
 ELR_FEATURE: Final = "eligible.leader.replicas.version"
 _OLDEST_METADATA_VERSION: Final = 7
@@ -42,7 +42,6 @@ _CONTROLLERS_SINCE: Final = 15
 _ELR_SINCE: Final = 23
 _CORDONED_SINCE: Final = 30
 _MIGRATION_SINCE: Final = 8
-_NO_NODE: Final = -1
 
 Versioned = tuple[Message, int]
 """A record and the version for its encoding."""
@@ -80,9 +79,7 @@ def records_by_steps(image: MetadataImage) -> Iterator[Versioned | None]:
             yield ClientQuotaRecord(entity=data, key=key, value=quota, remove=False), 0
     if image.producer_ids.next_producer_id >= 0:
         yield (
-            ProducerIdsRecord(
-                broker_id=_NO_NODE, broker_epoch=-1, next_producer_id=image.producer_ids.next_producer_id
-            ),
+            ProducerIdsRecord(broker_id=NO_NODE, broker_epoch=-1, next_producer_id=image.producer_ids.next_producer_id),
             0,
         )
     yield from _acls(image)

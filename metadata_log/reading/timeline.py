@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Final, Literal
 
@@ -27,10 +27,9 @@ from metadata_log.reading.missing import check_topic, holes, missing_end, segmen
 from metadata_log.reading.place import Place
 from metadata_log.reading.reader import read_file
 from metadata_log.records.batch import RecordBatch
-from metadata_log.times import iso_time
+from metadata_log.times import EPOCH, iso_time
 from metadata_log.types import BOOTSTRAP_SNAPSHOT, PARTITION_DIRECTORY, OffsetAndEpoch
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPTS: Final = 3
 NAMELESS: Final = OffsetAndEpoch(epoch=0, offset=0)
 """The end of a snapshot with a name that does not state it, such as `bootstrap.checkpoint`."""
@@ -78,7 +77,7 @@ def parse_at(text: str) -> At:
         ) from None
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} does not say in which time zone; add Z for UTC, or an offset such as +02:00")
-    return At(timestamp_ms=(moment - _EPOCH) // timedelta(milliseconds=1))
+    return At(timestamp_ms=(moment - EPOCH) // timedelta(milliseconds=1))
 
 
 def moment_text(at: At) -> str:

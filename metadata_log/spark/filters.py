@@ -29,8 +29,8 @@ from metadata_log.arrow.schema import RECORD_CLASSES
 from metadata_log.reading.timeline import At, parse_at
 from metadata_log.spark.errors import OptionError
 from metadata_log.spark.options import Options, nearest
+from metadata_log.times import EPOCH
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -155,7 +155,7 @@ def _during(wanted: Wanted, first: datetime | None, last: datetime | None) -> Wa
 
 def _milliseconds(time: datetime) -> int:
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // _MILLISECOND
+    return (aware - EPOCH) // _MILLISECOND
 
 
 def _both(one: tuple[str, ...] | None, other: Iterable[object]) -> tuple[str, ...]:

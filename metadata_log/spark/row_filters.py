@@ -26,8 +26,8 @@ from pyspark.sql.datasource import (
 
 from metadata_log.history.open_rows import Row
 from metadata_log.history.views import HISTORY_VIEWS, VIEWS
+from metadata_log.times import EPOCH
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VALID_TO: Final = "valid_to"
 _COMPARED: Final = {
     EqualTo: "=",
@@ -85,7 +85,7 @@ def _value(kind: str, compared: str, value: object) -> float | str | None:
     """A value in the form of the rows; None if it is not understood."""
     if kind == "timestamp" and isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return (aware - _EPOCH) / timedelta(milliseconds=1)
+        return (aware - EPOCH) / timedelta(milliseconds=1)
     if kind in ("string", "uuid") and isinstance(value, str) and compared == "=":
         return value
     return value if kind in _NUMBERS and type(value) is int else None

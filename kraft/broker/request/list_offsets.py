@@ -20,7 +20,7 @@ from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, WireRequest
 from metadata_log.errors import MetadataLogError, OversizedRecord
 from metadata_log.image import MetadataImage
-from metadata_log.types import Uuid
+from metadata_log.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -30,15 +30,13 @@ from transport.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-LATEST: Final = -1
-EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 SINCE: Final = {
-    LATEST: 1,
-    EARLIEST: 1,
+    LATEST_TIMESTAMP: 1,
+    EARLIEST_TIMESTAMP: 1,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
@@ -169,11 +167,11 @@ def _offset(
         is_behind: Whether the watermark is behind the start of the leader epoch.
     """
     log, index = partition.log, part.partition_index
-    if part.timestamp == LATEST:
+    if part.timestamp == LATEST_TIMESTAMP:
         if is_behind:
             return _failed(part, Error.OFFSET_NOT_AVAILABLE)
         return ListOffsetsPartitionResponse(index, Error.NONE, -1, bound, partition.leader_epoch)
-    if part.timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if part.timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL):
         first = log.epochs.entries[0] if log.epochs.entries else None
         epoch = first.epoch if first is not None and first.offset <= log.start_offset else -1
         return ListOffsetsPartitionResponse(index, Error.NONE, -1, log.start_offset, epoch)

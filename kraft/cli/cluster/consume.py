@@ -21,7 +21,7 @@ from kraft.cli.cluster.brokers_of import (
 from kraft.cli.cluster.record_lines import PLACES, formatter, json_line
 from kraft.cli.moments import moment_of
 from kraft.cli.progress import LongJob
-from kraft.cli.text import echo
+from kraft.cli.text import INTERRUPTED, echo
 from kraft.client import (
     AtOffset,
     AtTime,
@@ -44,7 +44,6 @@ from metadata_log.printable import printable
 BEGINNING: Final = ("beginning", "earliest")
 END: Final = ("end", "latest")
 VALUE: Final = "{value}"
-INTERRUPTED: Final = 130
 _ISOLATION: Final = {"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_committed": Isolation.READ_COMMITTED}
 
 

@@ -11,14 +11,13 @@ import trio
 from msgspec import Struct
 
 from kraft.cli.cluster.brokers_of import Brokers, Interrupted, command_config_option, servers_option
-from kraft.cli.text import say
+from kraft.cli.text import INTERRUPTED, say
 from kraft.client import Client
 from kraft.client.questions import Questions
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 
 T = TypeVar("T")
-INTERRUPTED = 130
 
 
 class BrokerCluster(Struct, frozen=True):

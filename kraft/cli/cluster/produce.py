@@ -25,7 +25,7 @@ from kraft.cli.cluster.brokers_of import (
 )
 from kraft.cli.cluster.record_lines import BadLine, header_of, record_of_json, record_of_line
 from kraft.cli.progress import LongJob
-from kraft.cli.text import LINES_AT_ONCE, count, echo, joined
+from kraft.cli.text import INTERRUPTED, LINES_AT_ONCE, count, echo, joined
 from kraft.client import Client, ClientError, Compression, Delivered, Delivery, Producer, ProducerSettings
 from kraft.client.state.batches import NewRecord
 from kraft.config import UsageError
@@ -36,7 +36,6 @@ from transport.causes import one_cause
 ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 CHUNK_BYTES: Final = 1 << 16
 MAX_LINE_BYTES: Final = 64 << 20
-INTERRUPTED: Final = 130
 STANDARD_INPUT: Final = "-"
 
 

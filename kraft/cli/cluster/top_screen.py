@@ -18,12 +18,12 @@ from textual.widgets import Footer, Static
 
 from kraft.cli.cluster.administration import Cluster
 from kraft.cli.cluster.top_thread import PollThread
+from kraft.cli.text import INTERRUPTED
 from kraft.operate.top.layout import Line, Settings, Tone, layout
 from kraft.operate.top.model import Model, Sort
 from kraft.operate.top.samples import Sample
 from transport.interface import Endpoint
 
-INTERRUPTED: Final = 130
 STYLES: Final = {
     Tone.PLAIN: "",
     Tone.HEAD: "bold",

@@ -10,13 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.cli.text import count
+from metadata_log.history.causes import LOST_SIGHT, SNAPSHOT
 from metadata_log.history.views import VIEWS, View
+from metadata_log.image.topics import NO_LEADER
 from metadata_log.times import when_text
 
 Row = tuple[Any, ...]
 Facts = dict[str, Any]
 
-NO_LEADER: Final = -1
 STORY: Final = (
     "quorum_epochs",
     "voter_history",
@@ -37,9 +38,6 @@ MOMENTS: Final = ("controller_elections", "leadership_changes")
 _RANKS: Final = {name: rank for rank, name in enumerate((*STORY, *MOMENTS))}
 _TOPIC_AT: Final = {name: view.names.index("topic") for name, view in VIEWS.items() if "topic" in view.names}
 _NAMES: Final = {name: view.names for name, view in VIEWS.items()}
-_SNAPSHOT: Final = "snapshot"
-_LOST_SIGHT: Final = "unknown-history"
-"""The causes of a row's end at a gap or damage; the resource itself may still exist."""
 _PLAIN_ENDS: Final = frozenset(
     {
         "acl-removed",
@@ -297,7 +295,7 @@ class HistoryLines:
         before = self._former(view, facts)
         if not self._wanted.takes(facts, before):
             return None
-        if facts["cause"] != _SNAPSHOT:
+        if facts["cause"] != SNAPSHOT:
             is_moment = "offset" in facts
             self._events.append(
                 Event(
@@ -326,7 +324,7 @@ class HistoryLines:
 
     def _ended(self, view: str, facts: Facts) -> None:
         ended = _TELLINGS[view].ended
-        if ended is None or facts["end_cause"] in (None, _LOST_SIGHT) or not self._wanted.takes(facts, facts):
+        if ended is None or facts["end_cause"] in (None, LOST_SIGHT) or not self._wanted.takes(facts, facts):
             return
         self._events.append(
             Event(

@@ -16,6 +16,7 @@ from kraft.cli.text import table
 from kraft.config.errors import CommandFailed
 from metadata_log.history.engine import Options
 from metadata_log.image import MetadataImage
+from metadata_log.image.topics import NO_LEADER
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At
 from metadata_log.times import iso_time, when_text
@@ -23,7 +24,6 @@ from metadata_log.times import iso_time, when_text
 _PARTITIONS: Final = "partition_history"
 _LEADERS: Final = "leader_history"
 _ISR: Final = "isr_history"
-_NO_LEADER: Final = -1
 _SETS: Final = (
     ("replicas", "replicas"),
     ("isr", "in sync (ISR)"),
@@ -68,8 +68,8 @@ class PartitionAt(Struct, frozen=True, kw_only=True):
         width = max(map(len, facts)) + 2
         yield from (f"  {name + ':':<{width}} {value}" for name, value in facts.items())
         former = self.leader["previous_leader"]
-        before = "" if former in (None, _NO_LEADER, state["leader"]) else f", after {former}"
-        yield f"why {'no replica' if state['leader'] == _NO_LEADER else state['leader']} leads{before}"
+        before = "" if former in (None, NO_LEADER, state["leader"]) else f", after {former}"
+        yield f"why {'no replica' if state['leader'] == NO_LEADER else state['leader']} leads{before}"
         yield from _why(self.leader, self.fence)
         yield "why these replicas are in sync"
         yield from _why(self.isr, self.isr_fence)
@@ -88,7 +88,7 @@ class PartitionAt(Struct, frozen=True, kw_only=True):
         """One line of a table."""
         state, leader = self.state, self.leader
         sets = (",".join(map(str, state[name])) or "-" for name in ("replicas", "isr", "elr"))
-        number = "none" if state["leader"] == _NO_LEADER else state["leader"]
+        number = "none" if state["leader"] == NO_LEADER else state["leader"]
         since = leader["valid_from_offset"], iso_time(leader["valid_from"])
         return (partition_name(state), number, state["leader_epoch"], *sets, *since, leader["cause_text"])
 
@@ -158,7 +158,7 @@ def _named(topic: str, image: MetadataImage) -> tuple[str, int | None]:
 
 
 def _leads(row: Facts) -> str:
-    return "no leader, " if row["leader"] == _NO_LEADER else f"{row['leader']} leads "
+    return "no leader, " if row["leader"] == NO_LEADER else f"{row['leader']} leads "
 
 
 def _why(row: Facts, fence: Lost | None) -> Iterator[str]:

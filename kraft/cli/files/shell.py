@@ -22,14 +22,12 @@ from rich.text import Text
 
 from kraft.cli.files.image_at import ImageAt, at_option, image_at, reading_options, report_damages, show_secrets_option
 from kraft.cli.near import did_you_mean
-from kraft.cli.text import echo
+from kraft.cli.text import LINES_AT_ONCE, echo
 from kraft.config.errors import CommandFailed
 from metadata_log.image.tree import Directory, Leaf, Node, Path, absolute, find_lines, image_tree, matches, tree_lines
 from metadata_log.printable import printable
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At
-
-LINES_AT_ONCE: Final = 1000
 
 Write = Callable[[str], None]
 

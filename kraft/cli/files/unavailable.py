@@ -10,7 +10,10 @@ from msgspec import Struct
 
 from kraft.cli.files.history_lines import Facts, Filter, Row, by_name, partition_name
 from kraft.cli.text import count, table
+from metadata_log.history.events import UNREGISTERED
+from metadata_log.history.incidents import BELOW_MIN_ISR, LEADERLESS
 from metadata_log.history.views import View
+from metadata_log.image.topics import NO_LEADER
 from metadata_log.times import iso_time
 
 UNAVAILABILITY: Final = "unavailability"
@@ -18,11 +21,7 @@ FENCING: Final = "fencing"
 _LEADERS: Final = "leader_history"
 _ISR: Final = "isr_history"
 VIEWS_READ: Final = (UNAVAILABILITY, FENCING, _LEADERS, _ISR)
-LEADERLESS: Final = "leaderless"
-BELOW_MIN_ISR: Final = "below-min-isr"
 _KINDS: Final = {LEADERLESS: "no leader", BELOW_MIN_ISR: "below min ISR"}
-_NO_LEADER: Final = -1
-_UNREGISTERED: Final = "broker-unregistered"
 
 
 class Lost(Struct, frozen=True, kw_only=True):
@@ -134,7 +133,7 @@ def intervals(rows: Iterable[tuple[View, Row]], wanted: Filter, still_held: Call
             insort(fenced.setdefault(facts["broker"], []), (facts["valid_from"], facts["valid_from_offset"], facts))
         elif view.name != UNAVAILABILITY:
             is_short = len(facts["isr"]) < len(facts["replicas"])
-            if is_short or (view.name == _LEADERS and facts["leader"] == _NO_LEADER):
+            if is_short or (view.name == _LEADERS and facts["leader"] == NO_LEADER):
                 replicas.setdefault((facts["topic_id"], facts["partition"]), []).append(facts)
         elif Filter(topic=wanted.topic).takes(facts, None) and still_held(facts):
             kept.append(facts)
@@ -165,9 +164,9 @@ def lost_at(fenced: Iterable[tuple[int, int, Facts]], time_ms: int) -> Lost | No
         return None
     end, cause = latest["valid_to"], latest["cause"]
     if end is not None and end <= time_ms:
-        if latest["end_cause"] != _UNREGISTERED:
+        if latest["end_cause"] != UNREGISTERED:
             return None
-        return Lost(broker=latest["broker"], since_ms=end, offset=latest["valid_to_offset"], cause=_UNREGISTERED)
+        return Lost(broker=latest["broker"], since_ms=end, offset=latest["valid_to_offset"], cause=UNREGISTERED)
     since, offset = latest["valid_from"], latest["valid_from_offset"]
     return Lost(broker=latest["broker"], since_ms=since, offset=offset, cause=cause)
 

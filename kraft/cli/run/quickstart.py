@@ -25,7 +25,7 @@ from rich.text import Text
 from kraft.admin import AdminClient, AdminError, QuorumDescription, open_admin
 from kraft.cli.run.record_tour import RecordTour
 from kraft.cli.run.tour import StepDone, Tour
-from kraft.cli.text import count
+from kraft.cli.text import INTERRUPTED, count
 from kraft.client import open_client
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
@@ -216,7 +216,6 @@ def _table(cluster: LocalCluster, quorum: QuorumDescription | None, image: Metad
 
 RunCluster = Callable[[], AbstractAsyncContextManager[LocalCluster]]
 """Starts all nodes, and stops them at the end."""
-INTERRUPTED: Final = 130
 TOUR_CONTROLLERS: Final = 3
 REFRESH_SECONDS: Final = 0.5
 ASK_MS: Final = 2000

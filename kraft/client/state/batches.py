@@ -9,13 +9,13 @@ from msgspec import Struct
 from metadata_log.compression import Compression
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Header, Record
+from metadata_log.types import NO_EPOCH
 
 BATCH_BYTES: Final = 64 << 10
 """The most bytes of a batch before compression, but for a single larger record (Kafka: `batch.size`, 16 KiB)."""
 _RECORD_BYTES: Final = 24
 """The bytes of a record beside its key, its value and its headers, at most."""
 _HEADER_BYTES: Final = 10
-_NO_EPOCH: Final = -1
 
 
 class NewRecord(Struct, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class Batch:
                 Record(index, one.timestamp_ms, 0, one.record.key, one.record.value, one.record.headers)
                 for index, one in enumerate(self.entries)
             ],
-            epoch=_NO_EPOCH,
+            epoch=NO_EPOCH,
             compression=self._compression,
             producer_id=made.producer_id,
             producer_epoch=made.epoch,

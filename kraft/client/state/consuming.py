@@ -19,6 +19,7 @@ from kraft.client.state.requests import REQUEST_TIMEOUT_MS, Address, Ask, pause_
 from kraft.client.state.topic_view import Leader, TopicView
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message
+from metadata_log.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Failed
 from transport.protocol.messages.fetch import (
@@ -36,9 +37,6 @@ from transport.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-"""The times by which ListOffsets names the ends of a partition."""
 MAX_WAIT_MS: Final = 500
 """How long a leader may wait for the next record (Kafka: `fetch.max.wait.ms`)."""
 MAX_BYTES: Final = 8 << 20
@@ -323,7 +321,7 @@ class ConsumerState:
             self._error(number, error, now_ms)
             return
         self._served(position)
-        if timestamp == LATEST:
+        if timestamp == LATEST_TIMESTAMP:
             if position.offset is not None and not position.is_checked:
                 self._check(number, position.offset, found.offset)
             position.needs_end = False
@@ -331,7 +329,7 @@ class ConsumerState:
                 position.end = found.offset
             if isinstance(position.start, End) and position.offset is None:
                 position.offset = found.offset
-        elif timestamp == EARLIEST:
+        elif timestamp == EARLIEST_TIMESTAMP:
             if position.offset is None or position.offset < found.offset:
                 if position.offset is not None:
                     self.notices.append(
@@ -396,13 +394,13 @@ def _damaged(bad: MetadataLogError) -> ClientError:
 def _time_wanted(position: Position) -> int | None:
     """The timestamp to ask ListOffsets for; None if the records themselves are next."""
     if position.needs_end:
-        return LATEST
+        return LATEST_TIMESTAMP
     if position.offset is None:
         match position.start:
             case Beginning() | AtOffset():
-                return EARLIEST
+                return EARLIEST_TIMESTAMP
             case AtTime(timestamp_ms):
                 return timestamp_ms
             case End():
-                return LATEST
-    return None if position.is_checked else EARLIEST
+                return LATEST_TIMESTAMP
+    return None if position.is_checked else EARLIEST_TIMESTAMP

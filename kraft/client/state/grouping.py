@@ -19,6 +19,7 @@ from msgspec import Struct
 from kraft.client.state.assigning import (
     ASSIGNORS,
     COOPERATIVE,
+    NO_GENERATION,
     PROTOCOL_TYPE,
     assignment_bytes,
     assignment_of,
@@ -32,7 +33,7 @@ from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRe
 from kraft.client.state.requests import ELSEWHERE, REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
 from kraft.client.state.topic_view import TopicView
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, Uuid
+from metadata_log.types import NEVER_MS, NO_OFFSET, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.inbound import LASTING, Failed
 from transport.protocol.messages.consumer_group_heartbeat import (
@@ -61,7 +62,6 @@ from transport.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 
 COMMIT_MS: Final = 5_000
 """How often offsets are committed without a word of the user (Kafka: `auto.commit.interval.ms`)."""
-_NO_OFFSET: Final = -1
 _JOINING: Final = 0
 _LEAVING: Final = -1
 _NO_MEMBER: Final = frozenset({Error.UNKNOWN_MEMBER_ID, Error.FENCED_MEMBER_EPOCH})
@@ -123,7 +123,7 @@ class GroupState:
         self.group = group
         self.assigned: tuple[int, ...] | None = None
         """The partitions of this member; None while it has no assignment."""
-        self.generation = _NO_OFFSET
+        self.generation = NO_GENERATION
         """The generation of the group, or the epoch of the member."""
         self.is_closed = False
         self.paused: frozenset[int] = frozenset()
@@ -591,7 +591,7 @@ class GroupState:
         """Begin anew as another member."""
         self._release()
         self._member = self._member if keeps_id else ""
-        self.generation = _JOINING if keeps_id else _NO_OFFSET
+        self.generation = _JOINING if keeps_id else NO_GENERATION
         self._needs_join, self._joined, self._next, self._beat_ms = True, None, None, 0
         self._must_join_first = False
 
@@ -640,7 +640,7 @@ def positions_of(
     positions: dict[int, Position] = {}
     for one in numbers:
         offset = delivered.get(one, committed[one])
-        start = settings.reset if offset == _NO_OFFSET else AtOffset(offset)
+        start = settings.reset if offset == NO_OFFSET else AtOffset(offset)
         positions[one] = Position(start, needs_end=not settings.follows)
     return positions
 

@@ -11,13 +11,12 @@ from kraft.client.state.batches import Batch, Sequence
 from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.requests import pause_ms
 from metadata_log.serde.fields import OPEN_END
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, NO_PRODUCER
 from transport.protocol.errors import Error
 from transport.protocol.inbound import LASTING_OF_A_NODE, Cause, Failed
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _INT_MAX: Final = 2**31 - 1
-_NO_PRODUCER: Final = -1
 LAST_PRODUCE_OF_V1: Final = 11
 """The last version of Produce by which the leader only verifies that the partition is in the transaction (KIP-890)."""
 _WITHOUT: Final = "Without idempotence a repetition may write a record twice: --no-idempotence."
@@ -41,7 +40,7 @@ class Identity:
         """Whether the leader of a partition adds it to the transaction (version 2 of transactions)."""
         self.added: set[int] = set()
         """The partitions in the transaction, where the leaders do not add them."""
-        self._id = _NO_PRODUCER
+        self._id = NO_PRODUCER
         self._epoch = 0
         self._failures = 0
         self._next: dict[int, int] = {}
@@ -49,7 +48,7 @@ class Identity:
     @property
     def is_known(self) -> bool:
         """Whether batches can have sequence numbers."""
-        return self._id != _NO_PRODUCER
+        return self._id != NO_PRODUCER
 
     @property
     def highest_produce(self) -> int:
@@ -96,7 +95,7 @@ class Identity:
         if self.transactional_id is not None:
             self.is_broken = True
             return
-        self._id = _NO_PRODUCER
+        self._id = NO_PRODUCER
         self.due_ms = now_ms
 
     def next_sequence(self, batch: Batch) -> Sequence:

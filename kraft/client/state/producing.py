@@ -22,6 +22,7 @@ from kraft.client.state.topic_view import TopicView
 from metadata_log.compression import Compression
 from metadata_log.serde import Message
 from metadata_log.serde.fields import OPEN_END
+from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Failed
 from transport.protocol.messages.init_producer_id import InitProducerIdResponse
@@ -61,7 +62,6 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 ALL: Final = -1
 """The value of `acks` that waits for every replica in sync."""
-_NO_OFFSET: Final = -1
 _ANSWER_MS: Final = 1_000
 """How much longer than the broker's own limit the answer to a Produce may take, in milliseconds."""
 _LOST_IDENTITY: Final = (
@@ -313,7 +313,7 @@ class ProducerState:
         for batch in batches:
             result = results.get(batch.partition)
             if self._settings.acks == 0:
-                self._acknowledge(batch, _NO_OFFSET, _NO_OFFSET)
+                self._acknowledge(batch, NO_OFFSET, NO_OFFSET)
             elif result is None:
                 self._retry(batch, f"the answer lacks partition {self.view.topic}-{batch.partition}", now_ms)
             else:
@@ -366,7 +366,7 @@ class ProducerState:
         self.view.on_progress()
         for index, entry in enumerate(batch.entries):
             self.waiting_bytes -= size_of(entry.record)
-            offset = base_offset + index if base_offset >= 0 else _NO_OFFSET
+            offset = base_offset + index if base_offset >= 0 else NO_OFFSET
             timestamp_ms = append_time_ms if append_time_ms >= 0 else entry.timestamp_ms
             self._results.append(Delivered(entry.number, batch.partition, offset, timestamp_ms))
 

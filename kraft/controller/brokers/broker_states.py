@@ -21,26 +21,24 @@ from kraft.controller.topics.partition_updates import (
     where,
 )
 from metadata_log.image import Broker, MetadataImage
+from metadata_log.image.brokers import ENTER_SHUTDOWN, FENCE, UNFENCE
 from metadata_log.image.topics import memberships_by_steps
 from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 
-_FENCE: Final = 1
-_UNFENCE: Final = -1
-_ENTER_SHUTDOWN: Final = 1
 _LEADERLESS: Final = NO_BROKER
 
 
 def fence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Records:
     """Fence a broker after its session expired, or after its controlled shutdown was granted."""
-    change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=_FENCE)
+    change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE)
     yield from _moves_away(image, broker.id, defaults)
     yield VersionedRecord(change)
 
 
 def unfence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Records:
     """Unfence a broker, and elect it for each partition without a leader that it can lead."""
-    change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE)
+    change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE)
     leaderless = memberships_by_steps(image.topics, _LEADERLESS)
     yield VersionedRecord(change)
     yield from partition_updates(image, leaderless, BrokerUpdate(added=broker.id), defaults)
@@ -49,7 +47,7 @@ def unfence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Re
 def begin_controlled_shutdown(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Records:
     """Begin a controlled shutdown: move leadership away while the broker still serves."""
     change = BrokerRegistrationChangeRecord(
-        broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=_ENTER_SHUTDOWN
+        broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=ENTER_SHUTDOWN
     )
     if not broker.in_controlled_shutdown:
         yield VersionedRecord(change, 1)

@@ -37,7 +37,7 @@ from metadata_log.records.batch_builder import batch_of
 from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.records.record import encode_record
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, NO_PRODUCER
+from metadata_log.types import NEVER_MS, NO_PRODUCER, NO_SEQUENCE
 from transport.protocol.errors import Error
 
 S = TypeVar("S")
@@ -55,7 +55,6 @@ TRANSLATED: Final[Mapping[Error, Error]] = {
 """The error that a client is told for one of the log (`GroupCoordinatorService.handleOperationException`)."""
 FIRST_SEQUENCE: Final = 0
 """Every batch of a group coordinator has it, also without a producer, as in Kafka."""
-NO_SEQUENCE: Final = -1
 RETRY_TIMER_MS: Final = 500
 """When a timer ends again whose records were not written (`EventBasedCoordinatorTimer`)."""
 _RECORD_OVERHEAD: Final = 32

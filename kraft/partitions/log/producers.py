@@ -18,16 +18,15 @@ from metadata_log.errors import CorruptBatch
 from metadata_log.log.producer_snapshot import StoredProducer, encode_entries
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
-from metadata_log.types import NO_EPOCH, NO_PRODUCER
+from metadata_log.types import NO_EPOCH, NO_PRODUCER, NO_SEQUENCE
 from transport.protocol.errors import Error
 
 CACHED_BATCHES: Final = 5
 """How many batches of a producer are known, so that a copy of one is answered and not appended."""
-NO_SEQUENCE: Final = -1
 _MAX_SEQUENCE: Final = 2**31 - 1
-_MARKER_KEY: Final = Layout(">hh")
+MARKER_KEY: Final = Layout(">hh")
 _MARKER_VALUE: Final = Layout(">hi")
-_ABORT: Final = 0
+ABORT: Final = 0
 _SMALLEST_TABLE: Final = 16
 
 
@@ -136,11 +135,11 @@ def marker_of(batch: RecordBatch, *, where: str | None = None) -> Marker | None:
     if record is None:
         return None
     key, value = record.key or b"", record.value or b""
-    if len(key) < _MARKER_KEY.size or len(value) < _MARKER_VALUE.size:
+    if len(key) < MARKER_KEY.size or len(value) < _MARKER_VALUE.size:
         raise CorruptBatch("a control record is not a transaction marker", where=where, position=batch.position)
-    _, kind = _MARKER_KEY.unpack_from(key)
+    _, kind = MARKER_KEY.unpack_from(key)
     _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
-    return Marker(kind == _ABORT, coordinator_epoch, record.timestamp)
+    return Marker(kind == ABORT, coordinator_epoch, record.timestamp)
 
 
 def _buckets(count: int) -> int:

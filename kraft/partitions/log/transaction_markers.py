@@ -9,20 +9,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.partitions.log.producers import ProducerRefusal, ProducerStates
+from kraft.partitions.log.producers import ABORT, MARKER_KEY, ProducerRefusal, ProducerStates
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from transport.protocol.errors import Error
 
 EPOCH_BUMPS_SINCE: Final = 2
 """The transaction version in which each end of a transaction raises the producer's epoch (KIP-890)."""
-_KEY: Final = Layout(">hh")
 _VALUE: Final = Layout(">hi")
 HIGHEST_EPOCH: Final = 32767
 """The highest epoch of a producer."""
 _VERSION: Final = 0
-_ABORT: Final = 0
-_COMMIT: Final = 1
+COMMIT: Final = 1
 
 
 class TransactionMarker(Struct, frozen=True, kw_only=True):
@@ -44,7 +42,7 @@ class TransactionMarker(Struct, frozen=True, kw_only=True):
 
     def batch(self, now_ms: int) -> bytes:
         """The control batch, with the bytes that Kafka writes; `now_ms` is the time in ms since 1970."""
-        key = _KEY.pack(_VERSION, _COMMIT if self.is_commit else _ABORT)
+        key = MARKER_KEY.pack(_VERSION, COMMIT if self.is_commit else ABORT)
         record = Record(0, now_ms, 0, key, _VALUE.pack(_VERSION, self.coordinator_epoch))
         return write_batch(
             [record],

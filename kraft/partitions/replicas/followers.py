@@ -14,14 +14,15 @@ from msgspec import Struct
 
 from kraft.partitions.replicas.epoch_ends import absurdity, truncation
 from kraft.partitions.replicas.fetch_session import FetchSession
-from kraft.partitions.replicas.hosted_partition import NO_LEADER, HostedPartition
+from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.hosting import Hosting
 from kraft.partitions.replicas.key import PartitionKey
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
+from metadata_log.image.topics import NO_LEADER
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.records.batch import scan
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
     FetchPartition,
@@ -39,9 +40,6 @@ from transport.protocol.messages.list_offsets import (
 )
 
 NO_FETCHED_EPOCH: Final = -1
-LATEST: Final = -1
-EARLIEST: Final = -2
-"""The timestamps in ListOffsets that stand for the end and for the start of the log."""
 
 
 Asked = tuple[int, int]
@@ -244,7 +242,7 @@ class Followers:
         topics: dict[Uuid, list[ListOffsetsPartition]] = {}
         names: dict[Uuid, str] = {}
         for (topic_id, number), (one, part) in lost.items():
-            timestamp = LATEST if one.phase is Phase.ASKING_END else EARLIEST
+            timestamp = LATEST_TIMESTAMP if one.phase is Phase.ASKING_END else EARLIEST_TIMESTAMP
             asked = ListOffsetsPartition(
                 partition_index=number, current_leader_epoch=one.leader_epoch, timestamp=timestamp
             )

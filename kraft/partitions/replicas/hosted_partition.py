@@ -9,10 +9,9 @@ from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.leading import Leading
 from kraft.partitions.replicas.watermarks import effective_min_isr
 from metadata_log.image import Partition
+from metadata_log.image.topics import NO_LEADER
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.types import NO_EPOCH, Uuid
-
-NO_LEADER = -1
 
 
 class Copy(Struct, frozen=True):

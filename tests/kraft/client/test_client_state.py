@@ -18,8 +18,9 @@ from kraft.client import (
     Isolation,
     ProducerSettings,
 )
+from kraft.client.groups import EARLIEST, LATEST
 from kraft.client.state.batches import NewRecord
-from kraft.client.state.consuming import EARLIEST, LATEST, LEADERLESS_MS, ConsumerState
+from kraft.client.state.consuming import LEADERLESS_MS, ConsumerState
 from kraft.client.state.positions import Start
 from kraft.client.state.producing import ProducerState, Undelivered, murmur2
 from kraft.client.state.reading import read_answer

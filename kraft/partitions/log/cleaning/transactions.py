@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from struct import Struct as Layout
-from typing import Final
 
+from kraft.partitions.log.producers import ABORT, MARKER_KEY
+from kraft.partitions.log.transaction_markers import COMMIT
 from metadata_log.errors import CorruptBatch
 from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
-
-_MARKER_KEY: Final = Layout(">hh")
-_ABORT: Final = 0
-_COMMIT: Final = 1
 
 
 class CleanedTransactions:
@@ -72,18 +68,18 @@ class CleanedTransactions:
         if record is None:
             return True  # the cleaner has emptied this batch before
         key = record.key or b""
-        if len(key) < _MARKER_KEY.size:
+        if len(key) < MARKER_KEY.size:
             raise CorruptBatch("a control record has no type", where=where, position=batch.position)
-        _, kind = _MARKER_KEY.unpack_from(key)
+        _, kind = MARKER_KEY.unpack_from(key)
         producer_id = batch.producer_id
-        if kind == _ABORT:
+        if kind == ABORT:
             ended = self._ongoing.pop(producer_id, None)
             if ended is not None and producer_id in self._observed:
                 self._observed.remove(producer_id)
                 self.kept.append(ended)
                 return False
             return True
-        if kind == _COMMIT:
+        if kind == COMMIT:
             had_data = producer_id in self._committed
             self._committed.discard(producer_id)
             return not had_data
