@@ -19,7 +19,7 @@ _HALVES: Final = r"\ud800-\udfff"
 """Halves of surrogate pairs, which Python uses for the bytes of a file name that are not UTF-8."""
 _NOT_IN_LINES: Final = f"[{_CONTROL}{_INVISIBLE}{_HALVES}]"
 _NOT_IN_A_LINE: Final = f"[\n{_NOT_IN_LINES[1:]}"
-"""They are compiled, and then kept by `re`, for the first text that needs them."""
+"""Patterns that `re` compiles, and then keeps, for the first text that needs them."""
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 

@@ -172,7 +172,7 @@ class Requests:
             Creation: creation,
             Forwarded: forwarding,
         }
-        """Whom the reply to a request belongs to, by the type of its key. The coordinators load theirs."""
+        """The owner of the reply to a request, by the type of its key. The coordinators load theirs."""
         self.broker_epoch = NO_EPOCH
         """The epoch of this broker's registration."""
         self.works: list[Callable[[int], Iterable[Outcome | Send]]] = [

@@ -1,4 +1,4 @@
-"""Which of Kafka's settings this software reads, refuses, and lets pass without effect.
+"""Kafka's settings by what this software does with them: it reads, refuses, or lets pass without effect.
 
 Every setting of a node is in exactly one list; `tests/kraft/config/test_settings_lists.py` compares the lists with
 Kafka's table and with the code.

@@ -1,4 +1,4 @@
-"""Which broker coordinates a group or a transactional id (Kafka: `KafkaApis.getCoordinator`,
+"""The broker that coordinates a group or a transactional id (Kafka: `KafkaApis.getCoordinator`,
 `TransactionStateManager.partitionFor`, `GroupCoordinator.partitionFor`).
 
 A coordinator is the leader of a partition of an internal topic; the hash of the name selects the partition.

@@ -514,7 +514,7 @@ class _Comparison:
         yield from self._names(view, flat, where, depth)
 
     def _names(self, view: Mapping[str, Any], flat: list[Any], where: str, depth: int) -> Iterator[Difference]:
-        """Which properties there are."""
+        """The properties that there are."""
         required = {name for given in self._said(flat, "required") for name in given}
         for name in sorted(set(view.get("required", ())) - required):
             declared = view.get("properties", {}).get(name)

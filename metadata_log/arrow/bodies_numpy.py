@@ -102,7 +102,7 @@ def body_columns(frame: pa.RecordBatch, cls: type[Message], wanted: Sequence[str
 def _read(
     values: pa.Array, rows: Integers, cls: type[Message], version: int, names: Sequence[str]
 ) -> tuple[Mask, dict[str, pa.Array]]:
-    """Which of these rows are readable here, and their columns; raises `_Odd`."""
+    """The rows that are readable here, and their columns; raises `_Odd`."""
     _, edges, content = values.buffers()
     offsets = np.frombuffer(edges, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     low, high = int(offsets[0]), int(offsets[-1])

@@ -171,10 +171,16 @@ class Asked:
 def numbers_of(module: ModuleType) -> set[str]:
     """The numbers that a module defines."""
     tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
-    defined = [
-        one.target.id for one in tree.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
-    ]
-    return {name for name in defined if isinstance(getattr(module, name), int | float)}
+    return {name for name in map(assigned_name, tree.body) if isinstance(getattr(module, name, None), int | float)}
+
+
+def assigned_name(statement: ast.stmt) -> str:
+    """The name that a statement of a module gives a value, with or without a type; empty for other statements."""
+    match statement:
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+            return name
+        case _:
+            return ""
 
 
 def test_each_number_is_in_a_relation() -> None:
@@ -198,10 +204,9 @@ def test_no_bound_of_a_turn_stands_elsewhere() -> None:
     ):
         for path in sorted((ROOT / top).rglob("*.py")):
             for one in ast.parse(path.read_text("utf-8")).body:
-                match one:
-                    case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=int() | float())):
-                        if BOUND.search(name) and path.name != "limits.py":
-                            found.append(f"{path.relative_to(ROOT)}: {name}")
+                name, value = assigned_name(one), getattr(one, "value", None)
+                if BOUND.search(name) and isinstance(value, ast.Constant | ast.BinOp) and path.name != "limits.py":
+                    found.append(f"{path.relative_to(ROOT)}: {name}")
     assert found == ELSEWHERE
 
 

@@ -264,7 +264,7 @@ def _group_json(group: GroupDescription, rows: list[_Row]) -> dict[str, Any]:
 
 
 class _Plan(Struct, frozen=True, kw_only=True):
-    """Which partitions get which offset; exactly one of the targets is given."""
+    """The offset that each partition gets; exactly one of the targets is given."""
 
     topics: Mapping[str, tuple[int, ...] | None] | None
     """None for all topics that the group has offsets for."""

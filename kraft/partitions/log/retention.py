@@ -1,4 +1,4 @@
-"""Which segments of a partition are old enough to go (Kafka: `UnifiedLog.deleteOldSegments`)."""
+"""The segments of a partition that are old enough to go (Kafka: `UnifiedLog.deleteOldSegments`)."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ class CoordinatorWatch(RecordWatch):
         return [(topics[name].id, number) for number, one in enumerate(topics[name].partitions) if is_hopeless(one)]
 
     def unsettled(self, world: SimulatedQuorum) -> str:
-        """Which requirement after the end of all faults is not met yet; empty if none."""
+        """The requirement after the end of all faults that is not met yet; empty if none."""
         return ("" if self.is_void else self.unfinished) or super().unsettled(world)
 
     def _may_hang(self, key: PartitionKey) -> bool:

@@ -108,7 +108,7 @@ class PartitionWatch:
         self.ledger.concluded()
 
     def unsettled(self, world: SimulatedQuorum) -> str:
-        """Which requirement after the end of all faults is not met yet; empty if none."""
+        """The requirement after the end of all faults that is not met yet; empty if none."""
         image = self.ledger.image
         unfenced = self.not_fenced(sorted(world.kept_down))
         if unfenced:

@@ -469,7 +469,7 @@ class RecordWatch(PartitionWatch):
     # The end
 
     def unanswered(self, world: SimulatedQuorum) -> str:
-        """Which broker has a Produce without an answer, whoever has sent that; empty if none."""
+        """The broker that has a Produce without an answer, whoever has sent that; empty if none."""
         for node_id, host in world.hosts.items():
             waiting = [number for number, asked in host.administered.items() if isinstance(asked, ProduceRequest)]
             if waiting:
@@ -477,7 +477,7 @@ class RecordWatch(PartitionWatch):
         return ""
 
     def unsettled(self, world: SimulatedQuorum) -> str:
-        """Which requirement after the end of all faults is not met yet; empty if none."""
+        """The requirement after the end of all faults that is not met yet; empty if none."""
         if self.is_writing:
             return f"the last records are not written: {self.not_whole(world)}"
         return self.unanswered(world) or self.not_whole(world)

@@ -180,7 +180,7 @@ _COMPARED: Final = 64
 
 
 class _Way(Struct, frozen=True):
-    """Which orders a search tries. A way that omits orders decides only if it finds an order."""
+    """The orders that a search tries. A way that omits orders decides only if it finds an order."""
 
     is_eager: bool
     """Whether an operation with the right output that leaves the state as it is takes effect at once. The search then

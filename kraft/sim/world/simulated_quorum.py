@@ -42,7 +42,7 @@ class Watch(Protocol):
         """A node has completed a step."""
 
     def unsettled(self, world: SimulatedQuorum) -> str:
-        """Which requirement after the end of all faults is not met yet; empty if none."""
+        """The requirement after the end of all faults that is not met yet; empty if none."""
 
     def concluded(self, world: SimulatedQuorum) -> None:
         """The run is over."""

@@ -65,7 +65,7 @@ class _Seen(Struct, frozen=True):
 
 
 class _Wish(Struct, frozen=True):
-    """Which parts of a member's subscription a heartbeat has changed."""
+    """The parts of a member's subscription that a heartbeat has changed."""
 
     names: bool
     regex: bool

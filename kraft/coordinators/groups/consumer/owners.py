@@ -1,4 +1,4 @@
-"""Which partitions are held, so that nobody else may be given them, and at which member epoch each is.
+"""The partitions that are held, so that nobody else may be given them, and at which member epoch each is.
 
 The partitions of a topic are kept in blocks, and a change copies those that it touches. A member may have tens of
 thousands of partitions, and a topic thousands of members: a map that shares its parts by partition takes several times

@@ -1,4 +1,4 @@
-"""Which topics the regular expressions of a group stand for, found in portions (Kafka: `TopicRegexResolver`)."""
+"""The topics that the regular expressions of a group stand for, found in portions (Kafka: `TopicRegexResolver`)."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ StateTopics = Mapping[Uuid, NamedPartitions]
 
 
 class States(Struct, frozen=True, gc=False):
-    """Which share partitions of a group have a state at their share coordinators."""
+    """The share partitions of a group that have a state at their share coordinators."""
 
     initializing: StateTopics = {}
     """A state is asked for. A partition that is initialized, too, gets another state."""

@@ -1,4 +1,4 @@
-"""Which records of a batch a cleaning keeps (Kafka: `Cleaner.cleanInto`, `MemoryRecords.filterTo`)."""
+"""The records of a batch that a cleaning keeps (Kafka: `Cleaner.cleanInto`, `MemoryRecords.filterTo`)."""
 
 from __future__ import annotations
 
