@@ -14,13 +14,13 @@ from typing import Final, Unpack
 
 import trio
 
+from transport.addresses import PEER_CLOSED
 from transport.channels import Channel, Owner, Socket
 from transport.interface import Cause, Endpoint, Listener
 from transport.tcp import WireOptions
 from transport.wire import WireTransport
 
 _FIRST_PORT: Final = 9093
-_PEER_CLOSED: Final = "the peer closed the connection"
 
 
 class MemoryStreams:
@@ -103,7 +103,7 @@ class MemorySockets:
         other = _End(sockets)
         channel = sockets.owner.accepted(other, listener, self.network.next_peer())
         if channel is None:
-            end.lose(Cause.RESET, _PEER_CLOSED)
+            end.lose(Cause.RESET, PEER_CLOSED)
             return
         other.channel = channel
         end.other, other.other = other, end
@@ -175,7 +175,7 @@ class _End:
             if not other._out and not other.is_closed:
                 other.later(other.drained)
         if other.is_closed and (not other._out or self._is_paused):
-            self.lose(Cause.RESET, _PEER_CLOSED)
+            self.lose(Cause.RESET, PEER_CLOSED)
 
     def drained(self) -> None:
         """The other end has taken everything."""

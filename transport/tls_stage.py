@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from transport.addresses import PEER_CLOSED
 from transport.channels import Channel, Connector, Owner, Socket
 from transport.handshakes import Handshakes
 from transport.interface import Cause, Endpoint
@@ -28,7 +29,6 @@ LINGER_SECONDS: Final = 0.1
 """How long a refused peer's bytes are read and ignored: a socket that closes with unread bytes resets the connection,
 and the reset may overtake the alert with the reason. Kafka: `connection.failed.authentication.delay.ms`.
 """
-_PEER_CLOSED: Final = "the peer closed the connection"
 _CAUSES: Final = {Fault.LATE: Cause.TIMEOUT, Fault.ENDED: Cause.RESET}
 """The causes of failures that are none of authentication."""
 
@@ -181,7 +181,7 @@ class TlsStage:
         if failure is not None:
             self._fail(failure)
         elif session.is_ended:
-            self._end(Cause.RESET, _PEER_CLOSED)
+            self._end(Cause.RESET, PEER_CLOSED)
         return needed
 
     def _send(self, session: TlsSession) -> None:

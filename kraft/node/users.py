@@ -7,7 +7,6 @@ import base64
 from collections.abc import Callable
 from functools import lru_cache
 from hmac import digest
-from typing import Final
 
 import trio
 
@@ -15,14 +14,11 @@ from kraft.access.tokens import TokenSettings, token_hmac
 from kraft.config import Config
 from kraft.security.logins import sasl_of
 from metadata_log.image import MetadataImage
+from metadata_log.records.scram import NUMBERS, SALT_BYTES
 from transport.protocol.inbound import Principal
 from transport.protocol.sasl.credentials import ScramKeys, TokenKeys
 from transport.protocol.sasl.scram import LEAST_ITERATIONS, keys_of
 from transport.sasl import Sasl, wall_clock_ms
-
-_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-"""The mechanisms as records number them."""
-_SALT_BYTES: Final = 20
 
 
 class NodeUsers:
@@ -59,7 +55,7 @@ class NodeUsers:
         if self.image is None:
             return None
         credentials = self.image().scram.by_user.get(user)
-        credential = None if credentials is None else credentials.get(_NUMBERS[mechanism])
+        credential = None if credentials is None else credentials.get(NUMBERS[mechanism])
         return (
             None
             if credential is None
@@ -83,4 +79,4 @@ class NodeUsers:
 @lru_cache(maxsize=1024)
 def _token_keys(mechanism: str, password: bytes) -> ScramKeys:
     """Cached: the keys of a token cost some milliseconds. The salt need not be random, because the password is."""
-    return keys_of(mechanism, password, digest(password, b"salt", "sha256")[:_SALT_BYTES], LEAST_ITERATIONS)
+    return keys_of(mechanism, password, digest(password, b"salt", "sha256")[:SALT_BYTES], LEAST_ITERATIONS)

@@ -11,7 +11,7 @@ from typing import Final
 from metadata_log.image.acls import acl_record
 from metadata_log.image.brokers import Broker
 from metadata_log.image.controllers import ControllerRegistration
-from metadata_log.image.features import DIRECTORIES_SINCE, METADATA_VERSION, FeaturesImage
+from metadata_log.image.features import CORDONED_SINCE, DIRECTORIES_SINCE, METADATA_VERSION, FeaturesImage
 from metadata_log.image.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.quotas import in_entity_order
@@ -37,10 +37,9 @@ from metadata_log.types import NO_NODE, Uuid
 ELR_FEATURE: Final = "eligible.leader.replicas.version"
 _OLDEST_METADATA_VERSION: Final = 7
 _SCRAM_SINCE: Final = 11
-_TOKENS_SINCE: Final = 14
+TOKENS_SINCE: Final = 14
 _CONTROLLERS_SINCE: Final = 15
 _ELR_SINCE: Final = 23
-_CORDONED_SINCE: Final = 30
 _MIGRATION_SINCE: Final = 8
 
 Versioned = tuple[Message, int]
@@ -85,7 +84,7 @@ def records_by_steps(image: MetadataImage) -> Iterator[Versioned | None]:
     yield from _acls(image)
     if level >= _SCRAM_SINCE:
         yield from _scram(image)
-    if level >= _TOKENS_SINCE:
+    if level >= TOKENS_SINCE:
         yield from _tokens(image)
 
 
@@ -98,7 +97,7 @@ def partition_version(metadata_version: int) -> int:
 
 def register_broker_version(metadata_version: int) -> int:
     """The version of RegisterBroker records under a metadata.version."""
-    if metadata_version >= _CORDONED_SINCE:
+    if metadata_version >= CORDONED_SINCE:
         return 4
     if metadata_version >= DIRECTORIES_SINCE:
         return 3
@@ -114,7 +113,7 @@ def _features(features: FeaturesImage) -> Iterator[Versioned]:
 
 def register_broker(broker: Broker, metadata_version: int) -> Versioned:
     """The registration record of a broker, with all later changes included."""
-    cordoned = broker.cordoned_directories if metadata_version >= _CORDONED_SINCE else None
+    cordoned = broker.cordoned_directories if metadata_version >= CORDONED_SINCE else None
     record = RegisterBrokerRecord(
         broker_id=broker.id,
         is_migrating_zk_broker=broker.is_migrating_zk_broker and metadata_version >= _MIGRATION_SINCE,

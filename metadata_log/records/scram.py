@@ -24,8 +24,8 @@ MECHANISMS: Final = {1: "sha256", 2: "sha512"}
 """The hash of each mechanism, by its number in records and requests."""
 ITERATIONS: Final = range(4096, 16384 + 1)
 
-_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-_SALT_BYTES: Final = 20
+NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+SALT_BYTES: Final = 20
 _CREDENTIAL: Final = r"(?s)([^=]+)=\[(.*)\]"
 _PART: Final = re.compile(r'\s*(\w+)=(?:"([^"]*)"|([^,"]*))\s*(?:,|$)')
 _HINT: Final = "For example SCRAM-SHA-256=[name=alice,password=alice-secret]."
@@ -43,10 +43,10 @@ def parse_credential(text: str, rng: Random) -> UserScramCredentialRecord:
     `iterations` and `salt` (base64) are optional; `saltedpassword` may replace `password`.
     """
     match = re.fullmatch(_CREDENTIAL, text.strip())
-    if match is None or match[1] not in _NUMBERS:
-        known = " or ".join(_NUMBERS)
+    if match is None or match[1] not in NUMBERS:
+        known = " or ".join(NUMBERS)
         raise _bad(f"a credential begins with {known}, and its settings are in brackets")
-    number = _NUMBERS[match[1]]
+    number = NUMBERS[match[1]]
     hash_name = MECHANISMS[number]
     parts = _parts(match[2])
     name = parts.pop("name", "")
@@ -95,7 +95,7 @@ def _salt(text: str | None, rng: Random, *, salted: bool) -> bytes:
         return _base64("salt", text)
     if salted:
         raise _bad("saltedpassword needs its salt")
-    return rng.randbytes(_SALT_BYTES)
+    return rng.randbytes(SALT_BYTES)
 
 
 def _base64(field: str, text: str) -> bytes:

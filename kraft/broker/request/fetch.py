@@ -15,6 +15,7 @@ from kraft.access.errors import ApiError
 from kraft.broker.request.nearest import preferred_replica
 from kraft.broker.request.quotas import FETCHED, ClientQuotas
 from kraft.broker.request.reading import (
+    READ_COMMITTED,
     FetchParams,
     Isolation,
     Readable,
@@ -62,7 +63,6 @@ ERROR_SINCE: Final = 7
 REPLICA_STATE_SINCE: Final = 15
 LEADER_SINCE: Final = 16
 STORAGE_ERROR_SINCE: Final = 6
-READ_COMMITTED: Final = 1
 FUTURE_REPLICA: Final = -3
 """The replica id with which a broker of Kafka moves a log between its own directories."""
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
+from kraft.broker.request.reading import READ_COMMITTED
 from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
@@ -45,7 +46,6 @@ SINCE: Final = {
 """The first version of the request for each negative time."""
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
-READ_COMMITTED: Final = 1
 EPOCHS_SINCE: Final = 4
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 

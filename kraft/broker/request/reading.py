@@ -7,19 +7,19 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.request.sessions import Wanted
+from kraft.broker.request.sessions import NO_DIVERGENCE, Wanted
 from kraft.partitions.log.outcomes import Place, RefusedAppend
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.replicas.epoch_ends import end_of_epoch
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.manager import ReplicaManager
 from metadata_log.records.batch import HEADER_BYTES
-from metadata_log.types import NO_EPOCH, OffsetAndEpoch
+from metadata_log.types import NO_EPOCH, NO_OFFSET, OffsetAndEpoch
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 
-UNKNOWN_OFFSET: Final = -1
-_NO_DIVERGENCE: Final = EpochEndOffset()
+READ_COMMITTED: Final = 1
+"""The isolation level of a client that reads no open and no aborted transaction."""
 
 
 class Isolation(IntEnum):
@@ -51,9 +51,9 @@ def failed(number: int, error: Error) -> PartitionData:
     return PartitionData(
         partition_index=number,
         error_code=error,
-        high_watermark=UNKNOWN_OFFSET,
-        last_stable_offset=UNKNOWN_OFFSET,
-        log_start_offset=UNKNOWN_OFFSET,
+        high_watermark=NO_OFFSET,
+        last_stable_offset=NO_OFFSET,
+        log_start_offset=NO_OFFSET,
         aborted_transactions=None,
         records=b"",
     )
@@ -121,7 +121,7 @@ def look(partition: HostedPartition, wanted: Wanted, isolation: Isolation) -> Pa
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=start,
-        diverging_epoch=_NO_DIVERGENCE if apart is None else EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset),
+        diverging_epoch=NO_DIVERGENCE if apart is None else EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset),
         aborted_transactions=[] if is_committed else None,
         records=b"",
     )

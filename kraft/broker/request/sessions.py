@@ -18,7 +18,7 @@ from kraft.limits import (
     SESSIONS_BYTES,
 )
 from metadata_log.serde.codec import finished
-from metadata_log.types import Uuid
+from metadata_log.types import NO_OFFSET, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic, PartitionData
 
@@ -26,7 +26,6 @@ NO_SESSION: Final = 0
 FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
 TOPIC_IDS_SINCE: Final = 13
-UNKNOWN_OFFSET: Final = -1
 NO_DIVERGENCE: Final = EpochEndOffset()
 _LARGEST: Final = 2**31 - 1
 _SHARDS: Final = 8
@@ -51,8 +50,8 @@ class SessionPartition(Struct):
     """A partition of a session, with what the client was last told of it (Kafka: `CachedPartition`)."""
 
     wanted: Wanted
-    high_watermark: int = UNKNOWN_OFFSET
-    log_start: int = UNKNOWN_OFFSET
+    high_watermark: int = NO_OFFSET
+    log_start: int = NO_OFFSET
 
     def take(self, data: PartitionData) -> bool:
         """Whether an incremental answer has to hold this partition; the client then knows it."""
@@ -355,7 +354,7 @@ class _Shard:
         else:
             if known.wanted.current_leader_epoch != wanted.current_leader_epoch:
                 # A follower drops an answer that a new leader epoch has overtaken: it is told the watermark again.
-                known.high_watermark = UNKNOWN_OFFSET
+                known.high_watermark = NO_OFFSET
             known.wanted = wanted
 
     def unwant(self, session: Session, key: FetchKey) -> None:
@@ -527,7 +526,7 @@ def _known_watermark(data: PartitionData) -> int:
     truncates its log and takes no watermark, which is therefore told again. A leader of Kafka does not tell it again:
     there the watermark of such a follower stays low until the next record.
     """
-    return UNKNOWN_OFFSET if data.diverging_epoch != NO_DIVERGENCE else data.high_watermark
+    return NO_OFFSET if data.diverging_epoch != NO_DIVERGENCE else data.high_watermark
 
 
 def _ids_of_a_shard() -> int:

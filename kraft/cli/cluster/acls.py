@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from kraft.access.authorizer import CLUSTER_NAME
 from kraft.admin import AclFilter, create_acls, delete_acls, describe_acls
 from kraft.admin.acls import ANY, LITERAL
 from kraft.cli.cluster.administration import Cluster, on_a_cluster
@@ -16,7 +17,6 @@ from metadata_log.image import Acl
 from metadata_log.image.java_text import name_of
 from metadata_log.image.names import OPERATIONS, PATTERN_TYPES, PERMISSION_TYPES, RESOURCE_TYPES
 
-CLUSTER_NAME: Final = "kafka-cluster"
 _NAMED: Final = {
     "topic": "TOPIC",
     "group": "GROUP",

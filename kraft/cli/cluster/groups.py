@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
-from kraft.cli.cluster.on_brokers import AnyCase, BrokerCluster, on_brokers, partitions_of
+from kraft.cli.cluster.on_brokers import EXAMPLE, AnyCase, BrokerCluster, on_brokers, partitions_of
 from kraft.cli.moments import MOMENT
 from kraft.cli.near import did_you_mean, unknown_topic
 from kraft.cli.text import count, table
@@ -41,7 +41,6 @@ from metadata_log.reading.timeline import At
 from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 
-EXAMPLE: Final = "--bootstrap-server 127.0.0.1:9092"
 SEE_LIST: Final = "See `kraft groups list`."
 _HINTS: Final = {
     Error.NON_EMPTY_GROUP: "The group has members: stop them first.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import trio
@@ -17,6 +17,8 @@ from kraft.client.questions import Questions
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 
+EXAMPLE: Final = "--bootstrap-server 127.0.0.1:9092"
+"""The end of the example of such a command."""
 T = TypeVar("T")
 
 

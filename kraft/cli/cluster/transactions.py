@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 from msgspec.structs import replace
 
-from kraft.cli.cluster.on_brokers import AnyCase, BrokerCluster, on_brokers
+from kraft.cli.cluster.on_brokers import EXAMPLE, AnyCase, BrokerCluster, on_brokers
 from kraft.cli.near import did_you_mean, unknown_topic
 from kraft.cli.text import count, table
 from kraft.client.groups import by_topic
@@ -33,7 +33,6 @@ from transport.protocol.errors import Error
 from transport.protocol.messages.describe_producers import ProducerState
 from transport.protocol.messages.describe_transactions import TransactionState
 
-EXAMPLE: Final = "--bootstrap-server 127.0.0.1:9092"
 NEVER_MS: Final = -1
 _MINUTE_MS: Final = 60_000
 _HINTS: Final = {

@@ -12,7 +12,6 @@ from typing import Final
 from kraft.config.data_settings import TopicDefaults
 from kraft.controller.decision.result import Records
 from kraft.controller.topics.partition_updates import (
-    ELR_FEATURE,
     NO_BROKER,
     BrokerUpdate,
     Member,
@@ -22,6 +21,7 @@ from kraft.controller.topics.partition_updates import (
 )
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.brokers import ENTER_SHUTDOWN, FENCE, UNFENCE
+from metadata_log.image.records import ELR_FEATURE
 from metadata_log.image.topics import memberships_by_steps
 from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, UnregisterBrokerRecord

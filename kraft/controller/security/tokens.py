@@ -18,6 +18,7 @@ from kraft.limits import TOKENS_PER_RUN
 from kraft.steps import with_pauses
 from metadata_log.image import DelegationToken
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
+from metadata_log.image.records import TOKENS_SINCE
 from metadata_log.image.tokens import token_record
 from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import RemoveDelegationTokenRecord
@@ -37,8 +38,6 @@ from transport.protocol.messages.expire_delegation_token import (
 )
 from transport.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
-TOKENS_SINCE: Final = 14
-"""The first metadata.version with delegation tokens (3.6-IV2)."""
 OWNERS_SINCE: Final = 3
 """The first version of the API with an owner other than the requester (KIP-373)."""
 USER: Final = "User"

@@ -17,12 +17,12 @@ from kraft.limits import CHEAP_PER_STEP, PARTITION_SHAPES
 from metadata_log.image import MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.record_values import MakeChange, alike
+from metadata_log.image.records import ELR_FEATURE
 from metadata_log.image.topics import MIGRATING, UNASSIGNED
 from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.types import Uuid
 
-ELR_FEATURE: Final = "eligible.leader.replicas.version"
 NO_BROKER: Final = -1
 
 Member = tuple[Uuid, int, Partition]

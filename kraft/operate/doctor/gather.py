@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,12 +18,10 @@ from kraft.operate.doctor.facts.log_facts import ImageFacts, LogFacts
 from kraft.operate.doctor.facts.node import Facts, HostFacts, LiveFacts, Node, OpenFile
 from kraft.operate.doctor.facts.settings import Settings
 from kraft.operate.doctor.read_log import read_image_facts
-from kraft.operate.doctor.read_nodes import Source, Unreadable, named, read_nodes
+from kraft.operate.doctor.read_nodes import Advance, Source, Unreadable, named, read_nodes
 from metadata_log.disk import OsDisk
 from metadata_log.log.segment import file_name
 from metadata_log.log.snapshot import snapshot_name
-
-Advance = Callable[[int], None]
 
 
 class GatheredFacts(Struct, frozen=True, kw_only=True):

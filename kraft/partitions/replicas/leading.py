@@ -9,14 +9,13 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.partitions.replicas.watermarks import (
-    UNKNOWN_OFFSET,
     is_caught_up,
     maximal_isr,
     may_join,
     next_high_watermark,
 )
 from metadata_log.image import MetadataImage, Partition
-from metadata_log.types import NEVER_MS, NO_EPOCH, Uuid
+from metadata_log.types import NEVER_MS, NO_EPOCH, NO_OFFSET, Uuid
 
 _NEVER_MS: Final = 0
 """The time of an event that has not happened under this leadership."""
@@ -35,10 +34,10 @@ class RemoteReplica(Struct):
     """
 
     broker_epoch: int = NO_EPOCH
-    start_offset: int = UNKNOWN_OFFSET
-    end_offset: int = UNKNOWN_OFFSET
+    start_offset: int = NO_OFFSET
+    end_offset: int = NO_OFFSET
     caught_up_ms: int = _NEVER_MS
-    leader_end: int = UNKNOWN_OFFSET
+    leader_end: int = NO_OFFSET
     fetched_ms: int = _NEVER_MS
 
     def on_fetch(self, fetch_offset: int, start_offset: int, leader_end: int, broker_epoch: int, now_ms: int) -> None:
@@ -174,7 +173,7 @@ class Leading(Struct):
 def is_eligible(candidate: int, remote: RemoteReplica, image: MetadataImage) -> bool:
     """Whether the controller would accept a broker for the ISR: active, with the epoch of its fetch (KIP-903)."""
     broker = image.brokers.by_id.get(candidate)
-    if broker is None or not broker.is_active or remote.end_offset == UNKNOWN_OFFSET:
+    if broker is None or not broker.is_active or remote.end_offset == NO_OFFSET:
         return False
     return remote.broker_epoch in (NO_EPOCH, broker.epoch)
 

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-UNKNOWN_OFFSET = -1
-"""The end of a follower's log before its first fetch under this leadership."""
-
 
 def maximal_isr(isr: Sequence[int], proposed: Sequence[int] | None) -> tuple[int, ...]:
     """Every replica that the controller may hold for a member of the ISR.
@@ -44,7 +41,7 @@ def next_high_watermark(
         current: The present high watermark.
         leader_end: The end of the leader's log.
         follower_ends: The end of the log of each follower that holds the watermark back: the members of the maximal
-            ISR, and the followers that are about to join; `UNKNOWN_OFFSET` before the first fetch.
+            ISR, and the followers that are about to join; `NO_OFFSET` before the first fetch.
         isr_size: The number of members of the committed ISR, the leader included.
         min_isr: The effective min ISR. Below it the watermark stands still (KIP-966).
     """

@@ -8,6 +8,7 @@ from kraft.access.errors import ApiError
 from kraft.replica.rpc import voter_rpc
 from kraft.wire import WireRequest
 from metadata_log.serde import Message
+from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AddRaftVoterRequest,
@@ -28,7 +29,6 @@ from transport.protocol.messages import (
 
 _TOP_LEVEL_SINCE: Final = 13
 """From this Fetch version on, clients read the top-level error of the response, and need no partitions in it."""
-_UNKNOWN_OFFSET: Final = -1
 
 
 def refuse_quorum_request(request: WireRequest, refused: ApiError) -> Message:
@@ -57,9 +57,7 @@ def refuse_quorum_request(request: WireRequest, refused: ApiError) -> Message:
 
 def _refused_topic(topic: fetch.FetchTopic, error: Error) -> fetch.FetchableTopicResponse:
     partitions = [
-        fetch.PartitionData(
-            partition_index=one.partition, error_code=error, high_watermark=_UNKNOWN_OFFSET, records=b""
-        )
+        fetch.PartitionData(partition_index=one.partition, error_code=error, high_watermark=NO_OFFSET, records=b"")
         for one in topic.partitions
     ]
     return fetch.FetchableTopicResponse(topic=topic.topic, partitions=partitions)

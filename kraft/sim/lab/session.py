@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
-from typing import Final
 
 from msgspec.structs import replace
 
 from kraft.sim.faults.profiles import QUIET
-from kraft.sim.lab.deeds import Deed, check, do
+from kraft.sim.lab.deeds import LONGEST_MS, Deed, check, do
 from kraft.sim.lab.link import LabRun
 from kraft.sim.lab.moments import LabMoment, LabNotes
 from kraft.sim.pictures.diagram import render_diagram
@@ -25,9 +24,6 @@ from kraft.sim.search.planting import planted
 from kraft.sim.search.schedule import BadSchedule, Replayed, Schedule, check_of
 from kraft.sim.world.actions import WORLD, Action, Note
 from kraft.sim.world.world import World
-
-LONGEST_MS: Final = 3_600_000
-"""How long a run without faults of its own goes on."""
 
 
 class Session(ABC):

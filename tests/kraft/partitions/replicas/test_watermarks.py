@@ -8,13 +8,13 @@ import pytest
 
 from kraft.partitions.replicas.leading import RemoteReplica
 from kraft.partitions.replicas.watermarks import (
-    UNKNOWN_OFFSET,
     effective_min_isr,
     is_caught_up,
     maximal_isr,
     may_join,
     next_high_watermark,
 )
+from metadata_log.types import NO_OFFSET
 
 
 def brute_high_watermark(current: int, leader_end: int, ends: list[int], isr_size: int, min_isr: int) -> int:
@@ -34,7 +34,7 @@ def test_the_watermark_is_the_largest_offset_that_all_replicas_have(seed: int) -
     rng = Random(seed)
     for _ in range(100):
         leader_end = rng.randrange(12)
-        ends = [rng.choice([UNKNOWN_OFFSET, *range(14)]) for _ in range(rng.randrange(4))]
+        ends = [rng.choice([NO_OFFSET, *range(14)]) for _ in range(rng.randrange(4))]
         current, isr_size, min_isr = rng.randrange(leader_end + 1), rng.randrange(1, 5), rng.randrange(1, 4)
         found = next_high_watermark(current, leader_end, ends, isr_size=isr_size, min_isr=min_isr)
         expected = brute_high_watermark(current, leader_end, ends, isr_size, min_isr)
@@ -64,7 +64,7 @@ def test_the_min_isr_is_at_most_the_number_of_replicas(setting: int, replicas: i
 
 
 @pytest.mark.parametrize(
-    ("end", "caught_up_ms", "expected"), [(10, 0, True), (9, 970, True), (9, 969, False), (UNKNOWN_OFFSET, 999, True)]
+    ("end", "caught_up_ms", "expected"), [(10, 0, True), (9, 970, True), (9, 969, False), (NO_OFFSET, 999, True)]
 )
 def test_a_follower_is_caught_up_at_the_end_or_within_the_lag_time(end: int, caught_up_ms: int, expected: bool) -> None:
     assert is_caught_up(end, 10, caught_up_ms, now_ms=1000, lag_time_max_ms=30) is expected
