@@ -491,7 +491,10 @@ class Requests:
         if self._budget.left <= 0:
             self._runtimes = self._runtimes[::-1]
         self._budget.renew()
-        self.agenda.at(Slot.COORDINATORS, min([runtime.next_ms for runtime in self._runtimes]))
+        next_ms = min(self.groups.next_ms, self.transactions.next_ms)
+        if self._share_states is not None:
+            next_ms = min(next_ms, self._share_states.next_ms)
+        self.agenda.at(Slot.COORDINATORS, next_ms)
         return outcomes
 
     def _ask_for_states(self, now_ms: int) -> Iterator[Send | Outcome]:

@@ -64,7 +64,8 @@ def java_hash(text: str, before: int = 0) -> int:
 
 def partition_of(name: str, count: int) -> int:
     """The partition for a group or a transactional id, of a topic with `count` partitions."""
-    return partition_of_hash(java_hash(name), count)
+    value = java_hash(name)
+    return (0 if value == _INT_MIN else abs(value)) % count
 
 
 def partition_of_hash(value: int, count: int) -> int:
