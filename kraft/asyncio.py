@@ -38,6 +38,7 @@ from kraft.store.commands import Command, Condition, Entry, Event, Operation, Re
 from kraft.store.locks import Held, Leader
 from kraft.store.store import DEFAULT_TTL, Lease, Page
 from kraft.trio_thread import Kept, LoopEnded, TrioThread
+from metadata_log.lazy_names import public_dir
 from metadata_log.types import OffsetAndEpoch
 from transport.interface import Endpoint
 
@@ -63,6 +64,7 @@ __all__ = [
     "open_node",
     "open_store",
 ]
+__dir__ = public_dir(__name__)
 
 T = TypeVar("T")
 V = TypeVar("V")

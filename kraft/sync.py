@@ -34,6 +34,7 @@ from kraft.store.commands import Command, Condition, Entry, Event, Operation, Re
 from kraft.store.locks import Held, Leader
 from kraft.store.store import DEFAULT_TTL, Lease, Page
 from kraft.trio_thread import Kept, LoopEnded, TrioThread, wait_for
+from metadata_log.lazy_names import public_dir
 from metadata_log.types import OffsetAndEpoch
 from transport.interface import Endpoint
 
@@ -59,6 +60,7 @@ __all__ = [
     "open_node",
     "open_store",
 ]
+__dir__ = public_dir(__name__)
 
 T = TypeVar("T")
 V = TypeVar("V")

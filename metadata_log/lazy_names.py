@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 
 
@@ -24,4 +24,15 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(homes[name]), name)
 
-    return attribute, lambda: sorted({*homes, *vars(sys.modules[package])})
+    return attribute, public_dir(package, homes)
+
+
+def public_dir(package: str, homes: Iterable[str] = ()) -> Callable[[], list[str]]:
+    """The `__dir__` of a public module: its `__all__` and the names that every module has, and not what it imports."""
+
+    def names() -> list[str]:
+        own = vars(sys.modules[package])
+        public = own.get("__all__", homes)
+        return sorted({*public, *(name for name in own if name.startswith("__"))})
+
+    return names

@@ -203,7 +203,14 @@ LAYERS = (
         ("kraft.asyncio", "kraft.sync"),
         (
             *("kraft.config", "kraft.node", "kraft.admin", "kraft.quorum", "kraft.replica", "kraft.committed"),
-            *("kraft.state_machine", "kraft.store", "kraft.trio_thread", "metadata_log.types", "transport"),
+            *(
+                "kraft.state_machine",
+                "kraft.store",
+                "kraft.trio_thread",
+                "metadata_log.lazy_names",
+                "metadata_log.types",
+                "transport",
+            ),
         ),
         pure=False,
     ),
@@ -656,6 +663,8 @@ def re_exports(statement: ast.stmt) -> bool:
             return all(isinstance(home, ast.Constant) for home in homes.values)
         case ast.Assign(targets=[ast.Tuple(elts=hooks)], value=ast.Call(func=ast.Name(id="lazy_names"))):
             return [ast.unparse(hook) for hook in hooks] == ["__getattr__", "__dir__"]
+        case ast.Assign(targets=[ast.Name(id="__dir__")], value=ast.Call(func=ast.Name(id="public_dir"))):
+            return True
     return False
 
 

@@ -28,6 +28,7 @@ from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRe
 from kraft.client.state.producing import Delivered, ProducerSettings
 from kraft.client.state.transacting import TransactionSettings
 from metadata_log.compression import Compression
+from metadata_log.lazy_names import public_dir
 from metadata_log.records.record import Header
 
 __all__ = [
@@ -55,3 +56,4 @@ __all__ = [
     "TransactionalProducer",
     "open_client",
 ]
+__dir__ = public_dir(__name__)

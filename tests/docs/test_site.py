@@ -50,7 +50,19 @@ def test_the_overview_and_the_site_have_the_same_pages_in_the_same_groups() -> N
         (caption,) = re.findall(r"^:caption: (.+)$", tree, re.MULTILINE)
         site[caption] = {line for line in tree.splitlines() if line and not line.startswith(":") and "*" not in line}
     assert tuple(links) == GROUPS
-    assert {group: pages for group, pages in site.items() if group in GROUPS} == links
+    tasks = {group: pages for group, pages in site.items() if group.startswith("How to: ")}
+    assert len(tasks) > 4, "one list of all guides is no help"
+    assert {group: pages for group, pages in site.items() if group in GROUPS} | {
+        "How-to guides": set().union(*tasks.values())
+    } == links
+
+
+@pytest.mark.parametrize("module", public_names.MODULES)
+def test_dir_of_a_public_module_shows_its_public_names_alone(module: str) -> None:
+    found = import_module(module)
+    assert [name for name in dir(found) if not name.startswith("__")] == sorted(
+        name for name in found.__all__ if not name.startswith("__")
+    )
 
 
 def test_the_site_has_each_page_as_markdown_and_a_list_of_them(tmp_path: Path) -> None:

@@ -116,12 +116,18 @@ def test_a_fleet_of_many_clusters(tmp_path: Path) -> None:
     render_fleet(fleet_rows(60, 150), page, title=f"Fleet {HOSTILE}", notes=[f"A note {HOSTILE}"], commands=commands)
     facts = check_page(page, filters=("region-017",))["desktop"]
     assert facts["title"] == f"Fleet {HOSTILE}"
-    assert "outages" not in facts["cut"], "a column of the incidents is out of sight"
     plots = {"outages-1", "controllers-1", "causes-1", "causes-2", "causes-3", "churn-1", "churn-2"}
     assert plots == {plot["id"] for plot in facts["plots"]}
     text = page.read_text()
     assert "The table has the latest 200 of 9,000. All of them: <code>kraft fleet history &#39;/backup/*&#39;" in text
     assert re.search(r"The table has the longest 200 of [\d,]+\.", text)
+
+
+def test_the_incidents_of_a_real_fleet_fit_the_screen(tmp_path: Path) -> None:
+    page = tmp_path / "fleet.html"
+    rows = [*real_rows("failover", "c3", FLEET_VIEWS, tmp_path), *real_rows("static3", "c1", FLEET_VIEWS, tmp_path)]
+    render_fleet(rows, page, title="Fleet")
+    assert "outages" not in look(page)["desktop"]["cut"], "a column of the incidents is out of sight"
 
 
 def test_a_difference(tmp_path: Path) -> None:
