@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -37,9 +37,15 @@ from support.loopback import free_ports
 from transport.tcp import TcpTransport
 
 
+@cache
+def meters_of(node: Node) -> Meters:
+    """What a node has heard, from the first look on."""
+    return Meters()
+
+
 def view_of(node: Node) -> NodeView:
-    """The view of a node of a test cluster, with the contact that its present state proves."""
-    meters = Meters()
+    """The view of a node of a test cluster, with the contact that its state has proved so far."""
+    meters = meters_of(node)
     now_ms = node._clock.now_ms()
     meters.look(node._replica, now_ms)
     return NodeView(
