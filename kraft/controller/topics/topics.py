@@ -127,7 +127,7 @@ def _create(
         error_message=None,
         num_partitions=len(replicas),
         replication_factor=len(replicas[0]),
-        configs=list(_effective(context, topic.name, configs)),
+        configs=list(_effective(context, configs)),
     )
     return [VersionedRecord(TopicRecord(name=topic.name, topic_id=topic_id)), *configs, *partitions], result
 
@@ -271,9 +271,7 @@ def _partition_records(
         yield VersionedRecord(record, version)
 
 
-def _effective(
-    context: RequestContext, name: str, records: Sequence[VersionedRecord]
-) -> Iterator[CreatableTopicConfigs]:
+def _effective(context: RequestContext, records: Sequence[VersionedRecord]) -> Iterator[CreatableTopicConfigs]:
     """The configuration that a new topic will have, by name."""
     image = context.image
     own = {one.record.name: one.record.value for one in records if isinstance(one.record, ConfigRecord)}

@@ -9,7 +9,7 @@ import trio
 
 from kraft.admin.client import AdminClient, open_admin
 from kraft.admin.conditions import Condition, EpochReport, conditions_without_leader, voter_conditions
-from kraft.admin.descriptions import QuorumDescription, ReplicaDescription
+from kraft.admin.descriptions import ReplicaDescription
 from kraft.admin.errors import AdminError, CannotConnect, NoController
 from kraft.observer import read_image
 from kraft.operate.doctor.facts.log_facts import ImageFacts
@@ -68,8 +68,8 @@ async def read_live(
             leader_id=quorum.leader_id,
             leader_epoch=quorum.leader_epoch,
             high_watermark=quorum.high_watermark,
-            voters=_replicas(quorum, quorum.voters, leader_ms),
-            observers=_replicas(quorum, quorum.observers, leader_ms),
+            voters=_replicas(quorum.voters, leader_ms),
+            observers=_replicas(quorum.observers, leader_ms),
             answers=_answers(conditions),
             epochs_seen=tuple(epochs),
             clock_ms=None if leader_ms < 0 else now_ms - leader_ms,
@@ -97,9 +97,7 @@ async def _image(admin: AdminClient, where: str, end_ms: int) -> ImageFacts | No
         return None  # the checks that need the metadata are listed as skipped
 
 
-def _replicas(
-    quorum: QuorumDescription, replicas: Sequence[ReplicaDescription], leader_ms: int
-) -> tuple[LiveReplica, ...]:
+def _replicas(replicas: Sequence[ReplicaDescription], leader_ms: int) -> tuple[LiveReplica, ...]:
     return tuple(
         LiveReplica(
             id=one.id,

@@ -59,7 +59,7 @@ def check_recovered(disk: Disk, recovered: Recovered, brokers: Sequence[str] = (
             checks.append(Check(name="identity", subject=voter.dir, problem=f"there is no log of node {voter.id}"))
             continue
         checks += _check_node(recovered.facts, voter, one, one.copy)
-    checks += _check_together(disk, recovered)
+    checks += _check_together(recovered)
     if brokers:
         checks += _check_brokers(disk, recovered, brokers)
     return checks
@@ -107,7 +107,7 @@ def _check_node(facts: Description, voter: DescribedVoter, one: LogDir, copy: Me
     return checks
 
 
-def _check_together(disk: Disk, recovered: Recovered) -> list[Check]:
+def _check_together(recovered: Recovered) -> list[Check]:
     dirs = recovered.inventory.dirs
     ids = [one.meta.directory_id for one in dirs]
     double = next((one for one in ids if ids.count(one) > 1), None)
