@@ -33,7 +33,9 @@ class Slot:
     CREATIONS = 10
     FORWARDING = 11
     MARKERS = 12
-    REPORTS = 13
+    LOG_ENDS = 13
+    """Questions for the ends of logs, of which share groups tell how far they are behind."""
+    REPORTS = 14
     """News for the log of the node."""
 
 

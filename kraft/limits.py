@@ -84,6 +84,10 @@ COST_US: Final[dict[str, float]] = {
     "TARGET_TOPICS_PER_STEP": 10,
     "DRAFT_BYTES_PER_STEP": 1,
     "SHARE_PARTITIONS_PER_STEP": 5,
+    "SHARE_OFFSETS_PER_REQUEST": 5,
+    "SHARE_PARTITIONS_PER_GROUP": 1,
+    "STATE_CALLS_AT_ONCE": 10,
+    "LOG_ENDS_PER_REQUEST": 2.5,
     "TIMERS_CLEARED_PER_STEP": 10,
     "LARGE_TRANSACTION": 2.5,
     "UNSERVED_ENTRIES": 2.5,
@@ -276,6 +280,18 @@ DRAFT_BYTES_PER_STEP: Final = 8 << 10
 """How many bytes of records are encoded in a portion, which is at least a record: some milliseconds."""
 SHARE_PARTITIONS_PER_STEP: Final = 1000
 """The partitions of the topics of a share group that a portion looks at, or gives to members."""
+SHARE_PARTITIONS_PER_GROUP: Final = 20_000
+"""The share partitions of a group, which are all in one record, and in most operations on the group: so many take a
+few milliseconds. A member gets none beyond these.
+"""
+SHARE_OFFSETS_PER_REQUEST: Final = 5000
+"""The share partitions of which a request alters the offsets, in one operation."""
+STATE_CALLS_AT_ONCE: Final = 1000
+"""The calls of share coordinators that the group coordinators of a broker have made, and that are not answered."""
+STATE_CALLS_WAITING: Final = 100_000
+"""The calls that may wait for these."""
+LOG_ENDS_PER_REQUEST: Final = 5000
+"""The partitions of which a request to another broker asks for the end of the log."""
 OPERATION_BEGINNINGS: Final = 4
 """How often an operation begins, before its client is told to ask again: others change the group all the time."""
 TIMERS_CLEARED_PER_STEP: Final = 100
@@ -730,6 +746,11 @@ RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
         ("members that never joined are fewer than members", lambda of: of.PENDING_MEMBERS <= of.GROUP_MEMBERS),
         ("members that leave at once are fewer, too", lambda of: of.LEAVING_AT_ONCE <= of.GROUP_MEMBERS),
         ("the offsets of one group fit", lambda of: of.OFFSETS_PER_GROUP * 400 <= of.GROUP_STATE_BYTES),
+        (
+            "the states of a group may wait to be asked for",
+            lambda of: of.SHARE_PARTITIONS_PER_GROUP + of.STATE_CALLS_AT_ONCE <= of.STATE_CALLS_WAITING,
+        ),
+        ("a group has what a request alters", lambda of: of.SHARE_OFFSETS_PER_REQUEST <= of.SHARE_PARTITIONS_PER_GROUP),
         ("the groups of one partition fit", lambda of: of.GROUPS_PER_PARTITION * 1200 <= of.GROUP_STATE_BYTES),
         (
             "assignments of a group fit even then",

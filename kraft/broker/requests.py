@@ -42,7 +42,15 @@ from kraft.coordinators.transactions.verification import Verifier
 from kraft.handling.api import Api
 from kraft.handling.coordinators import GROUP, SHARE, TOPICS, TRANSACTION, Counted
 from kraft.handling.purgatory import EVERY_CHANGE, Purgatory
-from kraft.handling.reply_keys import Channel, Creation, Forwarded, MarkersSent, StatesAsked, Verification
+from kraft.handling.reply_keys import (
+    Channel,
+    Creation,
+    Forwarded,
+    LogEndsAsked,
+    MarkersSent,
+    StatesAsked,
+    Verification,
+)
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.handling.steps import Handling, Result, Sender, Waiting
@@ -61,7 +69,9 @@ if TYPE_CHECKING:
     from kraft.coordinators.groups.shard import GroupShard
     from kraft.coordinators.groups.state import GroupsState
     from kraft.coordinators.rooms import CoordinatorRooms
+    from kraft.coordinators.runtime.shard import CoordinatorResult
     from kraft.coordinators.share_rooms import ShareRooms
+    from kraft.coordinators.shares.log_ends import LogEnds
     from kraft.coordinators.shares.state import ShareStates
     from kraft.coordinators.shares.state_sender import StateSender
     from kraft.coordinators.shares.state_shard import ShareStateShard, StateCounts
@@ -186,6 +196,7 @@ class Requests:
             self._awake,
             *(partial(self._send, one) for one in (verifier, ids, creation, forwarding)),
             self._send_markers,
+            self._ask_for_log_ends,
             _nothing,
         ]
         """The functions that do the work of each slot of the agenda, at a time in ms."""
@@ -205,6 +216,7 @@ class Requests:
                 ids=self._ids,
                 guards=self._guards,
                 verifier=self._verifier,
+                delete_share_group=self._delete_share_group,
             )
             self._senders[MarkersSent] = rooms.transactions
         return self._coordinators
@@ -226,8 +238,10 @@ class Requests:
                 self.rights,
                 self.share_states,
                 self.persister,
+                self.groups,
                 agenda=self.agenda,
                 manager=self._manager,
+                ends=self._log_ends,
                 tell=self._waiting.tell,
             )
             self._shares.fetch.use(self.image)
@@ -279,6 +293,22 @@ class Requests:
         return sender
 
     @cached_property
+    def _log_ends(self) -> LogEnds:
+        from kraft.coordinators.shares.log_ends import LogEnds
+
+        settings = self._settings
+        sender = LogEnds(self.agenda, self._manager, settings.inter_broker_listener, settings.request_timeout_ms)
+        self._senders[LogEndsAsked] = sender
+        return sender
+
+    def _begin_states(self, *asked: Any) -> None:
+        """A share group that this broker coordinates needs states of share partitions."""
+        self.load_shares().group_states.begin(*asked)
+
+    def _delete_share_group(self, *deleted: Any) -> CoordinatorResult:
+        return self.load_shares().group_states.delete_group(*deleted)
+
+    @cached_property
     def states_counted(self) -> StateCounts:
         """The counts of the work of the share coordinator."""
         from kraft.coordinators.shares.state_shard import StateCounts
@@ -325,7 +355,7 @@ class Requests:
         from kraft.coordinators.groups.shard import GroupShard
 
         self.load_coordinators()
-        return GroupShard(self._settings.groups, self.groups_counted, self._are_groups_full)
+        return GroupShard(self._settings.groups, self.groups_counted, self._are_groups_full, self._begin_states)
 
     def _transaction_shard(self, part: HostedPartition) -> TransactionShard:
         from kraft.coordinators.transactions.shard import TransactionShard
@@ -496,6 +526,9 @@ class Requests:
             next_ms = min(next_ms, self._share_states.next_ms)
         self.agenda.at(Slot.COORDINATORS, next_ms)
         return outcomes
+
+    def _ask_for_log_ends(self, now_ms: int) -> Iterator[Send | Outcome]:
+        return self._send(self._log_ends, now_ms)
 
     def _ask_for_states(self, now_ms: int) -> Iterator[Send | Outcome]:
         return self._send(self.persister, now_ms)

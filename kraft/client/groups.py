@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.client.questions import ClusterView, KeyType, Questions, TopicPartition
+from kraft.client.share_groups import SHARE, described_share_group
 from kraft.client.state.assigning import assignment_of
 from kraft.client.state.errors import ClientError, refused
 from metadata_log.types import EARLIEST_TIMESTAMP as EARLIEST
@@ -62,7 +63,7 @@ STATES: Final = (
     "NotReady",
 )
 """The states of groups of any type (Kafka: `GroupState`)."""
-TYPES: Final = (CLASSIC, CONSUMER, "share", "streams")
+TYPES: Final = (CLASSIC, CONSUMER, SHARE, "streams")
 """The types of groups (Kafka: `GroupType`)."""
 
 
@@ -127,7 +128,7 @@ async def list_groups(
 
 
 async def describe_group(ask: Questions, group: str) -> GroupDescription:
-    """A group of consumers with its members; state `Dead` for a group that does not exist.
+    """A group of consumers or a share group with its members; state `Dead` for a group that does not exist.
 
     Raises:
         ClientError: The coordinator did not answer in time, or refused.
@@ -138,7 +139,30 @@ async def describe_group(ask: Questions, group: str) -> GroupDescription:
         if failed.cause is not Cause.UNSUPPORTED_VERSION:
             raise
         description = None  # brokers before 3.7 have only classic groups
-    return description or await _describe_classic_group(ask, group)
+    if description is not None:
+        return description
+    classic = await _describe_classic_group(ask, group)
+    if classic.state != DEAD:
+        return classic
+    return await _describe_share_group(ask, group) or classic
+
+
+async def _describe_share_group(ask: Questions, group: str) -> GroupDescription | None:
+    one = await described_share_group(ask, group)
+    if one is None:
+        return None
+    members = tuple(
+        GroupMember(
+            each.member_id,
+            None,
+            each.client_id,
+            each.client_host,
+            each.member_epoch,
+            {topic.topic_name: tuple(topic.partitions) for topic in each.assignment.topic_partitions},
+        )
+        for each in one.members
+    )
+    return GroupDescription(group, SHARE, one.group_state, one.assignor_name, one.group_epoch, members)
 
 
 async def _describe_consumer_group(ask: Questions, group: str) -> GroupDescription | None:

@@ -64,12 +64,6 @@ ROWS: Final[Mapping[ApiKey, Callable[[CoordinatorRooms], Api[Any]]]] = MappingPr
                 m.ConsumerGroupDescribeRequest, one.consumers.describe, refuse=one.consumers.refuse_describe
             )
         ),
-        ApiKey.SHARE_GROUP_HEARTBEAT: row(
-            lambda one: Api(m.ShareGroupHeartbeatRequest, one.shares.heartbeat, refuse=one.shares.refuse_heartbeat)
-        ),
-        ApiKey.SHARE_GROUP_DESCRIBE: row(
-            lambda one: Api(m.ShareGroupDescribeRequest, one.shares.describe, refuse=one.shares.refuse_describe)
-        ),
         ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: row(
             lambda one: Api(
                 m.StreamsGroupTopologyDescriptionUpdateRequest,

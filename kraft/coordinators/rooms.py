@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kraft.coordinators.groups.admin_handler import GroupAdminHandler
+from kraft.coordinators.groups.admin_handler import DeleteShareGroup, GroupAdminHandler
 from kraft.coordinators.groups.consumer_handler import ConsumerGroupHandler
 from kraft.coordinators.groups.members_handler import MembersHandler
 from kraft.coordinators.groups.offsets_handler import OffsetsHandler
 from kraft.coordinators.groups.state import GroupsState
 from kraft.coordinators.groups.streams_handler import StreamsGroupHandler
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
-from kraft.coordinators.shares.group_handler import ShareGroupHandler
 from kraft.coordinators.transactions.admin_handler import TransactionAdminHandler
 from kraft.coordinators.transactions.coordinator import TransactionsHandler
 from kraft.coordinators.transactions.marker_sender import MarkerSender
@@ -34,7 +33,6 @@ class CoordinatorRooms(Struct, frozen=True):
     members: MembersHandler
     committed: OffsetsHandler
     consumers: ConsumerGroupHandler
-    shares: ShareGroupHandler
     streams: StreamsGroupHandler
     groups: GroupAdminHandler
     transactions: TransactionsHandler
@@ -52,6 +50,7 @@ def coordinator_rooms(
     ids: ProducerIds,
     guards: TransactionGuards,
     verifier: Verifier,
+    delete_share_group: DeleteShareGroup,
 ) -> CoordinatorRooms:
     """Make the rooms."""
     config = settings.groups
@@ -59,9 +58,8 @@ def coordinator_rooms(
         members=MembersHandler(groups, config, rights),
         committed=OffsetsHandler(groups, config, rights),
         consumers=ConsumerGroupHandler(groups, config, rights),
-        shares=ShareGroupHandler(groups, config, rights),
         streams=StreamsGroupHandler(is_enabled="streams" in config.consumer.protocols, rights=rights),
-        groups=GroupAdminHandler(groups, config, rights),
+        groups=GroupAdminHandler(groups, config, rights, delete_share_group),
         transactions=TransactionsHandler(
             ids_in_transactions, sender, ids, rights, settings.transactions, config.topic_partitions
         ),

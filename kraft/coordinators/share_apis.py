@@ -23,6 +23,27 @@ ROWS: Final[Mapping[ApiKey, Callable[[ShareRooms], Api[Any]]]] = MappingProxyTyp
                 m.ShareAcknowledgeRequest, one.fetch.acknowledge, one.fetch.is_written, one.fetch.end_acknowledge
             )
         ),
+        ApiKey.SHARE_GROUP_HEARTBEAT: row(
+            lambda one: Api(m.ShareGroupHeartbeatRequest, one.groups.heartbeat, refuse=one.groups.refuse_heartbeat)
+        ),
+        ApiKey.SHARE_GROUP_DESCRIBE: row(
+            lambda one: Api(m.ShareGroupDescribeRequest, one.groups.describe, refuse=one.groups.refuse_describe)
+        ),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: row(
+            lambda one: Api(
+                m.DescribeShareGroupOffsetsRequest,
+                one.offsets.describe,
+                one.offsets.is_described,
+                one.offsets.end_description,
+                one.offsets.refuse_describe,
+            )
+        ),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: row(
+            lambda one: Api(m.AlterShareGroupOffsetsRequest, one.offsets.alter, refuse=one.offsets.refuse_alter)
+        ),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: row(
+            lambda one: Api(m.DeleteShareGroupOffsetsRequest, one.offsets.delete, refuse=one.offsets.refuse_delete)
+        ),
         ApiKey.INITIALIZE_SHARE_GROUP_STATE: row(lambda one: Api(m.InitializeShareGroupStateRequest, one.states.begin)),
         ApiKey.READ_SHARE_GROUP_STATE: row(lambda one: Api(m.ReadShareGroupStateRequest, one.states.begin)),
         ApiKey.WRITE_SHARE_GROUP_STATE: row(lambda one: Api(m.WriteShareGroupStateRequest, one.states.begin)),

@@ -9,12 +9,18 @@ from collections.abc import Callable, Hashable
 from msgspec import Struct
 
 from kraft.agenda import Agenda
+from kraft.coordinators.groups.state import GroupsState
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
+from kraft.coordinators.shares.group_handler import ShareGroupHandler
+from kraft.coordinators.shares.group_states import GroupStates
 from kraft.coordinators.shares.leader import ShareLeader
+from kraft.coordinators.shares.log_ends import LogEnds
+from kraft.coordinators.shares.offsets_handler import ShareOffsetsHandler
 from kraft.coordinators.shares.persister import Persister
 from kraft.coordinators.shares.share_fetch import ShareFetchHandler
 from kraft.coordinators.shares.share_sessions import ShareSessions
 from kraft.coordinators.shares.state import ShareStates
+from kraft.coordinators.shares.state_calls import StateCalls
 from kraft.coordinators.shares.state_handler import ShareStatesHandler
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
@@ -28,6 +34,10 @@ class ShareRooms(Struct, frozen=True):
     """By which the other rooms keep the state of share partitions."""
     states: ShareStatesHandler
     fetch: ShareFetchHandler
+    groups: ShareGroupHandler
+    group_states: GroupStates
+    """By which the coordinators of groups ask for states."""
+    offsets: ShareOffsetsHandler
 
 
 def share_rooms(
@@ -35,17 +45,23 @@ def share_rooms(
     rights: Rights,
     states: CoordinatorRuntime[ShareStates],
     persister: Persister,
+    groups: CoordinatorRuntime[GroupsState],
     *,
     agenda: Agenda,
     manager: ReplicaManager,
+    ends: LogEnds,
     tell: Callable[[Hashable], None],
 ) -> ShareRooms:
     """Make the rooms."""
     config = settings.groups.share_leader
     sessions = ShareSessions(config.max_sessions)
     leader = ShareLeader(agenda, manager, persister, config, tell, sessions.of_group.__contains__)
+    calls = StateCalls(persister)
     return ShareRooms(
         persister=persister,
         states=ShareStatesHandler(states, rights),
         fetch=ShareFetchHandler(agenda, manager, settings, rights, leader, sessions, tell),
+        groups=ShareGroupHandler(groups, settings.groups, rights),
+        group_states=GroupStates(groups, calls),
+        offsets=ShareOffsetsHandler(groups, settings.groups, rights, calls, ends, tell),
     )

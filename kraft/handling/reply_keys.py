@@ -50,6 +50,12 @@ class MarkersSent(Struct, frozen=True, gc=False):
     number: int
 
 
+class LogEndsAsked(Struct, frozen=True, gc=False):
+    """A request for the ends of logs that another broker leads."""
+
+    number: int
+
+
 class StatesAsked(Struct, frozen=True, gc=False):
     """A request to the share coordinator."""
 

@@ -17,6 +17,7 @@ from kraft.coordinators.groups.classic_group import GroupState
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.consumer.group import GroupState as ConsumerState
 from kraft.coordinators.groups.shard import GroupShard
+from kraft.coordinators.groups.shares.group import EMPTY, STABLE, ShareGroup
 from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState
 from kraft.coordinators.runtime.partition import CoordinatorPartition
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
@@ -41,6 +42,7 @@ class GroupCounts(Struct, frozen=True):
 
     classic: Counter[GroupState] = Counter()
     consumer: Counter[ConsumerState] = Counter()
+    share: Counter[str] = Counter()
     offsets: int = 0
 
 
@@ -49,7 +51,7 @@ NO_GROUPS: Final = GroupCounts()
 
 def counting(runtime: CoordinatorRuntime[GroupsState]) -> Generator[None, None, GroupCounts]:
     """Count the groups in steps. The records of a partition are those of one moment."""
-    classic, consumer, offsets = Counter[GroupState](), Counter[ConsumerState](), 0
+    classic, consumer, share, offsets = Counter[GroupState](), Counter[ConsumerState](), Counter[str](), 0
     for one in list(runtime.partitions.values()):
         if one.status is not Status.ACTIVE:
             continue
@@ -62,6 +64,8 @@ def counting(runtime: CoordinatorRuntime[GroupsState]) -> Generator[None, None, 
             if isinstance(group, ConsumerGroup):
                 left -= len(group.members)
                 consumer[group.state] += 1
+            elif isinstance(group, ShareGroup):
+                share[group.state] += 1
             elif group_id not in live:
                 classic[GroupState.STABLE if group.members else GroupState.EMPTY] += 1
             if left <= 0:
@@ -69,7 +73,7 @@ def counting(runtime: CoordinatorRuntime[GroupsState]) -> Generator[None, None, 
                 left = PER_STEP
         classic.update(group.state for group in list(live.values()))
         yield
-    return GroupCounts(classic, consumer, offsets)
+    return GroupCounts(classic, consumer, share, offsets)
 
 
 def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -> Iterator[Reading]:
@@ -81,6 +85,7 @@ def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -
         kafka.OFFSETS_DELETED: counted.deleted,
         kafka.REBALANCES: counted.rebalances,
         kafka.CONSUMER_REBALANCES: counted.epochs,
+        kafka.SHARE_REBALANCES: counted.share_epochs,
         kafka.CLASSIC_GROUPS: counts.classic.total(),
         kafka.OFFSETS: counts.offsets,
         kafka.OFFSET_COUNT: counts.offsets,
@@ -91,8 +96,15 @@ def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -
     numbers |= {metric: counts.classic[state] for state, metric in CLASSIC.items()}
     for metric, value in numbers.items():
         yield Reading(metric, value)
-    for protocol, number in (("classic", counts.classic.total()), ("consumer", counts.consumer.total())):
+    totals = {
+        "classic": counts.classic.total(),
+        "consumer": counts.consumer.total(),
+        "share": counts.share.total(),
+    }
+    for protocol, number in totals.items():
         yield Reading(kafka.GROUPS, number, (("protocol", protocol),))
+    for name in (EMPTY, STABLE, GroupState.DEAD.value):
+        yield Reading(kafka.SHARE_GROUPS, counts.share[name], (("state", name),))
     for kind in GroupState:
         yield Reading(kafka.CLASSIC_GROUP_STATES, counts.classic[kind], (("state", kind.value),))
     for state in ConsumerState:

@@ -112,6 +112,8 @@ BREAKING: dict[str, dict[str, int]] = {
     "assignments of a group fit even then": {"ASSIGNMENT_BYTES_PER_MEMBER": 107375},
     "the metadata that is always taken is less than an assignment": {"PLAIN_METADATA": 4096},
     "a transaction commits more than one request": {"COMMITS_PER_STEP": 10001},
+    "the states of a group may wait to be asked for": {"STATE_CALLS_WAITING": 20_999},
+    "a group has what a request alters": {"SHARE_PARTITIONS_PER_GROUP": 4999},
     "a group whose transaction ends counts as its offsets": {"UNITS_PER_ENDED_GROUP": 9},
     "a small transaction is no large one": {"SMALL_TRANSACTION": 1000},
     "a transaction may be large": {"LARGE_TRANSACTION": 10001},

@@ -34,11 +34,12 @@ from kraft.client.groups import (
     list_offsets,
 )
 from kraft.client.questions import ClusterView, Questions, TopicPartition
+from kraft.client.share_groups import SHARE, alter_start_offsets, delete_start_offsets, start_offsets
 from kraft.client.state.errors import ClientError
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.reading.timeline import At
-from metadata_log.types import NO_OFFSET
+from metadata_log.types import NO_EPOCH, NO_OFFSET
 from transport.protocol.errors import Error
 
 SEE_LIST: Final = "See `kraft groups list`."
@@ -107,11 +108,15 @@ class _Row(Struct, frozen=True):
     end: int | None
     """None if no leader has named it."""
     owner: int | None
-    """The place of the member among the members."""
+    """The place of the member among the members; None for a share group, of which several may read a partition."""
+    told_lag: int | None = None
+    """The lag of a share group, which counts the records that are consumed behind its first offset."""
 
     @property
     def lag(self) -> int | None:
         """How many offsets are left to read; negative for an offset past the end, as after an unclean election."""
+        if self.told_lag is not None:
+            return self.told_lag
         return None if self.committed is None or self.end is None else self.end - self.committed.offset
 
 
@@ -141,6 +146,9 @@ async def _described(ask: Questions, *, groups: tuple[str, ...]) -> list[tuple[G
     described = []
     for name in names:
         group = await describe_group(ask, name)
+        if group.type == SHARE:
+            described.append((group, await _shared_rows(ask, name)))
+            continue
         offsets = await committed_offsets(ask, name, view)
         if group.state == DEAD and not offsets:
             raise await _unknown_group(ask, name)
@@ -179,6 +187,15 @@ async def _rows(
     ]
 
 
+async def _shared_rows(ask: Questions, group: str) -> list[_Row]:
+    """The partitions of a share group. The end of a log is not asked for where the lag tells it."""
+    rows = []
+    for place, one in (await start_offsets(ask, group)).items():
+        committed = None if one.offset is None else CommittedOffset(one.offset, NO_EPOCH, "")
+        rows.append(_Row(*place, committed=committed, end=None, owner=None, told_lag=one.lag))
+    return rows
+
+
 def _head_lines(group: GroupDescription, rows: list[_Row]) -> list[str]:
     lags = [row.lag for row in rows if row.committed is not None]
     lag = f"lag {sum(max(0, one) for one in lags if one is not None)}"
@@ -195,6 +212,13 @@ def _head_lines(group: GroupDescription, rows: list[_Row]) -> list[str]:
 def _row_lines(group: GroupDescription, rows: list[_Row]) -> list[str]:
     if not rows:
         return ["The group has no offsets."]
+    if group.type == SHARE:
+        starts = [None if one.committed is None else one.committed.offset for one in rows]
+        shared = [
+            (one.topic, one.partition, _or_dash(start), _or_dash(one.lag))
+            for one, start in zip(rows, starts, strict=True)
+        ]
+        return table(("TOPIC", "PARTITION", "START-OFFSET", "LAG"), shared)
     columns = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID")
     cells = []
     for row in rows:
@@ -384,7 +408,8 @@ async def _reset(
     if described.state not in IDLE:
         members = count(len(described.members), "member")
         raise CommandFailed(f"group {group} is {described.state}, with {members}", hint="Stop the members first.")
-    before = {one: committed.offset for one, committed in (await committed_offsets(ask, group, view)).items()}
+    is_share = described.type == SHARE
+    before = await _offsets_now(ask, group, view, is_share=is_share)
     wanted = _partitions(view, plan, before)
     if not wanted and not before:
         if described.state == DEAD:
@@ -392,8 +417,16 @@ async def _reset(
         raise CommandFailed(f"group {group} has no offsets", hint="--topic names the topics that it will read.")
     offsets = await _new_offsets(ask, plan, wanted, before)
     if executes and offsets:
-        _raise_first(await alter_offsets(ask, group, offsets, view), f"group {group}")
+        altered = alter_start_offsets(ask, group, offsets) if is_share else alter_offsets(ask, group, offsets, view)
+        _raise_first(await altered, f"group {group}")
     return {one: (before.get(one), offsets[one]) for one in sorted(offsets)}
+
+
+async def _offsets_now(ask: Questions, group: str, view: ClusterView, *, is_share: bool) -> dict[TopicPartition, int]:
+    """The offsets that a group has committed, or from which on a share group reads."""
+    if is_share:
+        return {one: at.offset for one, at in (await start_offsets(ask, group)).items() if at.offset is not None}
+    return {one: committed.offset for one, committed in (await committed_offsets(ask, group, view)).items()}
 
 
 def _partitions(view: ClusterView, plan: _Plan, before: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -491,12 +524,16 @@ def delete_command(groups: tuple[str, ...], *, cluster: BrokerCluster) -> None:
 )
 @on_brokers
 def delete_offsets_command(group: str, *, topics: tuple[str, ...], cluster: BrokerCluster) -> None:
-    """Delete the offsets of topics that no member of GROUP reads."""
+    """Delete the offsets of topics that no member of GROUP reads. A share group must have no members, and loses the
+    offsets of whole topics.
+    """
 
     chosen = partitions_of(topics, "--topic")
 
     async def delete(ask: Questions) -> tuple[dict[TopicPartition, Error], Collection[TopicPartition]]:
         view = await ask.cluster()
+        if (await describe_group(ask, group)).type == SHARE:
+            return await _delete_shared(ask, group, chosen)
         offsets = await committed_offsets(ask, group, view)
         wanted: list[TopicPartition] = []
         for topic, numbers in chosen.items():
@@ -517,3 +554,21 @@ def delete_offsets_command(group: str, *, topics: tuple[str, ...], cluster: Brok
     lines = [f"Deleted: {topic}-{number}" for topic, number in done] + [f"No offset: {one}" for one in without]
     cluster.say({"group": group, "deleted": facts}, lines)
     _raise_first(outcomes, f"group {group}")
+
+
+async def _delete_shared(
+    ask: Questions, group: str, chosen: Mapping[str, tuple[int, ...] | None]
+) -> tuple[dict[TopicPartition, Error], Collection[TopicPartition]]:
+    """Delete the offsets of topics of a share group; returns as those of others the outcome, and what there was."""
+    if any(chosen.values()):
+        raise CommandFailed(f"group {group} is a share group", hint="Its offsets are deleted by topic: leave out `:N`.")
+    before = await start_offsets(ask, group)
+    errors = await delete_start_offsets(ask, group, list(chosen))
+    outcomes: dict[TopicPartition, Error] = {}
+    for topic, error in errors.items():
+        of_topic = [one for one in before if one[0] == topic]
+        if of_topic:
+            outcomes |= dict.fromkeys(of_topic, error)
+        elif error is not Error.UNKNOWN_TOPIC_OR_PARTITION:
+            outcomes[topic, 0] = error
+    return outcomes, before

@@ -4,24 +4,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
+from kraft.config.group_settings import GroupConfig
 from kraft.coordinators.groups.classic import ClassicGroups
 from kraft.coordinators.groups.classic_group import CONSUMER, GroupState
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.handler import GroupsHandler
 from kraft.coordinators.groups.offsets import delete_group, delete_some
 from kraft.coordinators.groups.shares.group import ShareGroup
-from kraft.coordinators.groups.state import GroupsState, Place
+from kraft.coordinators.groups.state import GroupsState, Place, share_group
 from kraft.coordinators.runtime.partition import CoordinatorPartition
 from kraft.coordinators.runtime.parts import InParts
+from kraft.coordinators.runtime.runtime import CoordinatorRuntime
 from kraft.coordinators.runtime.settings import Status
 from kraft.coordinators.runtime.shard import Context, CoordinatorResult
 from kraft.handling.orders import by_coordinator, in_partition_order, in_timeline_order, timeline_order, with_repeats
+from kraft.handling.rights import Rights
 from kraft.handling.steps import Handling, long_step
 from kraft.limits import COMMITS_PER_STEP, GLANCES_PER_UNIT, GROUPS_PER_STEP, REPEATED_GROUPS, STEPS_PER_COMMIT
 from kraft.wire import Answer, WireRequest
@@ -40,6 +44,10 @@ MISSING_SINCE: Final = 6
 """The version of DescribeGroups with an error for a group that does not exist."""
 CLASSIC: Final = "classic"
 SHARE: Final = "share"
+
+
+DeleteShareGroup = Callable[["DeleteGroup", ShareGroup, "GroupShard", Context], CoordinatorResult]
+"""Deletes a share group with the states of its share partitions, of which others know."""
 
 
 class Deletions(InParts[deletions.DeleteGroupsRequest]):
@@ -62,6 +70,7 @@ class DeleteGroup(Struct):
 
     whole: Deletions
     group_id: str
+    delete_share_group: DeleteShareGroup
 
     @property
     def request(self) -> WireRequest:
@@ -69,7 +78,10 @@ class DeleteGroup(Struct):
         return self.whole.request
 
     def decide(self, shard: GroupShard, context: Context) -> CoordinatorResult:
-        """Delete it, with the offsets that it still has."""
+        """Delete it, with the offsets that it still has, or the states of its share partitions."""
+        group = share_group(context.state, self.group_id)
+        if group is not None:
+            return self.delete_share_group(self, group, shard, context)
         return delete_group(self.group_id, shard.classic, context)
 
     def tell(self, error: Error) -> Message | None:
@@ -101,7 +113,24 @@ class ForgetOffsets(Struct):
 
 
 class GroupAdminHandler(GroupsHandler):
-    """Answers administrators."""
+    """Answers administrators.
+
+    Args:
+        runtime: The coordinators of this broker.
+        settings: The settings.
+        rights: What clients may do.
+        delete_share_group: Deletes a share group.
+    """
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[GroupsState],
+        settings: GroupConfig,
+        rights: Rights,
+        delete_share_group: DeleteShareGroup,
+    ) -> None:
+        super().__init__(runtime, settings, rights)
+        self._delete_share_group = delete_share_group
 
     def describe(
         self, request: WireRequest[descriptions.DescribeGroupsRequest], image: MetadataImage, now_ms: int
@@ -222,7 +251,7 @@ class GroupAdminHandler(GroupsHandler):
             return Answer(request.request_id, whole.answer())
         answer: Answer | None = None
         for group_id in asked:
-            answer = yield from self._delete(DeleteGroup(whole, group_id), now_ms)
+            answer = yield from self._delete(DeleteGroup(whole, group_id, self._delete_share_group), now_ms)
             yield None
         return answer
 

@@ -69,6 +69,8 @@ def may_commit(committer: Committer, groups: ClassicGroups, context: Context) ->
     group = groups.find(committer.group_id, context.state)
     generation, member_id, instance_id = committer.generation, committer.member_id, committer.instance_id
     if group is None:
+        if share_group(context.state, committer.group_id) is not None:
+            raise ApiError(Error.GROUP_ID_NOT_FOUND)
         if generation >= 0:
             is_told = committer.version >= MISSING_GROUPS_SINCE
             raise ApiError(Error.GROUP_ID_NOT_FOUND if is_told else Error.ILLEGAL_GENERATION)
@@ -113,8 +115,6 @@ def commit(
     group_id, producer, state, now_ms = committer.group_id, committer.producer, context.state, context.now_ms
     check = _check_of_consumer(committer, context)
     if check is None:
-        if share_group(state, group_id) is not None:
-            raise ApiError(Error.GROUP_ID_NOT_FOUND)
         group = may_commit(committer, groups, context)
         if group is not None and producer is None and committer.member_id in group.members:
             member = group.members[committer.member_id]

@@ -222,6 +222,15 @@ class CoordinatorRuntime(Generic[S]):
         self._note(known)
         return answer
 
+    def go_on(self, number: int, operation: Operation, now_ms: int) -> None:
+        """As `write`, for an operation by which something goes on that began before: its answer is among those of
+        `due`.
+        """
+        answer = self.write(number, operation, now_ms)
+        if answer is not None:
+            self._answers.append(answer)
+            self._hasten()
+
     def append_marker(
         self, part: HostedPartition, marker: TransactionMarker, now_ms: int
     ) -> Appended | RefusedAppend | None:

@@ -179,7 +179,16 @@ class ShareWorld:
             fields.pop("group_id", "g"), member_id, epoch, fields.pop("rack_id", None), names
         )
         check(message)
-        request = WireRequest(
+        operation = self.shard.share_heartbeat(self.wire(message, client_id), self.context())
+        self.take(operation)
+        result = operation.result
+        assert isinstance(result, ShareGroupHeartbeatResponse)
+        return result
+
+    @staticmethod
+    def wire(message: ShareGroupHeartbeatRequest, client_id: str = "test") -> WireRequest[ShareGroupHeartbeatRequest]:
+        """A request as a connection delivers it."""
+        return WireRequest(
             request_id=1,
             api_key=76,
             version=1,
@@ -188,11 +197,6 @@ class ShareWorld:
             client_id=client_id,
             peer="127.0.0.1:5000",
         )
-        operation = self.shard.share_heartbeat(request, self.context())
-        self.take(operation)
-        result = operation.result
-        assert isinstance(result, ShareGroupHeartbeatResponse)
-        return result
 
 
 def plain(batch: list[Record]) -> list[tuple[int, Any, Any]]:

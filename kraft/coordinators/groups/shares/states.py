@@ -8,13 +8,14 @@ record of that is committed.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.coordinators.groups.shares.group import NamedPartitions, ShareGroup, States, StateTopics
-from kraft.limits import SHARE_PARTITIONS_PER_STEP
+from kraft.limits import SHARE_PARTITIONS_PER_GROUP, SHARE_PARTITIONS_PER_STEP
 from kraft.supported_features import GROUPS_OF_4_4
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
@@ -70,19 +71,27 @@ def lacking_states(
         repeats: Whether the last request for states is so old that it counts no longer.
     """
     states, found, looked_at = group.states, dict[Uuid, NamedPartitions](), 0
+    room = SHARE_PARTITIONS_PER_GROUP - count_of(states)
     for name in group.names:
         topic = image.topics.get(name)
         if topic is None:
             continue
         begun = _begun(states, topic.id, repeats=repeats)
         count = len(topic.partitions)
-        if len(begun) < count:
-            found[topic.id] = NamedPartitions(name, tuple(number for number in range(count) if number not in begun))
+        if len(begun) < count and room > 0:
+            numbers = tuple(islice((number for number in range(count) if number not in begun), room))
+            found[topic.id] = NamedPartitions(name, numbers)
+            room -= len(numbers)
         looked_at += count
         if looked_at >= SHARE_PARTITIONS_PER_STEP:
             looked_at = 0
             yield None
     return found
+
+
+def count_of(states: States) -> int:
+    """How many states a group has, or asks for."""
+    return sum(len(one.partitions) for topics in (states.initializing, states.initialized) for one in topics.values())
 
 
 def _begun(states: States, topic_id: Uuid, *, repeats: bool) -> set[int]:

@@ -7,10 +7,13 @@ import json
 from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 
+from kraft.cli.files.dump import dump_command
 from kraft.coordinators.groups.shares.describe import described
 from kraft.coordinators.groups.shares.group import ShareGroup
 from kraft.coordinators.groups.state import GroupsState, lacking_before, replay_groups, share_group
@@ -299,3 +302,21 @@ def sized(batch: Iterable[tuple[int, Any, Any]]) -> list[Any]:
                     kept[name] = sorted((one["topicName"], tuple(one["partitions"])) for one in kept[name])
         found.append((kind, key, kept))
     return found
+
+
+# ----------------------------------------------------------------------------------------------------------------- dump
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("number", range(4))
+def test_the_dumped_lines_are_those_of_kafkas_tool(
+    release: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = FILES[f"{release}/__consumer_offsets-{number}.dump.txt"].decode()
+    path = Path(expected.partition("\n")[0].removeprefix("Dumping "))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(FILES[f"{release}/__consumer_offsets-{number}.log"])
+    result = CliRunner().invoke(dump_command, ["--records", "--offsets-decoder", str(path)])
+    assert result.exit_code == 0
+    assert result.output == expected

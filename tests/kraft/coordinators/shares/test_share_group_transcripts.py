@@ -1,0 +1,27 @@
+"""The answers of a coordinator of share groups, command by command, in files for a reviewer; the README beside them has
+the rules.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.broker.transcript_share_groups import ShareGroupTranscript
+from support.kraft.transcript_format import followed, rules_and_scenes
+
+HERE = Path(__file__).parents[3] / "transcripts" / "share_groups"
+TRANSCRIPTS = sorted(HERE.glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+def test_transcript(path: Path, pytestconfig: pytest.Config) -> None:
+    """A coordinator that does otherwise than here breaks a rule of the README, or the rule has changed on purpose."""
+    now, text = followed(path, ShareGroupTranscript().run, pytestconfig)
+    assert now == text
+
+
+def test_every_rule_has_a_scene_and_every_scene_a_rule() -> None:
+    rules, scenes = rules_and_scenes(HERE, "share-groups")
+    assert sorted(rules) == sorted(scenes)
