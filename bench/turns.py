@@ -25,6 +25,7 @@ from kraft.controller.server import ControllerServer
 from kraft.limits import UNITS_PER_TURN
 from kraft.node.gc_freeze import THRESHOLDS
 from kraft.process.hosting import host_controller
+from kraft.process.opening import opening_process
 from kraft.process.options import ProcessOptions
 from kraft.process.parts import Input
 from kraft.process.process import Process
@@ -124,7 +125,7 @@ class Bench:
         options = ProcessOptions(replica=replica, decisions=decisions)
         self.options = options
         with self.phase("open with the snapshot"):
-            opening = Process.opening(
+            opening = opening_process(
                 options=options, disk=disk, rng=Random(2), application=host_controller, now_ms=self.now_ms
             )
             opened: tuple[Process, list[Output]] | None = None

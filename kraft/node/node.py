@@ -640,7 +640,7 @@ class Node:
     # The tasks
 
     async def run(self, outputs: Sequence[Output], task_status: trio.TaskStatus[Node]) -> None:
-        """Run until `shutdown`; raises the error that stopped the node. `outputs` are those of `Process.open`."""
+        """Run until `shutdown`; raises the error that stopped the node. `outputs` are those of `open_process`."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._flusher.run)

@@ -34,6 +34,7 @@ from kraft.node.options import listeners_of, needs_own_name, process_options
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
 from kraft.process.hosting import broker_of
+from kraft.process.opening import opening_process
 from kraft.process.parts import Application, ApplicationFactory, ControllerAndBroker, Input, WithMetadata
 from kraft.process.process import Process
 from kraft.state_machine.raw_log import RawLog
@@ -113,7 +114,7 @@ async def run_node(
             )
             if make_core is not None:
                 options = replace(options, replica=replace(options.replica, make_core=make_core))
-            opening = Process.opening(
+            opening = opening_process(
                 options=options,
                 disk=disk,
                 rng=rng,

@@ -1,4 +1,4 @@
-"""The parts that a process has: the factories that `Process.open` takes (Kafka: `KafkaRaftServer`, `SharedServer`).
+"""The parts that a process has: the factories that `open_process` takes (Kafka: `KafkaRaftServer`, `SharedServer`).
 
 Each factory loads its part with the first use: a broker needs no controller, and a program that embeds a log neither.
 """

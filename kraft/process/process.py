@@ -10,20 +10,19 @@ them threads; here one task owns all of them, and there is one log.
 from __future__ import annotations
 
 from collections.abc import Generator
-from random import Random
 from typing import assert_never
 
 from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import Noted
 from kraft.process.any_part import answer_of_any
 from kraft.process.options import ProcessOptions
-from kraft.process.parts import Application, ApplicationFactory, ControllerAndBroker, Input, Opening, kind_of
+from kraft.process.parts import Application, ControllerAndBroker, Input
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import BeginShutdown, LogFlushed, Resign, Resumed, SnapshotChecked, Tick
 from kraft.replica.interface.actions import Action, Confirm, ForSubmit, Proposal, Redirect, RefuseSubmit
 from kraft.replica.interface.events import FlushDone, MakeSnapshot, Output, PeerRequest, Submit, Trace
 from kraft.replica.interface.leading import Leading
-from kraft.replica.replica import Replica, core_of
+from kraft.replica.replica import Replica
 from kraft.replica.rpc.api_versions import KEYS_OF_QUORUM
 from kraft.replica.storage.storage import Storage
 from kraft.server import Server
@@ -40,12 +39,11 @@ from kraft.wire import (
     WireRequest,
 )
 from metadata_log.disk import Disk
-from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS
 
 
 class Process:
-    """A process, opened by `Process.open`. Its methods are for one owner, and never wait."""
+    """A process, as `kraft.process.opening` opens it. Its methods are for one owner, and never wait."""
 
     def __init__(
         self,
@@ -86,41 +84,6 @@ class Process:
         )
         self._outbox, self._in_flight = self.replica.outbox, self.replica.in_flight
 
-    @classmethod
-    def open(
-        cls, *, options: ProcessOptions, disk: Disk, rng: Random, application: ApplicationFactory, now_ms: int
-    ) -> tuple[Process, list[Output]]:
-        """Recover a formatted directory and enter the first state. The caller carries out the outputs.
-
-        Raises `MetadataLogError` where a file or the directory is not as it should be, `OSError` where the disk fails.
-        """
-        return finished(cls.opening(options=options, disk=disk, rng=rng, application=application, now_ms=now_ms))
-
-    @classmethod
-    def opening(
-        cls, *, options: ProcessOptions, disk: Disk, rng: Random, application: ApplicationFactory, now_ms: int
-    ) -> Generator[None, None, tuple[Process, list[Output]]]:
-        """As `open`, in steps of some milliseconds. No other code uses the directory between two steps.
-
-        A generator that is closed before its end closes the files and releases the directory.
-        """
-        storage = yield from Storage.opening(disk, options.replica, rng, now_ms)
-        try:
-            core = core_of(options.replica, storage, rng)
-            hosted = application(Opening(options, storage.cluster_id, storage.bootstrap(), rng))
-            storage.check_kind(kind_of(hosted))
-            process = cls(options=options, disk=disk, storage=storage, core=core, application=hosted, now_ms=now_ms)
-            yield from process.replica.starting(now_ms)
-            process._follow_up(now_ms)
-            outputs, process._outbox.outputs = process._outbox.outputs, []
-            return process, outputs
-        except GeneratorExit:
-            storage.close()
-            raise
-        except BaseException:
-            storage.abandon()
-            raise
-
     # Questions
 
     @property
@@ -159,6 +122,13 @@ class Process:
         )
 
     # Life
+
+    def starting(self, now_ms: int) -> Generator[None, None, list[Output]]:
+        """Enter the first state, in steps of some milliseconds; returns the outputs to carry out."""
+        yield from self.replica.starting(now_ms)
+        self._follow_up(now_ms)
+        outputs, self._outbox.outputs = self._outbox.outputs, []
+        return outputs
 
     def step(self, event: Input, now_ms: int) -> list[Output]:
         """Handle one event; returns the outputs to carry out, in order.

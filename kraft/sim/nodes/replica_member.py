@@ -22,6 +22,7 @@ from kraft.invariants.observation import Applied, LogBatch, SnapshotContent
 from kraft.invariants.wire import check_leader_can_be_found
 from kraft.limits import UNITS_PER_TURN
 from kraft.process.hosting import controller_of, registered_broker_of
+from kraft.process.opening import open_process
 from kraft.process.options import ProcessOptions
 from kraft.process.parts import ApplicationFactory
 from kraft.process.parts import Input as ProcessInput
@@ -182,7 +183,7 @@ class ReplicaMember(SteppedMember):
         if self._broker is not None:
             previous_epoch = take_clean_shutdown(self.disk.files, self._log_dirs)
             options = replace(options, broker=replace(self._broker, previous_epoch=previous_epoch))
-        self._process, outputs = Process.open(
+        self._process, outputs = open_process(
             options=options, disk=self.disk.files, rng=rng, application=self._application, now_ms=now_ms
         )
         self.broker = registered_broker_of(self._process.application)

@@ -19,8 +19,8 @@ from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
 from kraft.node.run import _closing
 from kraft.process.hosting import host_raw_log
+from kraft.process.opening import open_process
 from kraft.process.parts import Input
-from kraft.process.process import Process
 from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, PeerFault, StateChanged
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.events import FlushDone, StartFlush
@@ -173,7 +173,7 @@ def test_a_replica_that_failed_is_not_flushed_again(is_group: bool) -> None:
     """A failure may come as it is, or in the group of a nursery; without one the replica is flushed and closed."""
     failure = OSError(5, "Input/output error")
     disk = formatted_disk(1)
-    replica, _ = Process.open(
+    replica, _ = open_process(
         options=options(1, voter_set(3)), disk=disk, rng=Random(1), application=host_raw_log, now_ms=START_MS
     )
     operations: list[str] = []
@@ -181,7 +181,7 @@ def test_a_replica_that_failed_is_not_flushed_again(is_group: bool) -> None:
     with pytest.raises(OSError if not is_group else ExceptionGroup), _closing(replica, NodeLog(1, lambda: 0)):
         raise ExceptionGroup("nursery", [failure]) if is_group else failure
     assert operations == []
-    again, _ = Process.open(
+    again, _ = open_process(
         options=options(1, voter_set(3)), disk=disk, rng=Random(1), application=host_raw_log, now_ms=START_MS
     )
     operations.clear()

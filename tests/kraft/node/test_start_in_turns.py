@@ -21,6 +21,7 @@ from kraft.node.embed import open_node
 from kraft.node.logging import NodeLog
 from kraft.node.turns import START_ROOM_S, start_in_turns
 from kraft.process.hosting import host_controller
+from kraft.process.opening import opening_process
 from kraft.process.options import ProcessOptions
 from kraft.process.process import Process
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
@@ -125,7 +126,7 @@ def opening(disk: MemoryDisk) -> Generator[None, None, Opened]:
         quorum=QuorumConfig(append_linger_ms=0),
     )
     options = ProcessOptions(replica=replica)
-    return Process.opening(options=options, disk=disk, rng=Random(1), application=host_controller, now_ms=1)
+    return opening_process(options=options, disk=disk, rng=Random(1), application=host_controller, now_ms=1)
 
 
 @pytest.fixture(scope="module")

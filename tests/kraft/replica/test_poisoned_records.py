@@ -17,7 +17,7 @@ from test_replica_snapshots import PARTITION, SMALL_PIECES, quorum, replace_disk
 
 from kraft.limits import BATCH_BYTES
 from kraft.process.hosting import host_controller, host_raw_log
-from kraft.process.process import Process
+from kraft.process.opening import open_process
 from kraft.state_machine.raw_log import RawLog
 from metadata_log.compression import Compression
 from metadata_log.errors import CorruptBatch, MetadataLogError
@@ -329,7 +329,7 @@ def test_a_poisoned_snapshot_is_refused_with_its_file() -> None:
     file = disk.open(path, create=True)
     file.append(forged)
     with pytest.raises(CorruptBatch, match=r"the snapshot cannot be read: .*record type 126") as refused:
-        Process.open(
+        open_process(
             options=options(node, voter_set(3), quorum=SMALL_PIECES),
             disk=disk,
             rng=Random(1),

@@ -11,8 +11,8 @@ import pytest
 
 from kraft.committed import Noted
 from kraft.process.hosting import host_raw_log, host_silent_raw_log
+from kraft.process.opening import open_process
 from kraft.process.parts import ApplicationFactory, Input
-from kraft.process.process import Process
 from kraft.quorum.effects import AppendBatch, FlushLog, PeerFault
 from kraft.quorum.events import LogFlushed, Tick
 from kraft.replica.interface.events import (
@@ -83,7 +83,7 @@ class Node:
         self.flushes: list[StartFlush] = []
         self.reports: list[str] = []
         """What it says of its peers."""
-        self.replica, outputs = Process.open(
+        self.replica, outputs = open_process(
             options=options(1, voter_set(voters), **changes),
             disk=disk,
             rng=Random(7),

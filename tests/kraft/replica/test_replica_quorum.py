@@ -3,7 +3,7 @@ from __future__ import annotations
 from random import Random
 
 from kraft.process.hosting import host_controller, host_raw_log
-from kraft.process.process import Process
+from kraft.process.opening import open_process
 from kraft.quorum.effects import HighWatermarkMoved, PeerFault
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.quorum.leadership import STAY_MS
@@ -152,7 +152,7 @@ def test_a_leader_reports_records_of_its_own_that_fit_into_no_batch() -> None:
 
 def test_the_only_voter_that_flushes_within_its_steps_has_committed_when_it_is_open() -> None:
     voters = voter_set(1)
-    replica, _ = Process.open(
+    replica, _ = open_process(
         options=options(1, voters, inline_flush=True),
         disk=formatted_disk(1),
         rng=Random(1),

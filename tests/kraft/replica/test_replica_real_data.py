@@ -10,7 +10,7 @@ import pytest
 
 from kraft.controller.server import ControllerServer
 from kraft.process.hosting import host_controller, host_raw_log
-from kraft.process.process import Process
+from kraft.process.opening import open_process
 from metadata_log.errors import DirectoryError
 from metadata_log.log.segment import parse_file_name
 from metadata_log.memory_disk import MemoryDisk
@@ -121,7 +121,7 @@ def test_the_image_of_a_real_log_has_its_configs_and_controllers() -> None:
 
 def test_a_raw_log_is_not_served_on_a_directory_with_snapshots() -> None:
     with pytest.raises(DirectoryError, match="is none of a raw log"):
-        Process.open(
+        open_process(
             options=options(1, voter_set(3), cluster_id=None),
             disk=static3()[1].fork(),
             rng=Random(1),
@@ -137,7 +137,7 @@ def test_a_real_log_above_offset_0_needs_a_snapshot() -> None:
         if name.endswith(".checkpoint") or name.startswith(segments[0][:20]):
             disk.remove(f"{PARTITION}/{name}")
     with pytest.raises(DirectoryError, match="no snapshot covers what came before"):
-        Process.open(
+        open_process(
             options=options(1, voter_set(3), cluster_id=None),
             disk=disk,
             rng=Random(1),
@@ -155,7 +155,7 @@ def test_a_snapshot_ahead_of_the_log_replaces_it() -> None:
     for name in segments:
         if parse_file_name(name) not in (None, 0):
             disk.remove(f"{PARTITION}/{name}")
-    replica, _ = Process.open(
+    replica, _ = open_process(
         options=options(1, voter_set(3), cluster_id=None),
         disk=disk,
         rng=Random(1),

@@ -14,6 +14,7 @@ from kraft.calls import Call, Returned
 from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.process.hosting import host_raw_log
+from kraft.process.opening import open_process
 from kraft.process.options import ProcessOptions
 from kraft.process.parts import ApplicationFactory, Input
 from kraft.process.process import Process
@@ -104,7 +105,7 @@ class Net:
 
     def start(self, node: int) -> None:
         self.committed[node] = []
-        process, outputs = Process.open(
+        process, outputs = open_process(
             options=options(node, self.voters, **self.changes),
             disk=self.disks[node],
             rng=Random(self.rng.getrandbits(64)),

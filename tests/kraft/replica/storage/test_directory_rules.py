@@ -13,7 +13,7 @@ from google_crc32c import value as crc32c
 from kraft.broker import BrokerOptions
 from kraft.controller.server import ControllerServer
 from kraft.process.hosting import host_controller
-from kraft.process.process import Process
+from kraft.process.opening import opening_process
 from kraft.quorum.effects import AppendBatch, AppendControl, FlushLog
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
@@ -321,7 +321,7 @@ def test_a_start_that_is_interrupted_leaves_no_lock_and_no_open_file() -> None:
     disk = net.disks[1]
 
     def opening() -> Generator[None, None, object]:
-        return Process.opening(
+        return opening_process(
             options=options(1, net.voters, max_idle_interval_ms=0),
             disk=disk,
             rng=Random(1),
