@@ -20,7 +20,7 @@ TRANSACTION: Final = 1
 SHARE: Final = 2
 TOPICS: Final = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state", SHARE: "__share_group_state"}
 """The topic of the coordinators, by the key type of FindCoordinator."""
-SERVES_SHARES: Final[bool] = False
+SERVES_SHARES: Final[bool] = True
 """Whether brokers of this software tell clients and other brokers that they serve share groups: once all of it is
 there.
 """

@@ -25,7 +25,9 @@ ROOT = Path(__file__).resolve().parents[3]
 CHANGING = {
     *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT),
     *(ApiKey.PRODUCE, ApiKey.DELETE_RECORDS, ApiKey.INIT_PRODUCER_ID, ApiKey.WRITE_TXN_MARKERS),
-    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    *(ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE),
+    *(ApiKey.INITIALIZE_SHARE_GROUP_STATE, ApiKey.READ_SHARE_GROUP_STATE),
+    *(ApiKey.WRITE_SHARE_GROUP_STATE, ApiKey.DELETE_SHARE_GROUP_STATE),
 }
 """The APIs that change something of this broker, half of which a bug may have done."""
 REQUESTS = Requests(
@@ -92,8 +94,8 @@ def test_at_most_six_files_change_for_an_api() -> None:
 
 
 def test_groups_that_do_not_exist_here_are_not_advertised():
-    """Clients of share and streams groups end at once, with the reason, instead of waiting for a coordinator."""
+    """Clients of streams groups end at once, with the reason, instead of waiting for a coordinator."""
     # It is answered as by a broker without a plug-in, whatever group it names.
     names = {key.name for key in REQUESTS.apis} - {"STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE"}
-    assert not [name for name in names if "SHARE" in name or "STREAMS" in name]
-    assert {"CONSUMER_GROUP_HEARTBEAT", "JOIN_GROUP", "INIT_PRODUCER_ID"} <= names
+    assert not [name for name in names if "STREAMS" in name]
+    assert {"CONSUMER_GROUP_HEARTBEAT", "JOIN_GROUP", "INIT_PRODUCER_ID", "SHARE_FETCH"} <= names

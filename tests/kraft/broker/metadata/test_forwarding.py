@@ -166,13 +166,6 @@ def test_a_topic_of_coordinators_that_a_client_names_first_is_made_as_one(name: 
     assert (plain.num_partitions, plain.replication_factor, plain.configs) == (7, 1, [])
 
 
-def test_a_topic_of_coordinators_that_are_missing_here_is_not_made() -> None:
-    """A broker of Kafka beside makes it as it has to be."""
-    requests = new_requests(auto_create_topics=True)
-    requests.on_request(named("__share_group_state"), IMAGE, 0)
-    assert [one for one in due_of(requests, 0) if isinstance(one, Send)] == []
-
-
 @pytest.mark.parametrize("in_file", [(), ("num.partitions",), ("num.partitions", "default.replication.factor")])
 def test_unknown_topics_are_created_once_with_what_the_file_of_the_broker_says(in_file: tuple[str, ...]):
     """What it leaves out is for the controller (-1), whose file may say something else."""
