@@ -84,11 +84,12 @@ DEARER: Final = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 90,
     ApiKey.CREATE_PARTITIONS: 80,  # A decision on each name, with its error, forwarded by the broker.
     ApiKey.ALTER_CLIENT_QUOTAS: 80,
+    ApiKey.SHARE_GROUP_HEARTBEAT: 80,  # The right to each topic.
     ApiKey.SHARE_GROUP_DESCRIBE: 210,
     ApiKey.DELETE_SHARE_GROUP_STATE: 90,  # A share partition by a hash of its names, for each four bytes.
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 500,  # A call of a share coordinator for each partition, while there is none.
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: 330,
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: 110,  # The right to each topic.
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: 110,
 }
 """What an element of these APIs has to cost, by its bytes."""
 TURN: Final = int(TURN_MS / 1000 / SECONDS_PER_INSTRUCTION)
