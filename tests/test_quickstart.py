@@ -167,9 +167,10 @@ def test_so_many_brokers_can_make_every_internal_topic(brokers: int, tmp_path: P
         settings = config.of(RequestSettings, broker_id=config.node_id)
         topics = [internal_topic(settings, kind) for kind in KEY_TYPES]
         assert {one.name: one.replication_factor for one in topics if one} == dict.fromkeys(
-            ("__consumer_offsets", "__transaction_state"), min(3, brokers)
+            ("__consumer_offsets", "__transaction_state", "__share_group_state"), min(3, brokers)
         )
         assert settings.transactions.topic_min_isr == min(2, brokers)
+        assert settings.share_states.topic_min_isr == min(2, brokers)
 
 
 async def _write_in_a_transaction(bootstrap: str) -> int:

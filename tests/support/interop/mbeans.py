@@ -24,7 +24,7 @@ OF_COORDINATORS: Final = (
     *("transaction-coordinator-metrics", "TransactionMarkerChannelManager", "txn-marker-channel-metrics"),
 )
 """The types of the metrics of the coordinators of groups and transactions."""
-OF_BROKERS: Final = ("broker-metadata-metrics", "KafkaServer", *OF_COORDINATORS)
+OF_BROKERS: Final = ("broker-metadata-metrics", "KafkaServer", "share-coordinator-metrics", *OF_COORDINATORS)
 """The types of metrics that controllers do not have."""
 Tags = tuple[tuple[str, str], ...]
 
