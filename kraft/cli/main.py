@@ -19,8 +19,7 @@ import click
 
 from kraft.cli.commands import COMMANDS, SECTIONS
 from kraft.cli.help import format_help_of, help_of_bare_group, hint_for, what_is_wrong
-from kraft.cli.text import INTERRUPTED
-from kraft.config.errors import CommandFailed, ConfigError, UsageError
+from kraft.config.errors import INTERRUPTED, CommandFailed, ConfigError, UsageError
 from metadata_log.errors import MetadataLogError, install_extra
 from metadata_log.printable import printable
 from metadata_log.software import SOFTWARE_VERSION

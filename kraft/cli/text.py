@@ -15,8 +15,6 @@ import click
 from metadata_log.disk import DIRECTORY_MODE, FILE_MODE
 from metadata_log.printable import printable, printable_lines
 
-INTERRUPTED: Final = 130
-"""The exit code of a command that SIGINT has ended, as in a shell."""
 LINES_AT_ONCE: Final = 1000
 """Each call of `click.echo` flushes, so one call prints many lines."""
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+INTERRUPTED: Final = 130
+"""The exit code of a command that SIGINT has ended, as in a shell."""
+
 
 class _UserError(Exception):
     """`what` is the error, `where` its place, `hint` a remedy."""

@@ -21,7 +21,7 @@ from kraft.cli.cluster.brokers_of import (
 from kraft.cli.cluster.record_lines import PLACES, formatter, json_line
 from kraft.cli.moments import moment_of
 from kraft.cli.progress import LongJob
-from kraft.cli.text import INTERRUPTED, echo
+from kraft.cli.text import echo
 from kraft.client import (
     AtOffset,
     AtTime,
@@ -38,7 +38,7 @@ from kraft.client import (
 )
 from kraft.client.state.positions import Start
 from kraft.config import UsageError
-from kraft.config.errors import CommandFailed
+from kraft.config.errors import INTERRUPTED, CommandFailed
 from metadata_log.printable import printable
 
 BEGINNING: Final = ("beginning", "earliest")

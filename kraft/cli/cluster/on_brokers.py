@@ -11,11 +11,11 @@ import trio
 from msgspec import Struct
 
 from kraft.cli.cluster.brokers_of import Brokers, Interrupted, command_config_option, servers_option
-from kraft.cli.text import INTERRUPTED, say
+from kraft.cli.text import say
 from kraft.client import Client
 from kraft.client.questions import Questions
 from kraft.config import UsageError
-from kraft.config.errors import CommandFailed
+from kraft.config.errors import INTERRUPTED, CommandFailed
 
 EXAMPLE: Final = "--bootstrap-server 127.0.0.1:9092"
 """The end of the example of such a command."""

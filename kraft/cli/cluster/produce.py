@@ -25,11 +25,11 @@ from kraft.cli.cluster.brokers_of import (
 )
 from kraft.cli.cluster.record_lines import BadLine, header_of, record_of_json, record_of_line
 from kraft.cli.progress import LongJob
-from kraft.cli.text import INTERRUPTED, LINES_AT_ONCE, count, echo, joined
+from kraft.cli.text import LINES_AT_ONCE, count, echo, joined
 from kraft.client import Client, ClientError, Compression, Delivered, Delivery, Producer, ProducerSettings
 from kraft.client.state.batches import NewRecord
 from kraft.config import UsageError
-from kraft.config.errors import CommandFailed
+from kraft.config.errors import INTERRUPTED, CommandFailed
 from metadata_log.times import json_time
 from transport.causes import one_cause
 

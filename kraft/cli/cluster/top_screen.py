@@ -18,7 +18,7 @@ from textual.widgets import Footer, Static
 
 from kraft.cli.cluster.administration import Cluster
 from kraft.cli.cluster.top_thread import PollThread
-from kraft.cli.text import INTERRUPTED
+from kraft.config.errors import INTERRUPTED
 from kraft.operate.top.layout import Line, Settings, Tone, layout
 from kraft.operate.top.model import Model, Sort
 from kraft.operate.top.samples import Sample

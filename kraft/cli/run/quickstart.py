@@ -25,10 +25,10 @@ from rich.text import Text
 from kraft.admin import AdminClient, AdminError, QuorumDescription, open_admin
 from kraft.cli.run.record_tour import RecordTour
 from kraft.cli.run.tour import StepDone, Tour
-from kraft.cli.text import INTERRUPTED, count
+from kraft.cli.text import count
 from kraft.client import open_client
 from kraft.config import UsageError
-from kraft.config.errors import CommandFailed
+from kraft.config.errors import INTERRUPTED, CommandFailed
 from kraft.local.local_cluster import LocalCluster, run_cluster
 from kraft.observer.live_image import read_image
 from kraft.operate.interrupts import run_tasks
