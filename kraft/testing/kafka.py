@@ -311,12 +311,16 @@ class Kafka:
         happened = self.log.happened
         jumps = [(one.at, one.arguments["seconds"]) for one in happened if isinstance(one, Call) and one.name == JUMP]
         disk, directory, ahead = self._call(log)
-        changes = [replace(one, at=on_the_wall(one.at, jumps, ahead)) for one in changes_in(disk, directory)]
+        until = time.time()
+        # The nodes' clock counts in ms: what is in the log has happened, also in the millisecond that has not ended.
+        changes = [
+            replace(one, at=min(on_the_wall(one.at, jumps, ahead), until)) for one in changes_in(disk, directory)
+        ]
         drawing = drawing_of(
             [*happened, *changes],
             node_ids=self.layout.ids,
             since=max(since, min((one.at for one in happened), default=0.0)),
-            until=time.time(),
+            until=until,
             title=title,
             verdict="; ".join(self.described().splitlines()),
         )

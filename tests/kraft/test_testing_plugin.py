@@ -181,7 +181,7 @@ def test_a_failure_leaves_a_picture_with_a_lane_for_each_node_and_what_the_test_
     in_order = [(1, "becomes Leader (elected), epoch 1"), (101, "serves"), (101, "kill(101)"), (0, "the test ends")]
     assert [one for one in told if one in in_order] == in_order
     # The jump of the clock may end the session before the broker is killed.
-    assert (101, "was fenced: its session timed out") in told
+    assert (101, "was fenced: its session timed out") in told, [one for one in told if one[0] == 101]
     assert any(node == 102 and re.match("leads orders-. and [0-9] more|leads orders-", what) for node, what in told)
     (killed,) = [one for one in moments if one["what"] == "kill(101)"]
     assert (killed["is_fault"], killed["nodes"]["101"]["state"]) == (True, "down")

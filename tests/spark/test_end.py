@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 TESTS = (
-    "tests/kraft/cli/test_cli_serve.py::test_an_unformatted_directory_is_one_clear_line",
+    "tests/kraft/cli/test_cli_serve.py::test_a_port_in_use_is_one_clear_line",
     "tests/spark/test_end.py::test_a_session_counts",
 )
 SECONDS = 300
