@@ -18,10 +18,10 @@ import pytest
 import trio
 
 from kraft.broker.metadata.auto_creation import internal_topic
-from kraft.broker.metadata.coordinators import KEY_TYPES
 from kraft.cli.main import main
 from kraft.client import open_client
 from kraft.config import Config
+from kraft.handling.coordinators import TOPICS
 from kraft.handling.settings import RequestSettings
 from kraft.local.local_cluster import prepare_cluster
 from transport.interface import Endpoint
@@ -165,9 +165,9 @@ def test_so_many_brokers_can_make_every_internal_topic(brokers: int, tmp_path: P
     for config in [Config.load(str(node.config_path)) for node in cluster.brokers]:
         assert not config.warnings
         settings = config.of(RequestSettings, broker_id=config.node_id)
-        topics = [internal_topic(settings, kind) for kind in KEY_TYPES]
+        topics = [internal_topic(settings, kind) for kind in TOPICS]
         assert {one.name: one.replication_factor for one in topics if one} == dict.fromkeys(
-            ("__consumer_offsets", "__transaction_state", "__share_group_state"), min(3, brokers)
+            TOPICS.values(), min(3, brokers)
         )
         assert settings.transactions.topic_min_isr == min(2, brokers)
         assert settings.share_states.topic_min_isr == min(2, brokers)

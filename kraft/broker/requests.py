@@ -173,9 +173,7 @@ class Requests:
         self._table: dict[int, Api[Any]] = {}
         """The handler of each API that was asked for."""
         self._coordinators: CoordinatorRooms | None = None
-        self.apis: tuple[ApiKey, ...] = tuple(
-            sorted({*apis.ROWS, *coordinators.ROWS, *shares.ROWS} - coordinators.WITHHELD)
-        )
+        self.apis: tuple[ApiKey, ...] = tuple(sorted({*apis.ROWS, *coordinators.ROWS, *shares.ROWS}))
         self._senders: dict[type, Sender] = {
             Verification: verifier,
             Channel: ids,

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from kraft.handling.api import Api, row
-from kraft.handling.coordinators import SERVES_SHARES
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 
@@ -96,5 +95,3 @@ ROWS: Final[Mapping[ApiKey, Callable[[CoordinatorRooms], Api[Any]]]] = MappingPr
     }
 )
 """The rows, which `kraft.broker.requests` makes with the first request of each API."""
-WITHHELD: Final = frozenset(() if SERVES_SHARES else (key for key in ApiKey if "SHARE" in key.name))
-"""The APIs of share groups, which are served at listeners, and advertised, only all together."""

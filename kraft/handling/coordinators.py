@@ -20,10 +20,6 @@ TRANSACTION: Final = 1
 SHARE: Final = 2
 TOPICS: Final = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state", SHARE: "__share_group_state"}
 """The topic of the coordinators, by the key type of FindCoordinator."""
-SERVES_SHARES: Final[bool] = True
-"""Whether brokers of this software tell clients and other brokers that they serve share groups: once all of it is
-there.
-"""
 _INT_MIN: Final = -(2**31)
 _BLOCK: Final = 256
 """How many units of a text one sum covers: clients choose names of 32 KB."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kraft.access.errors import ApiError
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
-from kraft.broker.metadata.coordinators import KEY_TYPES, find_coordinator, is_sought, refuse_coordinator
+from kraft.broker.metadata.coordinators import find_coordinator, is_sought, refuse_coordinator
 from kraft.broker.metadata.topics import (
     describe_topic_partitions,
     metadata,
@@ -130,11 +130,10 @@ class MetadataHandler:
             message,
             version=request.version,
             listener=request.listener,
-            broker_id=self._settings.broker_id,
             permissions=self._rights.of(request),
         )
         kind = message.key_type
-        if kind in KEY_TYPES and TOPICS[kind] not in image.topics.by_name and is_sought(answer):
+        if kind in TOPICS and TOPICS[kind] not in image.topics.by_name and is_sought(answer):
             self._creation.create_internal(kind)
         return Answer(request.request_id, answer)
 

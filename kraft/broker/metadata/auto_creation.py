@@ -11,7 +11,7 @@ from kraft.config.data_settings import REPLICATION_FACTORS
 from kraft.config.group_settings import GroupConfig
 from kraft.config.share_coordinator_settings import ShareCoordinatorConfig
 from kraft.config.transaction_settings import TransactionConfig
-from kraft.handling.coordinators import GROUP, SERVES_SHARES, SHARE, TOPICS, TRANSACTION
+from kraft.handling.coordinators import GROUP, SHARE, TOPICS, TRANSACTION
 from kraft.handling.reply_keys import Creation, to_broker
 from kraft.handling.settings import RequestSettings
 from kraft.limits import TOPICS_IN_CREATION
@@ -131,8 +131,6 @@ class AutoCreation:
     def _topic(self, name: str) -> CreatableTopic | None:
         """The topic to ask for; None for one of coordinators that this software does not have."""
         kind = _KINDS.get(name)
-        if kind == SHARE and not SERVES_SHARES:
-            return None
         return plain_topic(self._settings, name) if kind is None else internal_topic(self._settings, kind)
 
     def create_internal(self, kind: int) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
-from kraft.handling.coordinators import GROUP, SERVES_SHARES, SHARE, TOPICS, TRANSACTION, coordinator_of
+from kraft.handling.coordinators import GROUP, SHARE, TOPICS, TRANSACTION, coordinator_of
 from kraft.handling.rights import Permissions
 from kraft.limits import NAME_CHARACTERS_PER_STEP
 from metadata_log.image import MetadataImage
@@ -22,8 +22,6 @@ BATCHED_SINCE: Final = 4
 """The first version with several keys in a request."""
 SHARES_SINCE: Final = 6
 """The first version with coordinators of share groups."""
-KEY_TYPES: Final = frozenset((GROUP, TRANSACTION, SHARE) if SERVES_SHARES else (GROUP, TRANSACTION))
-"""The kinds of coordinators that brokers of this software have, by the key type."""
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 """A number as Java reads one, without the zeros that may stand before it."""
 _NO_ERROR: Final = "NONE"
@@ -36,21 +34,18 @@ def find_coordinator(
     *,
     version: int,
     listener: str,
-    broker_id: int,
     permissions: Permissions,
 ) -> Generator[None, None, FindCoordinatorResponse]:
     """The leader of the partition of the coordinators' topic that each key belongs to.
 
-    COORDINATOR_NOT_AVAILABLE while the partition of the key has no leader, or if this broker leads it and does not
-    coordinate such things: a client asks again. A client without the right to describe the group or the transactional
-    id has the error for that instead.
+    COORDINATOR_NOT_AVAILABLE while the partition of the key has no leader: a client asks again. A client without the
+    right to describe the group or the transactional id has the error for that instead.
 
     Args:
         image: The metadata.
         request: The request.
         version: Its version.
         listener: The listener of the request: addresses of brokers are those of this listener.
-        broker_id: This broker.
         permissions: The rights of the client.
 
     Raises:
@@ -60,9 +55,6 @@ def find_coordinator(
     def find(key: str) -> Coordinator:
         error = _refusal(request.key_type, key, version, permissions)
         coordinator = coordinator_of(image, request.key_type, key, listener) if error is Error.NONE else None
-        if error is Error.NONE and request.key_type not in KEY_TYPES and coordinator is not None:
-            # A broker of this software does not coordinate shares, whatever it leads; another one may, later.
-            coordinator = None if coordinator[0].id == broker_id else coordinator
         if coordinator is None:
             return _absent(key, error or Error.COORDINATOR_NOT_AVAILABLE)
         broker, at = coordinator

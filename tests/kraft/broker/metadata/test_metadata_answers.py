@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from kraft.agenda import Agenda
 from kraft.broker.metadata.auto_creation import AutoCreation
-from kraft.broker.metadata.coordinators import KEY_TYPES
 from kraft.config.data_settings import REPLICATION_FACTORS
 from kraft.handling.coordinators import TOPICS, java_hash, partition_of
 from kraft.handling.reply_keys import Creation
@@ -217,7 +216,7 @@ def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: 
     assert {one.name: one.value for one in topic.configs} == configs
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, TOPICS[kind]) for kind in sorted(KEY_TYPES)])
+@pytest.mark.parametrize(("kind", "name"), sorted(TOPICS.items()))
 def test_a_refused_topic_of_coordinators_is_told_once_with_the_setting_to_change(kind: int, name: str):
     """With fewer brokers than replicas it is refused again and again, and clients only hear that there is none yet."""
     told: list[str] = []

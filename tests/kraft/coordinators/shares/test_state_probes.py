@@ -7,12 +7,9 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-import pytest
 from msgspec import structs
 
 from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.metadata import answers, coordinators
-from kraft.handling.coordinators import GROUP, SHARE, TRANSACTION
 from kraft.wire import Answer
 from metadata_log.records.batch import scan
 from metadata_log.records.coordinator import SHARE_GROUP_STATE, CoordinatorRecord, decode_pair
@@ -41,13 +38,6 @@ TOPICS: Final = {
 }
 PORTS: Final = {24201: 26101, 24202: 26102, 24301: 26101, 24302: 26102}
 OF_LISTENERS: Final = {301: 101, 302: 102}
-SHARES: Final = frozenset((GROUP, TRANSACTION, SHARE))
-
-
-@pytest.fixture(autouse=True)
-def shares_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "KEY_TYPES", SHARES)
-    monkeypatch.setattr(coordinators, "KEY_TYPES", SHARES)
 
 
 def probes(*sections: str) -> list[dict[str, Any]]:
