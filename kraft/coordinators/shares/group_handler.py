@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -76,12 +76,8 @@ class ShareGroupHandler(GroupsHandler):
         """ShareGroupHeartbeat."""
         message, operation = request.message, ShareHeartbeat(request)
         error = self._refusal(request, message, image)
-        for number, name in enumerate(message.subscribed_topic_names or () if error is Error.NONE else (), 1):
-            if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name):
-                error = Error.TOPIC_AUTHORIZATION_FAILED
-                break
-            if number % GROUPS_PER_STEP == 0:
-                yield None
+        if error is Error.NONE and not (yield from self._may_see(request, message.subscribed_topic_names or ())):
+            error = Error.TOPIC_AUTHORIZATION_FAILED
         if error is not Error.NONE:
             return refused(operation, error)
         try:
@@ -129,25 +125,15 @@ class ShareGroupHandler(GroupsHandler):
     def _described(
         self, request: WireRequest, message: ShareGroupDescribeRequest, group_id: str, image: MetadataImage
     ) -> Handling[DescribedGroup]:
-        def refused(error: Error, text: str | None = None) -> DescribedGroup:
-            return DescribedGroup(error, text, group_id)
-
-        known = self._runtime.readable(self._runtime.number_of(group_id))
-        if isinstance(known, Error):
-            return refused(known)
-        group = share_group(known.committed, group_id)
-        if group is None:
-            other = cast("GroupShard", known.shard).present(group_id, known.committed)
-            what = "not found" if other is None else "is not a share group"
-            return refused(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+        group = self._committed(group_id, share_group, "share group")
+        if isinstance(group, tuple):
+            return DescribedGroup(*group, group_id)
         asks = message.include_authorized_operations
         bits = self._rights.of(request).on_group(group_id) if asks else -(2**31)
         description = yield from described(group, image, bits)
-        for name in sorted(_topics_of(description)):
-            if not self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, name):
-                return refused(
-                    Error.TOPIC_AUTHORIZATION_FAILED, "The group has described topic(s) that the client may not see."
-                )
+        if not (yield from self._may_see(request, sorted(_topics_of(description)))):
+            text = "The group has described topic(s) that the client may not see."
+            return DescribedGroup(Error.TOPIC_AUTHORIZATION_FAILED, text, group_id)
         return description
 
     # The answers to requests that fail as a whole

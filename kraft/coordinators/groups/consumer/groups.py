@@ -22,6 +22,7 @@ from kraft.coordinators.groups.consumer.reconciling import MemberTarget, reconci
 from kraft.coordinators.groups.consumer.resolving import Resolving, resolving
 from kraft.coordinators.groups.consumer.targets import assigning, ids_of, preferred_assignor
 from kraft.coordinators.runtime.budget import Budget
+from kraft.coordinators.runtime.encoding import encoding
 from kraft.coordinators.runtime.shard import NOTHING, Context, CoordinatorResult, Record
 from kraft.coordinators.runtime.weights import text_bytes
 from kraft.handling.coordinators import Counted
@@ -270,7 +271,7 @@ class ConsumerGroups:
         yield from self._maybe_assigning(draft, context)
         changes = wish.names or wish.regex
         reconciled = yield from self.reconciling(draft, updated, owned, context, wish_changed=changes)
-        yield from draft.encoding()
+        yield from encoding(draft.records)
         self._maybe_resolve(before, draft.group, wish, may_describe, context)
         if looks:
             self._note_looked(before, draft.group, context)
@@ -567,7 +568,7 @@ def check(message: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
         ("InstanceId", message.instance_id, True),
         ("RackId", message.rack_id, True),
     ):
-        if needed and text is not None and not text.strip(_TRIMMED):
+        if needed and text is not None and is_blank(text):
             raise ApiError(Error.INVALID_REQUEST, f"{name} can't be empty.")
     if epoch == 0:
         if message.rebalance_timeout_ms == -1:
@@ -586,6 +587,11 @@ def check(message: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
 
 _TRIMMED: Final = "".join(map(chr, range(33)))
 """The characters that `String.trim` of Java takes away."""
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing is left of a text without blanks and control characters at its ends."""
+    return not text.strip(_TRIMMED)
 
 
 def _check_regex(regex: str, budget: Budget) -> None:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
-from msgspec.structs import replace
-
 from kraft.coordinators.groups.assignors import PartitionsByTopic
 from kraft.coordinators.groups.shares.group import ShareGroup, ShareMember, States, StateTopics
 from kraft.coordinators.groups.shares.replaying import ShareGroupKey, replay
 from kraft.coordinators.runtime.shard import Record
-from kraft.limits import DRAFT_BYTES_PER_STEP
-from metadata_log.errors import EncodeError
 from metadata_log.records import consumer_offsets as records
 from metadata_log.records.consumer_offsets import ShareGroupTargetAssignmentMemberValueTopicPartition as TopicTarget
-from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.serde import Message
 
 
@@ -34,21 +27,6 @@ class ShareDraft:
         assert after is not None, key
         self.records.append(Record(key, value, found=(self.group, after)))
         self.group = after
-
-    def encoding(self) -> Generator[None, None, None]:
-        """Encode the records in portions, so that whoever writes them need not."""
-        size = 0
-        for at, record in enumerate(self.records):
-            try:
-                value = None if record.value is None else encode_value(record.value, record.version)
-                self.records[at] = replace(record, encoded=(encode_key(record.key), value))
-            except EncodeError:
-                # Whoever writes it refuses the request.
-                return
-            size += len(value or b"")
-            if size >= DRAFT_BYTES_PER_STEP:
-                size = 0
-                yield None
 
     def subscription(self, member: ShareMember) -> None:
         """Add the record of the topics that a member wants."""

@@ -13,13 +13,15 @@ from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
 from kraft.config.group_settings import ShareGroupConfig
 from kraft.coordinators.groups.assignors import PartitionsByTopic
-from kraft.coordinators.groups.consumer.groups import of_group
+from kraft.coordinators.groups.consumer.groups import is_blank, of_group
 from kraft.coordinators.groups.consumer.hashing import TopicHashes
+from kraft.coordinators.groups.consumer.targets import ids_of
 from kraft.coordinators.groups.shares import states
 from kraft.coordinators.groups.shares.assignor import SharingMember, assigning
 from kraft.coordinators.groups.shares.draft import ShareDraft
 from kraft.coordinators.groups.shares.group import LEAVING, NamedPartitions, ShareGroup, ShareMember
 from kraft.coordinators.groups.shares.states import Beginning, Partitions
+from kraft.coordinators.runtime.encoding import encoding
 from kraft.coordinators.runtime.shard import NOTHING, Context, CoordinatorResult
 from kraft.coordinators.runtime.weights import text_bytes
 from kraft.handling.coordinators import Counted
@@ -165,7 +167,7 @@ class ShareGroups:
         epoch = draft.group.epoch
         if asked:
             draft.states(states.with_initializing(draft.group.states, lacking))
-        yield from draft.encoding()
+        yield from encoding(draft.records)
 
         def ended(error: Error, context: Context) -> None:
             if error is Error.NONE:
@@ -222,7 +224,7 @@ class ShareGroups:
         if group.assignment_epoch >= group.epoch or not (group.assignment_ms == 0 or is_due):
             return
         members = [
-            SharingMember(member_id, _ids(group.members[member_id].names, image), group.targets.get(member_id, {}))
+            SharingMember(member_id, ids_of(image, group.members[member_id].names), group.targets.get(member_id, {}))
             for member_id in in_hash_map_order(group.members)
         ]
         yield None
@@ -240,7 +242,7 @@ class ShareGroups:
         group = draft.group
         if member.epoch == group.assignment_epoch and not is_changed:
             return member
-        topics = _ids(member.names, image)
+        topics = ids_of(image, member.names)
         target = group.targets.get(member.member_id, {})
         wanted = {topic_id: numbers for topic_id, numbers in target.items() if topic_id in topics}
         if member.epoch == group.assignment_epoch:
@@ -383,9 +385,9 @@ class ShareGroups:
 
 def check(message: ShareGroupHeartbeatRequest) -> None:
     """Refuse what no group could accept; raises `ApiError`."""
-    if not message.group_id.strip(_TRIMMED):
+    if is_blank(message.group_id):
         raise ApiError(Error.INVALID_REQUEST, "GroupId can't be empty.")
-    if message.rack_id is not None and not message.rack_id.strip(_TRIMMED):
+    if message.rack_id is not None and is_blank(message.rack_id):
         raise ApiError(Error.INVALID_REQUEST, "RackId can't be empty.")
     if message.member_epoch == 0:
         if not message.subscribed_topic_names:
@@ -394,10 +396,6 @@ def check(message: ShareGroupHeartbeatRequest) -> None:
         raise ApiError(Error.INVALID_REQUEST, "MemberEpoch is invalid.")
     if len(message.subscribed_topic_names or ()) > NAMED_TOPICS:
         raise ApiError(Error.INVALID_REQUEST, f"A member names at most {NAMED_TOPICS} topics.")
-
-
-_TRIMMED: Final = "".join(map(chr, range(33)))
-"""The characters that `String.trim` of Java takes away."""
 
 
 def _known(group: ShareGroup, message: ShareGroupHeartbeatRequest) -> ShareMember:
@@ -428,11 +426,6 @@ def _merged(member: ShareMember, request: WireRequest[ShareGroupHeartbeatRequest
 
 def _is_reconciled(group: ShareGroup, member: ShareMember) -> bool:
     return member.epoch == group.assignment_epoch == group.epoch
-
-
-def _ids(names: frozenset[str], image: MetadataImage) -> frozenset[Uuid]:
-    """The ids of the topics of these names that exist."""
-    return frozenset(topic_id for name in names if (topic_id := image.topics.by_name.get(name)) is not None)
 
 
 def _told(assigned: PartitionsByTopic) -> Assignment:

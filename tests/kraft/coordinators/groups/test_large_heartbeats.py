@@ -15,7 +15,7 @@ from kraft.coordinators.groups.consumer import draft, group, groups, hashing, ta
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.shard import GroupShard
 from kraft.coordinators.groups.state import consumer_group
-from kraft.coordinators.runtime import loading
+from kraft.coordinators.runtime import encoding, loading
 from metadata_log.records.metadata import FeatureLevelRecord, PartitionChangeRecord
 from metadata_log.serde import Message, encode
 from metadata_log.types import Uuid
@@ -164,7 +164,7 @@ def test_with_many_partitions_each_piece_of_work_has_a_turn(few: None, monkeypat
         noted(groups, "reconciled", monkeypatch, calls),
         noted(draft.Draft, "target", monkeypatch, calls),
         noted(draft.Draft, "assignment", monkeypatch, calls),
-        noted(draft, "encode_value", monkeypatch, calls),
+        noted(encoding, "encode_value", monkeypatch, calls),
         noted(state, "replay", monkeypatch, calls),
     ):
         for turn in turns.turns(beat(FIRST, names=["large"])):
