@@ -1,7 +1,7 @@
 """Two commits side by side, in one go and in turn: is the later one quicker?
 
-    python bench/ab.py [OLD [NEW]] [--what commit,produce,fetch,log] [--clients 1,16,128] [--reps 3] [--seconds 1]
-                           [--outstanding 1,128,1024]
+    python bench/ab.py [OLD [NEW]] [--what commit,produce,fetch,offsets,log] [--clients 1,16,128]
+                       [--outstanding 1,128,1024] [--reps 3] [--seconds 1]
 
 OLD and NEW are revisions of git; NEW is the working tree unless it is given, and OLD the last release (a tag `v…`), or
 the commit `BASE` where there is no release yet. Each is unpacked into a directory of its own, and runs with this
@@ -10,6 +10,7 @@ interpreter and its packages, under the same load by the generator of this tree:
 - commit: three controllers, and clients that write as in `commit.py`
 - produce: one controller and three brokers; each client produces a batch of one record after the other, with acks=all
 - fetch: the same brokers; each client fetches one batch after the other from the leader
+- offsets: the same brokers; each client commits an offset of its own group, of no members, at the group's coordinator
 - log: three nodes of a raw log in one process (`log_nodes.py`), where one program keeps --outstanding appends of one
   record under way by `append_soon`, or by as many tasks where a version has no handles; log, tasks: by tasks in both
 
@@ -30,6 +31,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -37,7 +39,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from data_brokers.wire import ACKS_ALL, WireClient, batch_of, fetch_frame, produce_frame
+from data_brokers.wire import ACKS_ALL, WireClient, answered, batch_of, fetch_frame, frame_of, produce_frame
 from load import Address, LoopClient, Refused, Row, close, connect, drive, find_leader, parse_addresses, timed, writers
 from log_nodes import Asked
 from log_nodes import Loaded as EmbeddedRow
@@ -51,6 +53,14 @@ from data_brokers.cluster import DataCluster, cpu_seconds, format_directory
 
 from support.interop.our_nodes import our_controller
 from support.interop.real_kafka import running
+from transport.protocol.errors import Error
+from transport.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from transport.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 
 ROOT: Final = Path(__file__).parent.parent
 BASE: Final = "58227d3ec22f23de60ba1776ae064d96150a81b8"
@@ -62,6 +72,10 @@ FETCH_CLIENTS: Final = 16
 TOPIC: Final = "bench"
 BROKERS: Final = 3
 SESSION_S: Final = 60.0
+OFFSET_COMMIT_VERSION: Final = 8
+FIND_COORDINATOR_VERSION: Final = 4
+LEADER_SECONDS: Final = 60.0
+RETRY_SECONDS: Final = 0.05
 BEFORE_BASE_OFFSET: Final = 4 + 4 + 1 + 1 + 1 + len(TOPIC) + 1 + 4 + 2
 """The bytes of an answer to `produce_frame` up to the offset: length, header, counts, name, index, error."""
 
@@ -179,8 +193,8 @@ def controllers(side: Side, root: Path, stack: ExitStack) -> Loaded:
     )
 
 
-def brokers(side: Side, root: Path, stack: ExitStack) -> tuple[Loaded, Loaded]:
-    """Three brokers with data, to be loaded by producers, and by consumers."""
+def brokers(side: Side, root: Path, stack: ExitStack) -> dict[str, Loaded]:
+    """Three brokers with data, to be loaded by producers, by consumers, and by what commits offsets."""
     cluster = DataCluster("ours", root, BROKERS, "", SESSION_S, stack, kraft=side.kraft)
     cluster.create(TOPIC, 1)
     address = cluster.address(cluster.first)
@@ -197,13 +211,50 @@ def brokers(side: Side, root: Path, stack: ExitStack) -> tuple[Loaded, Loaded]:
             fetched = client.ask(fetch)
         return [WireLoop(address, fetch, fetched, 4 + len(fetched)) for _ in range(clients)]
 
-    return (
-        partial(
-            measure,
-            lambda clients: [WireLoop(address, produce, produced, BEFORE_BASE_OFFSET) for _ in range(clients)],
-            cluster.cpu_seconds,
-        ),
-        partial(measure, fetchers, cluster.cpu_seconds),
+    loops: dict[str, Callable[[int], Sequence[LoopClient]]] = {
+        "produce": lambda clients: [WireLoop(address, produce, produced, BEFORE_BASE_OFFSET) for _ in range(clients)],
+        "fetch": fetchers,
+        "offsets": lambda clients: [commits_of(address, f"group-{number}") for number in range(clients)],
+    }
+    return {what: partial(measure, loop, cluster.cpu_seconds) for what, loop in loops.items()}
+
+
+def commits_of(address: Address, group: str) -> WireLoop:
+    """A client that commits an offset of a group, at the group's coordinator."""
+    deadline = time.monotonic() + LEADER_SECONDS
+    while True:
+        try:
+            coordinator = coordinator_of(address, group)
+            frame = offset_frame(group, TOPIC)
+            with WireClient(coordinator) as client:
+                committed = client.ask(frame)
+            error = answered(committed, OFFSET_COMMIT_VERSION, OffsetCommitResponse).topics[0].partitions[0].error_code
+            if error:
+                raise Refused(Error.of(error).name)
+        except Refused:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+        else:
+            return WireLoop(coordinator, frame, committed, 4 + len(committed))
+
+
+def coordinator_of(address: Address, group: str) -> Address:
+    """Where a group's coordinator listens; raises `Refused` while there is none."""
+    with WireClient(address) as client:
+        asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+        [found] = client.request(asked, FIND_COORDINATOR_VERSION, FindCoordinatorResponse).coordinators
+    if found.error_code:
+        raise Refused(Error.of(found.error_code).name)
+    return found.host, found.port
+
+
+def offset_frame(group: str, topic: str) -> bytes:
+    """An OffsetCommit of a client that is no member, length included."""
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=42)
+    return frame_of(
+        OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[part])]),
+        OFFSET_COMMIT_VERSION,
     )
 
 
@@ -294,18 +345,18 @@ def run(options: argparse.Namespace, sides: tuple[Side, Side], root: Path) -> No
             compare("commit", pair[0], pair[1], options.clients, options)
     if "log" in options.what:
         compare_logs(sides, root, options)
-    if not {"produce", "fetch"} & set(options.what):
+    asked = [what for what in ("produce", "fetch", "offsets") if what in options.what]
+    if not asked:
         return
     for side in sides:
         if not has_data(side):
-            print(f"produce, fetch: {side.name} has no brokers with data")
+            print(f"{', '.join(asked)}: {side.name} has no brokers with data")
             return
     with ExitStack() as stack:
         both = [brokers(side, root / f"brokers-{number}", stack) for number, side in enumerate(sides)]
-        if "produce" in options.what:
-            compare("produce", both[0][0], both[1][0], options.clients, options)
-        if "fetch" in options.what:
-            compare("fetch", both[0][1], both[1][1], [FETCH_CLIENTS], options)
+        for what in asked:
+            counts = [FETCH_CLIENTS] if what == "fetch" else options.clients
+            compare(what, both[0][what], both[1][what], counts, options)
 
 
 def has_data(side: Side) -> bool:
@@ -327,7 +378,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", nargs="?", default="", metavar="OLD")
     parser.add_argument("new", nargs="?", default=".", metavar="NEW")
-    parser.add_argument("--what", type=words, default=["commit", "produce", "fetch"])
+    parser.add_argument("--what", type=words, default=["commit", "produce", "fetch", "offsets"])
     parser.add_argument("--clients", type=numbers, default=[1, 16, 128])
     parser.add_argument("--outstanding", type=numbers, default=[1, 128, 1024])
     parser.add_argument("--reps", type=int, default=3)
