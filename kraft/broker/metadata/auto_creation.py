@@ -34,30 +34,35 @@ def internal_topic(settings: RequestSettings, kind: int) -> CreatableTopic | Non
     The count of partitions never changes afterwards: it decides which partition a name belongs to.
     """
     of: GroupConfig | TransactionConfig | ShareCoordinatorConfig
+    # In the order in which Java's Properties hand them out, which is that of a real log's records.
     match kind:
         case _ if kind == GROUP:
             of = settings.groups
-            configs = {"cleanup.policy": "compact", "compression.type": "producer"}
+            configs = {
+                "compression.type": "producer",
+                "cleanup.policy": "compact",
+                "segment.bytes": str(of.topic_segment_bytes),
+            }
         case _ if kind == TRANSACTION:
             of = settings.transactions
             configs = {
-                "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
                 "min.insync.replicas": str(of.topic_min_isr),
+                "segment.bytes": str(of.topic_segment_bytes),
                 "unclean.leader.election.enable": "false",
             }
         case _ if kind == SHARE:
             of = settings.share_states
-            # Its coordinator deletes the begin itself.
             configs = {
-                "cleanup.policy": "delete",
                 "compression.type": "producer",
+                "cleanup.policy": "delete",  # Its coordinator deletes the begin itself.
                 "min.insync.replicas": str(of.topic_min_isr),
+                "segment.bytes": str(of.topic_segment_bytes),
                 "retention.ms": "-1",
             }
         case _:
             return None
-    configs["segment.bytes"] = str(of.topic_segment_bytes)
     return CreatableTopic(
         name=TOPICS[kind],
         num_partitions=of.topic_partitions,

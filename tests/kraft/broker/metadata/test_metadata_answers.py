@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from kraft.agenda import Agenda
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.config.data_settings import REPLICATION_FACTORS
-from kraft.handling.coordinators import TOPICS, java_hash, partition_of
+from kraft.handling.coordinators import GROUP, TOPICS, TRANSACTION, java_hash, partition_of
 from kraft.handling.reply_keys import Creation
 from kraft.handling.settings import RequestSettings
 from kraft.wire import Answer, Send
-from metadata_log.image import MetadataImage
+from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import Uuid
 from support.broker.broker_requests import answer_to, asked, exchange, image_at, new_requests, probes
@@ -177,30 +177,10 @@ def test_names_are_hashed_as_java_does(text: str, value: int):
     assert partition_of(text, 50) == (0 if value == -(2**31) else abs(value)) % 50
 
 
-CREATED: dict[str, tuple[int, dict[str, str]]] = {
-    "__consumer_offsets": (
-        0,
-        {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"},
-    ),
-    "__transaction_state": (
-        1,
-        {
-            "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
-            "min.insync.replicas": "2",
-            "segment.bytes": "104857600",
-            "unclean.leader.election.enable": "false",
-        },
-    ),
-}
-"""The topics of coordinators with the key type of FindCoordinator, as Kafka makes them."""
-
-
-@pytest.mark.parametrize("name", CREATED)
+@pytest.mark.parametrize(("kind", "name"), [(GROUP, "__consumer_offsets"), (TRANSACTION, "__transaction_state")])
 @pytest.mark.parametrize("version", range(1, 7))
-def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: int, name: str):
-    """Once, however many ask; they ask again."""
-    kind, configs = CREATED[name]
+def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: int, kind: int, name: str):
+    """Once, however many ask; they ask again. Its settings are those of a real cluster, in the order of its log."""
     keys: dict[str, Any] = {"coordinator_keys": ["g", "h"]} if version >= 4 else {"key": "g"}
     requests, image = new_requests(), MetadataImage()
     for _ in range(2):
@@ -213,7 +193,8 @@ def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: 
     assert isinstance(sent.message, CreateTopicsRequest)
     (topic,) = sent.message.topics
     assert (topic.name, topic.num_partitions, topic.replication_factor) == (name, 50, 3)
-    assert {one.name: one.value for one in topic.configs} == configs
+    recorded = image_at(NOW).configs.by_resource[ResourceType.TOPIC, name]
+    assert [(one.name, one.value) for one in topic.configs] == list(recorded.items())
 
 
 @pytest.mark.parametrize(("kind", "name"), sorted(TOPICS.items()))
