@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from random import Random, SystemRandom
 from typing import Any, Final
@@ -22,33 +22,32 @@ import trio
 
 from kraft.admin import open_admin
 from kraft.admin.topics import create_topic
-from kraft.config import Config
 from kraft.handling.coordinators import GROUP, TRANSACTION
-from kraft.limits import TURN_MS
-from kraft.node.embed import tcp_transport
-from kraft.node.node import Node
-from kraft.node.run import run_node
-from kraft.process.hosting import broker_with_data, host_controller
-from metadata_log.log.log_dir import format_directory
-from metadata_log.memory_disk import MemoryDisk, MemoryFile
+from metadata_log.memory_disk import MemoryFile
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
-from metadata_log.types import Uuid, random_uuid
+from metadata_log.types import Uuid
 from support.eventually import pause
 from support.hostile.amplified import Amplified, Known, amplified
 from support.hostile.broker_attacks import request
 from support.hostile.coordinated import APIS as COORDINATOR_APIS
 from support.hostile.coordinated import SITUATIONS, fitting
+from support.hostile.counted_nodes import (
+    CASES,
+    DEARER,
+    TURN,
+    apis_of,
+    both,
+    exchange,
+)
 from support.hostile.frames import request_frame
-from support.hostile.instructions import SECONDS_PER_INSTRUCTION, InstructionClock, Work
-from support.loopback import free_ports
+from support.hostile.instructions import InstructionClock, Work
 from transport.interface import Endpoint
-from transport.protocol.apis import APIS, Api, ApiKey
+from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.broker_listener import AT_BROKERS
 from transport.protocol.errors import Error
-from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_response
 from transport.protocol.messages import (
     ApiVersionsRequest,
@@ -67,36 +66,9 @@ PER_REQUEST: Final = 60_000
 """With the fetches, heartbeats and ticks that fall into the time of a request."""
 PER_BYTE: Final = 60
 """Some 0.6 microseconds: a megabyte, in small turns, costs less than a second."""
-DEARER: Final = {
-    ApiKey.WRITE_TXN_MARKERS: 600,  # An append to a log for each four bytes.
-    ApiKey.ELECT_LEADERS: 120,  # A decision on each partition, by the controller, for each four bytes.
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 90,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 160,  # The rights of the client on each topic, for each two bytes.
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 120,
-    ApiKey.DESCRIBE_QUORUM: 110,  # Decoded by the broker and by the controller, with the errors of each partition.
-    ApiKey.FIND_COORDINATOR: 200,
-    ApiKey.DESCRIBE_GROUPS: 210,  # The right to each group, and its partition by a hash of its name.
-    ApiKey.DESCRIBE_TRANSACTIONS: 210,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: 210,
-    ApiKey.DELETE_GROUPS: 200,
-    ApiKey.DESCRIBE_PRODUCERS: 140,
-    ApiKey.ALTER_CONFIGS: 90,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: 90,
-    ApiKey.CREATE_PARTITIONS: 80,  # A decision on each name, with its error, forwarded by the broker.
-    ApiKey.ALTER_CLIENT_QUOTAS: 80,
-    ApiKey.SHARE_GROUP_HEARTBEAT: 80,  # The right to each topic.
-    ApiKey.SHARE_GROUP_DESCRIBE: 210,
-    ApiKey.DELETE_SHARE_GROUP_STATE: 90,  # A share partition by a hash of its names, for each four bytes.
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 500,  # A call of a share coordinator for each partition, while there is none.
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: 330,
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: 110,
-}
-"""What an element of these APIs has to cost, by its bytes."""
-TURN: Final = int(TURN_MS / 1000 / SECONDS_PER_INSTRUCTION)
 SLICE_BYTES: Final = 4_000
 SOAK_BYTES: Final = 60_000
 LONG_ANSWER_BYTES: Final = 200_000
-ANSWER_SECONDS: Final = 20
 ANSWERED: Final = {"acks": 1}
 """So that nobody waits for the answer to a Produce that has none."""
 WAITING: Final = 40
@@ -104,100 +76,12 @@ WAITING: Final = 40
 PER_WOKEN: Final = 600
 """What an append costs for each of them."""
 MANY: Final = (1 << 31) - 1
-NODES: Final = {"controller": 1, "broker": 101}
-AUTHORIZER: Final = """\
-authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
-super.users=User:{user}
-"""
-SUPER_USERS: Final = {
-    "open": {},
-    "no rights": {"controller": "ANONYMOUS", "broker": "somebody"},
-}
-"""Who may do everything at a node. The broker that has no name may do its work at the controller."""
-CASES: Final = (("controller", "open"), ("broker", "open"), ("broker", "no rights"))
-SETTINGS: Final = """\
-process.roles={role}
-node.id={node}
-controller.quorum.voters=1@127.0.0.1:{controller}
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-listeners={listener}://127.0.0.1:{port}
-log.dirs=d
-offsets.topic.num.partitions=1
-offsets.topic.replication.factor=1
-transaction.state.log.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-group.initial.rebalance.delay.ms=0
-{more}"""
-
-
-def config_of(role: str, ports: dict[str, int], rights: str) -> Config:
-    user = SUPER_USERS[rights].get(role)
-    text = SETTINGS.format(
-        role=role,
-        node=NODES[role],
-        controller=ports["controller"],
-        listener="CONTROLLER" if role == "controller" else "PLAINTEXT",
-        port=ports[role],
-        more="" if user is None else AUTHORIZER.format(user=user),
-    )
-    return Config.parse(text, source=role)
-
-
-async def run_role(
-    clock: InstructionClock,
-    role: str,
-    config: Config,
-    cluster_id: str,
-    *,
-    task_status: trio.TaskStatus[Node],
-) -> None:
-    """A controller or a broker with data, on a disk in memory, until cancelled."""
-    clock.own()
-    disk, rng = MemoryDisk(), Random(NODES[role])
-    format_directory(disk, "d", node_id=NODES[role], cluster_id=cluster_id, rng=rng, now_ms=0)
-    is_broker = role == "broker"
-    await run_node(
-        config,
-        transport=tcp_transport(config, serves_clients=is_broker),
-        disk=disk,
-        rng=rng,
-        application=broker_with_data(config, disk) if is_broker else host_controller,
-        inline_flush=True,
-        task_status=task_status,
-    )
 
 
 async def ask(port: int, frame: bytes) -> str:
     """Send a frame on a connection of its own; how it ended."""
     outcome = await exchange(port, frame)
     return outcome if isinstance(outcome, str) else f"answer of {len(outcome)} bytes"
-
-
-async def exchange(port: int, frame: bytes) -> bytes | str:
-    """Send a frame on a connection of its own; the answer, or why there is none."""
-    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-        reader = FrameReader()
-        with trio.move_on_after(ANSWER_SECONDS):
-            try:
-                await stream.send_all(frame)
-                while data := await stream.receive_some(1 << 16):
-                    for answer in reader.feed(data):
-                        return answer
-            except (trio.BrokenResourceError, OSError):
-                pass
-            return "closed"
-    return "no answer"
-
-
-async def listens(port: int) -> bool:
-    """Whether a broker's listener is open: it opens once the broker is unfenced."""
-    try:
-        async with await trio.open_tcp_stream("127.0.0.1", port):
-            return True
-    except OSError:
-        return False
 
 
 async def measure(clock: InstructionClock, port: int, request: Amplified) -> tuple[str, Work]:
@@ -219,30 +103,6 @@ def offences(request: Amplified, outcome: str, work: Work) -> list[str]:
     if work.longest_turn > TURN:
         found.append(f"{where}: a turn of {work.longest_turn:,} instructions in {work.of_task}, allowed {TURN:,}")
     return found
-
-
-def apis_of(role: str) -> list[Api]:
-    """The APIs that a listener serves."""
-    return list(AT_BROKERS.values()) if role == "broker" else list(APIS.values())
-
-
-@asynccontextmanager
-async def both(clock: InstructionClock, rights: str) -> AsyncIterator[tuple[dict[str, int], dict[str, Node]]]:
-    """A controller and an unfenced broker with the topic `orders`: their ports, and the nodes."""
-    ports = dict(zip(NODES, free_ports(len(NODES)), strict=True))
-    cluster_id = str(random_uuid(Random(7)))
-    async with trio.open_nursery() as nursery:
-        nodes: dict[str, Node] = {
-            one: await nursery.start(partial(run_role, clock, one, config_of(one, ports, rights), cluster_id))
-            for one in NODES
-        }
-        while not await listens(ports["broker"]):
-            await pause()
-        async with open_admin([Endpoint("127.0.0.1", ports["controller"])]) as admin:
-            await create_topic(admin, "orders", partitions=3, replication_factor=1)
-        yield ports, nodes
-        assert not any(node.is_stopping for node in nodes.values())
-        nursery.cancel_scope.cancel()
 
 
 async def asked_well(port: int, message: Message) -> Any:

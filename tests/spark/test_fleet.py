@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,8 @@ from metadata_log.reading.timeline import read_timeline
 from metadata_log.spark import fleet, views
 from metadata_log.spark.methods import Views
 from support.real_data import unpack
+from support.spark.own_fleet import ROOT, kraft_fleet
 
-ROOT = Path(__file__).parent.parent.parent
 NODES = {"failover": "c3", "dynamic3": "c3", "old39": "c3"}
 CLUSTERS = {
     "failover": "A3gcw2Qkrwsj8xyJO7bBIw",
@@ -104,13 +102,6 @@ def test_lists_and_maps_become_json_for_csv(logs: Views) -> None:
         "EXTERNAL://" if "EXTERNAL" in first["endpoints"] else "PLAINTEXT://"
     )
     assert isinstance(json.loads(first["features"]), dict)
-
-
-def kraft_fleet(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a process of its own: it starts and stops a session."""
-    inherited = {"PYTHONPATH": str(ROOT), **os.environ, **environment}
-    command = [sys.executable, "-m", "kraft", "fleet", *words]
-    return subprocess.run(command, env=inherited, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.spark_cluster

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
-from test_fleet import kraft_fleet
 
 from kraft.cli.main import main
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.lakes import lake as lakes
 from metadata_log.spark.lakes import outputs
 from support.real_data import unpack
+from support.spark.own_fleet import kraft_fleet
 
 FAILOVER = "A3gcw2Qkrwsj8xyJO7bBIw"
 

@@ -10,9 +10,9 @@ from random import Random, SystemRandom
 import pytest
 import trio
 import trio.testing
-from test_sasl_transport import Stranger, carrier_of, pair
 
 from support.transport.conversation import LISTENER, echo, numbered
+from support.transport.sasl_pairs import Stranger, carrier_of, pair
 from transport.channels import Socket
 from transport.interface import PEERS, Cause, Failed, Listener, Reply
 from transport.memory_sockets import MemoryStreams

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import pytest
 import trio
 import trio.testing
 
 from metadata_log.serde import Message
-from support.transport.conversation import LISTENER, Node, echo, logins, numbered
-from transport.channels import Socket
+from support.transport.conversation import LISTENER, echo, logins, numbered
+from support.transport.sasl_pairs import Stranger, carrier_of, pair
 from transport.interface import PEERS, Cause, Endpoint, Failed, Reply, Request
-from transport.memory_sockets import MemoryStreams
 from transport.protocol.apis import ApiKey
 from transport.protocol.frames import with_length
 from transport.protocol.headers import encode_request
@@ -27,48 +25,6 @@ from transport.wire import WireTransport
 
 HANDSHAKE = bytes.fromhex("0011 0001 00000001 ffff 0005") + b"PLAIN"
 VOTE = bytes.fromhex("0034 0000 00000009 ffff 00 01 01 01 00")
-
-
-class Stranger:
-    """The client's end of one connection of bytes."""
-
-    def __init__(self) -> None:
-        self.received = bytearray()
-        self.closed_at: float | None = None
-        self.socket: Socket | None = None
-        self.is_connected = trio.Event()
-        self.is_closed = trio.Event()
-
-    def on_connected(self) -> None:
-        self.is_connected.set()
-
-    def on_data(self, data: bytes) -> int:
-        self.received += data
-        return 0
-
-    def on_drained(self) -> None:
-        """Nothing to do."""
-
-    def on_closed(self, cause: Cause, detail: str) -> None:
-        self.closed_at = trio.current_time()
-        self.is_connected.set()
-        self.is_closed.set()
-
-
-@asynccontextmanager
-async def pair(server_sasl: Sasl, client_sasl: Sasl) -> AsyncIterator[tuple[Node, Node, Endpoint, WireTransport]]:
-    """A running server and a running client, and a third transport for strangers."""
-    network = MemoryStreams()
-    carriers = [network.transport(sasl=sasl) for sasl in (server_sasl, client_sasl, NO_SASL)]
-    server, client, other = (Node(carrier) for carrier in carriers)
-    endpoint = server.transport.listen(LISTENER)
-    async with server.running(), client.running(), other.running():
-        yield server, client, endpoint, carriers[2]
-
-
-def carrier_of(node: Node) -> WireTransport:
-    assert isinstance(node.transport, WireTransport)
-    return node.transport
 
 
 async def connected(carrier: WireTransport, endpoint: Endpoint) -> Stranger:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 import pytest
 import trio
 
 from support.transport.conversation import LISTENER, Node, echo, numbered, versions_of
+from support.transport.tcp_frames import connect, framed, no_free_descriptors, read_frames, read_to_end, serving, vote
 from transport import Cause, Endpoint, Gone, Listener, Reply, Request, TcpTransport
 from transport.addresses import clearer, refuse_itself
 from transport.interface import Inbound
@@ -42,42 +41,6 @@ UNRESOLVABLE = Endpoint("no..such..host", 9093)
 @pytest.fixture(params=["epoll", "streams"])
 def new_node(request: pytest.FixtureRequest) -> NewNode:
     return lambda **options: Node(TcpTransport(use_epoll=request.param == "epoll", **options))
-
-
-def framed(content: bytes) -> bytes:
-    return len(content).to_bytes(4, "big") + content
-
-
-def vote(number: int) -> bytes:
-    return framed(encode_request(ApiKey.VOTE, 2, number, "raw", numbered(number)))
-
-
-@asynccontextmanager
-async def serving(node: Node) -> AsyncIterator[Endpoint]:
-    endpoint = node.transport.listen(LISTENER)
-    async with node.running():
-        yield endpoint
-
-
-async def connect(endpoint: Endpoint) -> trio.SocketStream:
-    return await trio.open_tcp_stream(endpoint.host, endpoint.port)
-
-
-async def read_frames(stream: trio.SocketStream, count: int) -> list[bytes]:
-    """The next frames, without their lengths; fewer if the connection ends before."""
-    reader, frames = FrameReader(), list[Any]()
-    while len(frames) < count and (data := await stream.receive_some()):
-        frames += reader.feed(data)
-    return frames
-
-
-async def read_to_end(stream: trio.SocketStream) -> bytes:
-    """Everything until the peer closes or resets."""
-    read = b""
-    with suppress(trio.BrokenResourceError):
-        while data := await stream.receive_some():
-            read += data
-    return read
 
 
 class TestHostileClients:
@@ -638,22 +601,6 @@ class TestDescriptors:
             async with trio.SocketStream(raw) as stream:
                 await stream.send_all(vote(1))
                 assert len(await read_frames(stream, 1)) == 1
-
-
-@contextmanager
-def no_free_descriptors() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fillers: list[Any] = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(name) for name in os.listdir("/proc/self/fd")) + 2, hard))
-    try:
-        with suppress(OSError):
-            while True:
-                fillers.append(open(os.devnull))  # noqa: SIM115
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for filler in fillers:
-            filler.close()
 
 
 async def test_an_answer_with_a_throttle_time_mutes_its_connection(new_node: NewNode):

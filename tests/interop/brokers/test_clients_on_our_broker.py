@@ -8,17 +8,17 @@ from random import Random
 
 import confluent_kafka
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from kafka import admin as plain
 
 from support.interop.broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL
+from support.interop.consumed import SECONDS, consumed
 from support.interop.kafka_tools import KafkaTools
 from support.interop.our_brokers import OurBrokers, our_brokers
 from support.interop.real_kafka import KafkaInstallation, eventually
 
 BROKER = 101
 MESSAGES = 100
-SECONDS = 30
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 
@@ -33,22 +33,6 @@ def make_topic(brokers: OurBrokers, topic: str, replication_factor: int = 1, **c
     with closing(plain.KafkaAdminClient(bootstrap_servers=brokers.bootstrap.split(","))) as admin:
         made = {"num_partitions": 1, "replication_factor": replication_factor, "configs": configs}
         admin.create_topics({topic: made}, wait_for_metadata=True)
-
-
-def consumed(brokers: OurBrokers, topic: str, count: int) -> list[tuple[int, bytes | None, bytes | None]]:
-    """The first records of partition 0, from its start, as kafka-python sees them: offset, key, value."""
-    with closing(KafkaConsumer(bootstrap_servers=brokers.bootstrap.split(","))) as consumer:
-        consumer.assign([TopicPartition(topic, 0)])
-        consumer.seek_to_beginning()
-        found: list[tuple[int, bytes | None, bytes | None]] = []
-
-        def enough() -> bool:
-            for records in consumer.poll(timeout_ms=500).values():
-                found.extend((one.offset, one.key, one.value) for one in records)
-            return len(found) >= count
-
-        eventually(enough, f"{count} records of {topic}", SECONDS)
-        return found
 
 
 @pytest.mark.parametrize("codec", [None, "gzip"])

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from test_our_client_on_kafka import CLUSTER_ID, HEAP, STARTED, node_lines
 
 from kraft.metrics.kafka import KAFKA_METRICS
+from support.interop.broker_cluster import HEAP, STARTED
 from support.interop.kafka_tools import KafkaTools
 from support.interop.mbeans import OF_COORDINATORS, Key, jmx_options, same, values_of_kafka, values_of_ours
+from support.interop.one_node import CLUSTER_ID, node_lines
 from support.interop.our_nodes import told
 from support.interop.real_kafka import KafkaInstallation, Process, free_ports
 

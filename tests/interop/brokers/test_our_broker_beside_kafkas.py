@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 from kafka import admin as plain
-from test_clients_on_our_broker import consumed
 
 from metadata_log.records.batch import scan
 from support.interop.broker_cluster import STARTED
+from support.interop.consumed import consumed
 from support.interop.our_brokers import OURS, THEIRS, batches, kafkas_broker, our_brokers
 from support.interop.real_kafka import KafkaInstallation, eventually
 

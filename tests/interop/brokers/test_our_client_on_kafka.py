@@ -19,26 +19,15 @@ from kraft.client import (
     TransactionalProducer,
     open_client,
 )
-from support.interop.broker_cluster import CONSOLE_CONSUMER, HEAP, STARTED
+from support.interop.broker_cluster import CONSOLE_CONSUMER, STARTED
 from support.interop.kafka_tools import KafkaTools
-from support.interop.one_node import CLUSTER_ID, node_lines
+from support.interop.one_broker import one_node
 from support.interop.our_nodes import told
-from support.interop.real_kafka import KafkaInstallation, Process, free_ports
+from support.interop.real_kafka import KafkaInstallation
 from transport.interface import Endpoint
 
 pytestmark = pytest.mark.kafka
 MESSAGES = 500
-
-
-def one_node(kafka: KafkaInstallation, root: Path) -> tuple[Process, str]:
-    """Kafka with both roles in one process, and the address of its broker."""
-    controller, port = free_ports(2)
-    path = root / "node.properties"
-    path.write_text("".join(f"{line}\n" for line in node_lines(root, controller, port)))
-    told("format", "-c", str(path), "--cluster-id", CLUSTER_ID)
-    return Process(kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP), root / "node.log"), (
-        f"127.0.0.1:{port}"
-    )
 
 
 async def each_codec(address: str) -> None:

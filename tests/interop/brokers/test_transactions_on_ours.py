@@ -9,8 +9,8 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from test_transactions_beside_kafka import ENDS, SECONDS, SOURCE, TOPICS, by_confluent, committed, values
 
+from support.interop.committed_transactions import ENDS, SECONDS, SOURCE, TOPICS, by_confluent, committed, values
 from support.interop.our_brokers import OurBrokers, our_brokers
 from support.interop.real_kafka import KafkaInstallation
 

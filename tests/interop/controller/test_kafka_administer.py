@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 import pytest
-from test_controller_differential import side_of
 
 from kraft.cli.main import main
 from kraft.config.keys import STANDARD_AUTHORIZER
 from metadata_log.types import Uuid
 from support.differential.controller_sides import CLUSTER_ID
 from support.differential.controller_stories import arrives, told
+from support.interop.one_controller import side_of
 from support.interop.our_nodes import our_controller, our_format
 from support.interop.real_kafka import (
     QUIET,

@@ -10,6 +10,7 @@ import pytest
 from kraft.access.tokens import TokenSettings
 from kraft.broker.settings import BrokerOptions
 from kraft.config import Config, ConfigError
+from support.interop.judged_settings import BROKER, CONTROLLER
 from support.interop.kafka_or_skip import oracle
 from support.interop.kafka_tools import KafkaTools
 from support.interop.our_nodes import kraft
@@ -24,22 +25,6 @@ FILES = (
     f"config.providers=file,dir\nconfig.providers.file.class={PACKAGE}.FileConfigProvider\n"
     f"config.providers.dir.class={PACKAGE}.DirectoryConfigProvider\n"
 )
-CONTROLLER = """\
-process.roles=controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:9001
-controller.listener.names=CONTROLLER
-listeners=CONTROLLER://127.0.0.1:9001
-log.dirs=/var/lib/kraft
-"""
-BROKER = """\
-process.roles=broker
-node.id=101
-controller.quorum.voters=1@127.0.0.1:9001
-controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:9101
-log.dirs=/var/lib/kraft
-"""
 TOPIC_DEFAULTS = (
     "compression.type",
     "compression.zstd.level",

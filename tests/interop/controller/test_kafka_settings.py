@@ -11,13 +11,13 @@ from random import Random
 from typing import Final
 
 import pytest
-from test_kafka_config import BROKER, CONTROLLER
 
 from kraft.config import Config, ConfigError
 from kraft.config.checks import AT_MOST, BELOW
 from kraft.config.definitions import CLIENT_METRICS, GROUP, NODE, TOPIC, Definition
 from kraft.config.kafka_keys import REFUSED
 from kraft.config.keys import NARROWER, SEGMENT_BYTES_OVERRIDE
+from support.interop.judged_settings import BROKER, CONTROLLER, verdicts
 from support.interop.kafka_or_skip import oracle
 from support.interop.one_controller import both
 from support.interop.real_kafka import KafkaInstallation
@@ -115,16 +115,6 @@ def verdict(text: str) -> tuple[str, str]:
     except ConfigError as refused:
         return "refused", str(refused)
     return "read", ""
-
-
-def verdicts(kafka: KafkaInstallation, directory: Path, texts: list[str]) -> list[tuple[str, str]]:
-    """Kafka's verdict on each of these files, and its words."""
-    paths = [directory / f"{number}.properties" for number in range(len(texts))]
-    for path, text in zip(paths, texts, strict=True):
-        path.write_text(text)
-    answers = [line.partition("\t") for line in oracle(kafka, ORACLE, [str(path) for path in paths]).splitlines()]
-    assert len(answers) == len(texts)
-    return [(kind, why) for kind, _, why in answers]
 
 
 def test_a_controller_that_deletes_no_topics_answers_as_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:

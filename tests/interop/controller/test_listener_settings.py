@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_kafka_settings import verdicts
 
+from support.interop.judged_settings import verdicts
 from support.interop.real_kafka import KafkaInstallation
 from support.listener_files import files, stored
 

@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from test_kafka_mixed import lead_in_turn
 
 from metadata_log import replay
 from metadata_log.disk import OsDisk
@@ -18,6 +17,7 @@ from metadata_log.records.batch import scan
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
 from metadata_log.records.record import records
+from support.interop.leaders_in_turn import lead_in_turn
 from support.interop.our_nodes import kraft, our_controller, our_format, told
 from support.interop.real_kafka import (
     CLUSTER_ID,

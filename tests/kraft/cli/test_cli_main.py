@@ -6,33 +6,18 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
 from kraft.cli.commands import COMMANDS as ALL_COMMANDS
 from kraft.cli.commands import SECTIONS
-from kraft.cli.main import kraft, report
+from kraft.cli.main import report
 from kraft.config import ConfigError, UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.errors import DirectoryError
+from support.kraft.cli_serving import COMMANDS
 from support.kraft.command_line import run
-
-
-def commands_below(group: click.Group, *path: str) -> Iterator[str]:
-    """The words of every command and group of commands."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        found = group.get_command(context, name)
-        assert found is not None, name
-        yield " ".join((*path, name))
-        if isinstance(found, click.Group):
-            yield from commands_below(found, *path, name)
-
-
-COMMANDS = tuple(commands_below(kraft))
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import click
 import pytest
-from test_cli_serve import formatted, serving
 
 from kraft.cli.main import kraft
 from kraft.cli.run.log_output import LESS, MORE, shift_level
 from kraft.config.environment import settings_of
 from kraft.node.loggers import LEVELS
 from support.eventually import eventually
+from support.kraft.cli_serving import formatted, serving
 from support.kraft.command_line import CLUSTER_ID, run, settings_of_the_process, write_config
 from support.loopback import free_ports
 

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from test_cli_serve import serving
 
+from support.kraft.cli_serving import serving
 from support.kraft.command_line import CLUSTER_ID, run
 from support.loopback import free_ports
 

@@ -12,12 +12,11 @@ from threading import Timer
 
 import click
 import pytest
-from test_cli_main import COMMANDS
-from test_cli_serve import formatted, serving
 
 from kraft.cli.help import nearest
 from kraft.cli.kafka_tools import translate_command
 from kraft.cli.main import kraft
+from support.kraft.cli_serving import COMMANDS, formatted, serving
 from support.kraft.command_line import Done, run
 from support.real_data import unpack
 

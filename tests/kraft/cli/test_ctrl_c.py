@@ -17,9 +17,9 @@ from tempfile import TemporaryFile
 
 import pytest
 from msgspec import Struct
-from test_cli_main import COMMANDS
 
 from kraft.cli.main import main
+from support.kraft.cli_serving import COMMANDS
 from support.kraft.command_line import CLUSTER_ID, write_config
 from support.kraft.recovery_data import write_description
 from support.loopback import free_ports

@@ -12,8 +12,8 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from test_cli_serve import Serving
 
+from support.kraft.cli_serving import Serving
 from support.kraft.command_line import CLUSTER_ID, run
 from support.kraft.namespaces import Machines, machines
 

@@ -16,29 +16,39 @@ from msgspec import Struct, structs
 
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
 from kraft.access.caller import ANONYMOUS, Caller
-from kraft.access.tokens import TokenSettings, token_hmac
+from kraft.access.tokens import token_hmac
 from kraft.broker.metadata.configs import describe_client_quotas
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.request.reading import Isolation, Readable, look, read
 from kraft.broker.request.sessions import Wanted
 from kraft.config.data_settings import TopicDefaults
-from kraft.config.described import Secret, described_settings
+from kraft.config.described import described_settings
 from kraft.controller.configs.quotas import alter_client_quotas
-from kraft.controller.decision.broker_sessions import BrokerSessions
-from kraft.controller.decision.request_context import AdminSettings, RequestContext
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.security.tokens import expire_token, remove_expired, renew_token
 from kraft.reads.configs import describe_configs
 from kraft.wire import WireRequest
-from metadata_log.image import Acl, AclsImage, DelegationToken, MetadataDelta, MetadataImage
+from metadata_log.image import Acl, AclsImage, DelegationToken, MetadataImage
 from metadata_log.image.quotas import QuotasImage, replay_quota
 from metadata_log.image.tokens import token_record
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.records.batch import scan
 from metadata_log.serde.codec import finished
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import Uuid
 from support.broker.data_brokers import cluster, new_topic, part_of, started
 from support.broker.request_brokers import batch, produce, replayed, wire_request
+from support.kraft.delegation_tokens import (
+    NOW_MS,
+    OTHER,
+    OWNER,
+    PERIOD_MS,
+    RENEWER,
+    REQUESTER,
+    SECRET,
+    a_token,
+    token_context,
+)
 from support.kraft.plain_logs import Entry, committed, seen_by, stable, transactions, write
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Principal
@@ -178,40 +188,9 @@ def test_nothing_denies_a_super_user_and_another_name_is_none() -> None:
 
 # -------------------------------------------------------------------------------------------------------------- tokens
 
-NOW_MS = 1_000_000
-PERIOD_MS = 1000
-"""The renewal period of the server."""
-SECRET = Secret("a-secret")
-OWNER, REQUESTER, RENEWER, OTHER = (Caller("User", name) for name in ("owner", "requester", "renewer", "other"))
 CALLERS = (OWNER, REQUESTER, RENEWER, OTHER, ANONYMOUS, structs.replace(OWNER, is_token=True), Caller("Group", "owner"))
 TIMES = (NOW_MS - 1, NOW_MS, NOW_MS + 1, NOW_MS + PERIOD_MS - 1, NOW_MS + PERIOD_MS, NOW_MS + PERIOD_MS + 1)
 PERIODS = (-(2**63), -1, 0, 1, PERIOD_MS - 1, PERIOD_MS, PERIOD_MS + 1, 2**40)
-
-
-def token_context(token: DelegationToken, caller: Caller, now_ms: int = NOW_MS) -> RequestContext:
-    features = records.FeatureLevelRecord(name="metadata.version", feature_level=30)
-    delta = MetadataDelta(MetadataImage())
-    delta.replay(features, 0)
-    delta.replay(token_record(token), 1)
-    image = delta.apply(OffsetAndEpoch(epoch=1, offset=2))
-    return RequestContext(
-        image=image,
-        committed=image,
-        next_offset=2,
-        version=2,
-        now_ms=now_ms,
-        rng=Random(0),
-        cluster_id="c",
-        defaults=TopicDefaults(),
-        sessions=BrokerSessions(9000),
-        admin=AdminSettings(tokens=TokenSettings(secret=SECRET, max_lifetime_ms=10**9, expiry_time_ms=PERIOD_MS)),
-        caller=caller,
-    )
-
-
-def a_token(max_ms: int, expires_ms: int, **changes: object) -> DelegationToken:
-    token = DelegationToken("t", "User:owner", "User:requester", ("User:renewer", "User:second"), 0, max_ms, expires_ms)
-    return structs.replace(token, **changes)
 
 
 def refusal_of(caller: Caller, token: DelegationToken) -> Error | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -19,11 +18,9 @@ from trio.testing import MockClock
 import kraft.metrics.readiness
 from kraft.config import Config
 from kraft.metrics.own import no_leader_reason
-from kraft.metrics.readiness import Check, is_ready, readiness
-from kraft.metrics.view import NodeView
+from kraft.metrics.readiness import is_ready, readiness
 from kraft.node.clock import NodeClock
 from kraft.node.logging import NodeLog
-from kraft.node.metrics.meters import Meters
 from kraft.node.metrics.monitor import LIVE_SECONDS, Monitor
 from kraft.node.node import Node
 from kraft.node.run import run_node
@@ -33,51 +30,9 @@ from metadata_log.disk import DirectoryDisk, File, OsDisk
 from metadata_log.log.log_dir import format_directory
 from support.kraft.command_line import CLUSTER_ID, write_config
 from support.kraft.scraped import Got, get
+from support.kraft.views_of_readiness import failing, ready, until, view_of
 from support.loopback import free_ports
 from transport.tcp import TcpTransport
-
-
-@cache
-def meters_of(node: Node) -> Meters:
-    """What a node has heard, from the first look on."""
-    return Meters()
-
-
-def view_of(node: Node) -> NodeView:
-    """The view of a node of a test cluster, with the contact that its state has proved so far."""
-    meters = meters_of(node)
-    now_ms = node._clock.now_ms()
-    meters.look(node._replica, now_ms)
-    return NodeView(
-        process=node._process,
-        now_ms=now_ms,
-        is_stopping=node.is_stopping,
-        counted=meters.counted(node._transport),
-    )
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Ask until the condition holds, in virtual time."""
-    with trio.fail_after(seconds):
-        for _ in count():
-            if condition():
-                return
-            await trio.sleep(0.02)
-
-
-def failing(checks: list[Check]) -> set[str]:
-    return {one.name for one in checks if not one.ok}
-
-
-def _is_ready(node: Node) -> bool:
-    return is_ready(readiness(view_of(node)))
-
-
-async def ready(cluster: Cluster, *node_ids: int) -> None:
-    """Wait until these nodes are ready."""
-    for node_id in node_ids:
-        node = cluster.node(node_id)
-        await until(partial(_is_ready, node))
 
 
 async def test_a_leader_that_no_follower_reaches_is_not_ready(autojump_clock: MockClock) -> None:

@@ -6,7 +6,6 @@ from random import Random
 
 import trio
 from msgspec.structs import replace
-from test_readiness import failing, ready, until, view_of
 from trio.testing import MockClock
 
 from kraft.metrics.cluster import ACTIVE, FENCED, image_of
@@ -23,6 +22,7 @@ from kraft.testing import Cluster
 from metadata_log.image import MetadataImage
 from metadata_log.types import random_uuid
 from support.kraft.scraped import Scrape
+from support.kraft.views_of_readiness import failing, ready, until, view_of
 
 OF_CONTROLLER = "kafka_controller_kafkacontroller_"
 

@@ -13,9 +13,9 @@ from random import Random
 
 import pytest
 import trio
-from test_embed import configs
 
 from kraft.config import Config
+from support.kraft.embedded_quorum import configs
 from support.loopback import free_ports
 
 PROGRAM = """

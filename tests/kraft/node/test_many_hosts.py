@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import trio
-from test_embed import configs
-from test_quorum_why import UNHURRIED, serve
 
 from kraft.node.node import Node
 from support.kraft.command_line import run
+from support.kraft.embedded_quorum import UNHURRIED, configs, serve
 from support.loopback import free_ports
 from transport.interface import Endpoint
 

@@ -12,21 +12,15 @@ from typing import Any
 
 import pytest
 import trio
-from test_embed import configs
 
 from kraft.admin.conditions import Condition, EpochReport, Progress, once_each
 from kraft.cli.cluster.quorum_why import why_facts, why_lines
-from kraft.config import Config
-from kraft.node.embed import open_node
-from kraft.node.node import Node
-from kraft.process.hosting import host_controller
 from metadata_log.types import NO_NODE, Uuid
 from support.kraft.command_line import run
+from support.kraft.embedded_quorum import UNHURRIED, configs, serve
 from support.loopback import free_ports
 from transport.interface import Endpoint
 
-UNHURRIED = {"controller.quorum.election.timeout.ms": "500", "controller.quorum.fetch.timeout.ms": "2000"}
-"""So that a busy machine does not make elections."""
 HERE = Endpoint("127.0.0.1", 9093)
 NEW_DISK = Uuid(bytes(15) + b"\x07")
 
@@ -149,13 +143,6 @@ NEED_A_LEADER: tuple[tuple[str, ...], ...] = (
     ("watch",),
 )
 """A command of each kind that needs a leader."""
-
-
-async def serve(config: Config, *, task_status: trio.TaskStatus[tuple[Node, trio.CancelScope]]) -> None:
-    with trio.CancelScope() as life:
-        async with open_node(config, application=host_controller) as node:
-            task_status.started((node, life))
-            await trio.sleep_forever()
 
 
 async def test_unreachable_voters_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import trio
-from test_embed import CLUSTER_ID, configs
 from trio.testing import MockClock
 
 import kraft.node.turns
@@ -43,6 +42,7 @@ from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.kraft.embedded_quorum import CLUSTER_ID, configs
 from support.loopback import free_ports
 
 END = OffsetAndEpoch(epoch=1, offset=20_000)

@@ -6,8 +6,6 @@ from random import Random
 
 import pytest
 from msgspec import structs
-from test_host_answers import batch
-from test_machine_host import wire
 
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions, LifecycleState
@@ -33,6 +31,8 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from support.differential.controller_sides import InProcess
 from support.kraft.broker_agents import new_agent
+from support.kraft.hosted import wire
+from support.kraft.hosted_decisions import batch
 from support.kraft.known_quorum import KnownQuorum, served
 from support.kraft.replica_net import CLUSTER_ID, START_MS, Net, options, voter_set
 from transport.protocol.apis import ApiKey

@@ -6,75 +6,32 @@ import pytest
 
 from kraft.access.failures import RequestFailures
 from kraft.agenda import Agenda
-from kraft.controller import ControllerResult, leftovers
 from kraft.controller import decisions as module
-from kraft.controller.decision.result import Steps
+from kraft.controller import leftovers
 from kraft.controller.decision.slots import SLOTS, Slot
-from kraft.controller.decisions import NOTHING, Decisions, Work, _backlog, _not_decided, _UnderWay, _weight_of_all
+from kraft.controller.decisions import NOTHING, Decisions, _backlog, _not_decided, _UnderWay, _weight_of_all
 from kraft.limits import DECISION_STEPS_PER_TURN, STEPS_PER_DECISION
 from kraft.replica.interface.actions import Action, ForRequest, Proposal
-from kraft.wire import Answer, WireRequest
+from kraft.wire import Answer
 from metadata_log.image.replaying import PARTITIONS_PER_RECORD
-from metadata_log.records.frame import VersionedRecord, encode_record
+from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
     ClearElrRecord,
-    ConfigRecord,
     NoOpRecord,
-    PartitionRecord,
     RemoveTopicRecord,
-    TopicRecord,
 )
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
 from support.differential.controller_sides import InProcess
-from transport.protocol.apis import ApiKey
-from transport.protocol.messages import DescribeClusterRequest, DescribeClusterResponse
+from support.kraft.hosted_decisions import ANSWER, PARTITIONS, TOPIC, configs, request, with_a_topic, work
+from transport.protocol.messages import DescribeClusterRequest
 
-TOPIC = Uuid(bytes(15) + b"\7")
-PARTITIONS = 3 * PARTITIONS_PER_RECORD + 1
-ANSWER = DescribeClusterResponse(cluster_id="the answer")
 NOW_MS = 1_000_000
 
 
 def due_ms(decisions: Decisions) -> int:
     """The time of the next turn."""
     return decisions._agenda.times[Slot.DECISIONS]
-
-
-def with_a_topic() -> InProcess:
-    """A controller that knows one topic with some partitions."""
-    process = InProcess(max_idle_interval_ms=0)
-    partitions = [
-        PartitionRecord(
-            partition_id=number, topic_id=TOPIC, replicas=(1,), isr=(1,), leader=1, directories=(Uuid.ZERO,)
-        )
-        for number in range(PARTITIONS)
-    ]
-    topic = VersionedRecord(TopicRecord(name="t", topic_id=TOPIC), 0)
-    process._append(ControllerResult((topic, *(VersionedRecord(one, 1) for one in partitions))))
-    return process
-
-
-def request(request_id: int) -> WireRequest:
-    asked = DescribeClusterRequest()
-    return WireRequest(
-        request_id=request_id, api_key=ApiKey.DESCRIBE_CLUSTER, version=0, message=asked, listener="CONTROLLER"
-    )
-
-
-def work(*records: Message, steps: int = 0, is_atomic: bool = True, request_id: int | None = 1) -> Work:
-    """A decision that takes some steps before its records are known."""
-
-    def begin(*_: object) -> Steps:
-        yield from [None] * steps
-        made = tuple(VersionedRecord(record) for record in records)
-        return ControllerResult(made, None if request_id is None else ANSWER, is_atomic=is_atomic)
-
-    return Work(begin, None if request_id is None else request(request_id))
-
-
-def configs(count: int) -> list[ConfigRecord]:
-    return [ConfigRecord(resource_type=2, resource_name="t", name=f"n{at}", value="x" * 100) for at in range(count)]
 
 
 def turn(decisions: Decisions, process: InProcess, now_ms: int, *, commits: bool = True) -> list[Action]:

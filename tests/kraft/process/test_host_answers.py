@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 
 import pytest
 from msgspec import structs
-from test_decisions import TOPIC, configs, with_a_topic, work
-from test_machine_host import state_machine, wire
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker.registered import RegisteredBroker
-from kraft.committed import CommittedBatch, FollowsLog
+from kraft.committed import FollowsLog
 from kraft.controller import decisions as decisions_module
 from kraft.controller import leftovers
 from kraft.controller.decision.request_context import AdminSettings
@@ -33,7 +30,7 @@ from kraft.state_machine.server import StateMachineServer
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer
 from metadata_log.errors import MetadataLogError
-from metadata_log.records.frame import VersionedRecord, encode_record
+from metadata_log.records.frame import VersionedRecord
 from metadata_log.records.metadata import (
     BeginTransactionRecord,
     EndTransactionRecord,
@@ -42,10 +39,11 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
 )
 from metadata_log.releases import LATEST_LEVEL
-from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from support.differential.controller_sides import InProcess, incarnation, registration
 from support.kraft.broker_agents import new_agent, started
+from support.kraft.hosted import state_machine, wire
+from support.kraft.hosted_decisions import TOPIC, batch, configs, with_a_topic, work
 from support.kraft.known_quorum import served
 from support.kraft.replica_net import CLUSTER_ID, Net, options, voter_set
 from transport.protocol.apis import ApiKey
@@ -94,11 +92,6 @@ def test_a_silent_raw_log_gets_no_batches() -> None:
 
 
 # Brokers
-
-
-def batch(records: Sequence[Message], base_offset: int = 0) -> CommittedBatch:
-    values = tuple(encode_record(record, 0) for record in records)
-    return CommittedBatch(base_offset, base_offset + len(values), 1, 0, values, sum(map(len, values)))
 
 
 def test_a_broker_answers_the_fetch_of_another_broker() -> None:

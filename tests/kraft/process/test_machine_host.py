@@ -7,9 +7,7 @@ import pytest
 from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import CommittedBatch, Noted
 from kraft.process.hosting import host_state_machine
-from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.replica.interface.actions import Confirm, Proposal
-from kraft.state_machine import Position, StateMachine
 from kraft.state_machine import server as state_machine_host
 from kraft.state_machine.calls import SubmitCall
 from kraft.state_machine.log import (
@@ -28,53 +26,14 @@ from kraft.state_machine.reads import Reader
 from kraft.state_machine.server import Changes, Kind, Question, ReadCall, ReadReady, StateMachineServer
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.errors import CorruptBatch
-from metadata_log.serde import Message, schema_of
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
-from support.kraft.known_quorum import KnownQuorum
+from support.kraft.hosted import MAX_ENTRY_BYTES, Count, command, state_machine, wire
 from support.kraft.replica_net import Net
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     EnvelopeRequest,
     EnvelopeResponse,
 )
-
-MAX_ENTRY_BYTES = 200
-
-
-class Count(StateMachine[int, int]):
-    """A sum of numbers."""
-
-    def __init__(self) -> None:
-        self.total = 0
-
-    def apply(self, command: int, at: Position) -> int:
-        self.total += command
-        return self.total
-
-    def snapshot(self) -> bytes:
-        return b"%d" % self.total
-
-    def restore(self, data: bytes) -> None:
-        self.total = int(data)
-
-
-def state_machine(*, is_full: bool = False) -> StateMachineServer:
-    host = StateMachineServer(
-        Count,
-        client="c",
-        max_batch_bytes=MAX_ENTRY_BYTES + BATCH_OVERHEAD + RECORD_OVERHEAD,
-        retry_backoff_ms=20,
-        session_ttl_ms=1000,
-    )
-    host.quorum = KnownQuorum(is_full=is_full)
-    return host
-
-
-def wire(message: Message, version: int = 0) -> WireRequest:
-    api_key = schema_of(type(message)).api_key
-    assert api_key is not None
-    return WireRequest(request_id=5, api_key=api_key, version=version, message=message, listener="CONTROLLER")
-
 
 # State machines
 
@@ -97,13 +56,6 @@ def test_a_state_machine_has_no_features() -> None:
     host = state_machine()
     assert host.applied_offset == 0
     assert (host.supported_features(), host.finalized_features()) == ((), ((), -1))
-
-
-def command(size: int) -> bytes:
-    """An entry of this size."""
-    entry = encode(Command(1, 1, 1, bytes(size - len(encode(Command(1, 1, 1, bytes(100)))) + 100)))
-    assert len(entry) == size
-    return entry
 
 
 @pytest.mark.parametrize(

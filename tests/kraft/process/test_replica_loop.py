@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from msgspec.msgpack import decode, encode
-from test_decisions import work
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker import BrokerOptions, LifecycleState
@@ -42,6 +41,7 @@ from metadata_log.log.retention import REMOVE_AFTER_MS, Retention
 from metadata_log.log.snapshot import encode_snapshot
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
+from support.kraft.hosted_decisions import work
 from support.kraft.replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
 from transport.protocol.errors import Error
 from transport.protocol.messages import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from test_leader_rules import fetch_all, key, leader_of, voter
 
 from kraft.limits import LISTENERS_PER_VOTER
 from kraft.quorum.effects import SendRecords, SendReply, SendRequest
@@ -26,6 +25,7 @@ from kraft.quorum.messages import (
 from kraft.quorum.states.leader import LeaderState, Progress
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from metadata_log.types import OffsetAndEpoch
+from support.kraft.leading_core import fetch_all, key, leader_of, voter
 from support.kraft.one_core import START_MS, OneCore, records_of_the_leader
 from transport.protocol.errors import Error
 

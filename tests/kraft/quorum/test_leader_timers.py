@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from test_leader_rules import fetch_all, key, leader_of, voter
 
 from kraft.quorum.effects import AppendBatch, SendRecords, SendReply, SendRequest, StateChanged
 from kraft.quorum.events import FailureCause, Received, Resumed, Tick
@@ -36,6 +35,7 @@ from kraft.quorum.states import (
 from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
 from metadata_log.log.epochs import EpochHistory
+from support.kraft.leading_core import fetch_all, key, leader_of, voter
 from support.kraft.one_core import START_MS, OneCore, at, records_of_the_leader
 from transport.protocol.errors import Error
 

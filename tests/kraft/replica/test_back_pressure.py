@@ -10,7 +10,6 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_controller_sessions import Quorum
 from trio.testing import wait_all_tasks_blocked
 
 from kraft.node.appends import Appends
@@ -21,6 +20,7 @@ from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
 from kraft.replica.interface.events import Submit, SubmitDone
 from metadata_log.records.batch import scan
 from support.kraft.replica_net import Net
+from support.kraft.sessions_quorum import Quorum
 from transport.protocol.errors import Error
 from transport.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from transport.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic

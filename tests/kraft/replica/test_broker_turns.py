@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from test_turns import Counted
 
 from kraft.broker import BrokerAgent
 from kraft.committed import CommittedBatch
@@ -20,6 +19,7 @@ from metadata_log.records.metadata import PartitionChangeRecord, PartitionRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from support.kraft.broker_agents import ONE, TOPIC, TWO, led_by, new_agent, started
+from support.kraft.counted_turns import Counted
 
 PARTITIONS = 6_000
 

@@ -7,17 +7,15 @@ from msgspec.structs import replace
 
 from kraft.access.caller import Caller
 from kraft.controller import QuorumController
-from kraft.controller.server import ControllerServer
 from kraft.process.hosting import host_controller
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import ResourceType
 from metadata_log.records import metadata
 from metadata_log.records.batch import scan
-from metadata_log.records.frame import decode_record
-from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from support.kraft.replica_net import Net, formatted_disk
+from support.kraft.simulated_quorum import alter, codes, controller_of, log_records
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     ApiVersionsRequest,
@@ -36,15 +34,8 @@ from transport.protocol.messages.describe_quorum import (
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
 )
-from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-
-
-def controller_of(net: Net, node: int) -> QuorumController:
-    hosted = net.processes[node].application
-    assert isinstance(hosted, ControllerServer)
-    return hosted.controller
 
 
 def replay(controller: QuorumController, known: list[Message], base_offset: int, end: OffsetAndEpoch) -> None:
@@ -52,31 +43,6 @@ def replay(controller: QuorumController, known: list[Message], base_offset: int,
     batch = controller.begin_committed(base_offset)
     batch.go_on(known)
     controller.finish_committed(batch, end)
-
-
-def log_records(net: Net, node: int) -> list[tuple[int, Message]]:
-    """Every data record in a node's log, with its offset."""
-    found = []
-    for batch in scan(net.log_of(node)):
-        if not batch.is_control:
-            for record in records(batch):
-                message = decode_record(record.value or b"").record
-                assert message is not None
-                found.append((record.offset, message))
-    return found
-
-
-def alter(
-    *changes: tuple[str, int, str | None], name: str = "subscription", kind: int = 16
-) -> IncrementalAlterConfigsRequest:
-    configs = [AlterableConfig(name=key, config_operation=operation, value=value) for key, operation, value in changes]
-    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    return IncrementalAlterConfigsRequest(resources=[resource])
-
-
-def codes(response: Message) -> list[int]:
-    assert isinstance(response, IncrementalAlterConfigsResponse)
-    return [one.error_code for one in response.responses]
 
 
 def active(count: int = 3, **changes: Any) -> tuple[Net, int]:

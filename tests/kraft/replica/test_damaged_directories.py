@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from msgspec import Struct
-from test_replica_real_data import PARTITION, loaded_disk
 
 from kraft.cli.files.dump import dump_command
 from kraft.process.hosting import host_controller
@@ -23,6 +22,7 @@ from metadata_log.reading.damage import Damage
 from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
 from metadata_log.reading.verify import verify_file
 from metadata_log.reading.verify_directory import verify_directory
+from support.kraft.loaded_replica import PARTITION, loaded_disk
 from support.kraft.replica_net import DIRECTORY, Net
 from support.real_data import archive, unpack
 

@@ -3,68 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from random import Random
 from typing import Any
 
-from test_replica_real_data import batches_of, controller, loaded_disk
-
 from kraft.process.hosting import host_controller
-from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voter_history import DYNAMIC
-from kraft.quorum.voters import Voter, VoterSet
-from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.types import Uuid
-from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net
-from transport.protocol.errors import Error
-from transport.protocol.messages import DescribeQuorumRequest, DescribeQuorumResponse
-from transport.protocol.messages.describe_quorum import (
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
-)
-
-NO_VOTERS = VoterSet(())
-
-
-def directory_id(node: int) -> Uuid:
-    return Uuid(bytes(15) + bytes([100 + node]))
-
-
-def voter(node: int) -> Voter:
-    address = ListenerAddress("CONTROLLER", f"n{node}", 9093)
-    return Voter(ReplicaKey(node, directory_id(node)), Endpoints((address,)), VersionRange(0, 1))
-
-
-def dynamic_disk(node: int, voters: VoterSet | None, seed: int = 1) -> MemoryDisk:
-    """Formatted with --initial-controllers, or with --no-initial-controllers; another seed makes another directory."""
-    disk = MemoryDisk()
-    format_directory(
-        disk,
-        DIRECTORY,
-        node_id=node,
-        cluster_id=CLUSTER_ID,
-        rng=Random(100 * seed + node),
-        now_ms=START_MS,
-        dynamic=True,
-        initial_voters=None if voters is None else voters.to_record(),
-    )
-    return disk
-
-
-def dynamic_net(voting: int = 3, joining: int = 0, **changes: Any) -> Net:
-    """Voters from 1 on, then nodes that were formatted to join."""
-    initial = VoterSet.of(map(voter, range(1, voting + 1)))
-    disks = {node: dynamic_disk(node, initial if node <= voting else None) for node in range(1, voting + joining + 1)}
-    bootstrap = tuple(ListenerAddress("CONTROLLER", f"n{node}", 9093) for node in range(1, voting + 1))
-    return Net(voting, disks=disks, voters=NO_VOTERS, bootstrap=bootstrap, **changes)
-
-
-def describe(net: Net) -> DescribeQuorumResponse:
-    topic = DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])
-    answer = net.ask(net.leader, DescribeQuorumRequest(topics=[topic]))
-    assert isinstance(answer, DescribeQuorumResponse)
-    assert answer.error_code == Error.NONE
-    return answer
+from support.kraft.loaded_replica import batches_of, controller, loaded_disk
+from support.kraft.replica_net import Net
+from support.kraft.simulated_quorum import NO_VOTERS
 
 
 @cache

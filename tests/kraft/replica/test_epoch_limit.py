@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from test_known_bugs import goes_on, others, reports
 
 from kraft.quorum.effects import PersistElection
 from kraft.quorum.epoch_limit import LAST_EPOCH, SINCE_MS, SPARE_EPOCHS, highest_epoch
@@ -38,6 +37,7 @@ from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC
 from support.kraft.one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, Net
+from support.kraft.simulated_quorum import goes_on, others, reports
 from transport.protocol.errors import Error
 from transport.protocol.messages import FetchResponse, VoteRequest
 from transport.protocol.messages.vote import VoteRequestPartitionData, VoteRequestTopicData

@@ -10,13 +10,9 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec import structs
-from test_controller_quorum import alter, codes, controller_of, log_records
-from test_dynamic_quorum import describe, directory_id, dynamic_net
-from test_replica_snapshots import SCARCE, are_equal, follower_of, pieces_seen, quorum, replace_disk, snapshots, write
-from test_voter_changes import add, agree_on, error_of, remove
 
 from kraft.process.hosting import host_controller
-from kraft.quorum.effects import PeerFault, StateChanged
+from kraft.quorum.effects import StateChanged
 from kraft.quorum.values import ListenerAddress, QuorumConfig
 from kraft.replica.interface.options import SnapshotOptions
 from metadata_log.errors import DirectoryError, MetadataLogError
@@ -36,6 +32,31 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.serde import Message
 from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
+from support.kraft.simulated_quorum import (
+    PARTITION,
+    SCARCE,
+    add,
+    agree_on,
+    alter,
+    are_equal,
+    codes,
+    controller_of,
+    describe,
+    directory_id,
+    dynamic_net,
+    error_of,
+    follower_of,
+    goes_on,
+    log_records,
+    others,
+    pieces_seen,
+    quorum,
+    remove,
+    replace_disk,
+    reports,
+    snapshots,
+    write,
+)
 from support.metadata_faults import FAULTS
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -46,12 +67,7 @@ from transport.protocol.messages import (
 from transport.protocol.messages.fetch import EpochEndOffset
 from transport.protocol.messages.update_raft_voter import KRaftVersionFeature, Listener
 
-PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
 LOG = f"{PARTITION}/00000000000000000000.log"
-
-
-def others(net: Net, node: int) -> list[int]:
-    return [other for other in net.processes if other != node]
 
 
 def epochs(net: Net) -> set[int]:
@@ -61,11 +77,6 @@ def epochs(net: Net) -> set[int]:
 def causes(net: Net, node: int) -> list[str]:
     """Why a node changed its state, each time."""
     return [effect.cause for at, effect in net.traces if at == node and isinstance(effect, StateChanged)]
-
-
-def reports(net: Net, node: int) -> list[str]:
-    """The reports of a node about strange behaviour of others."""
-    return [effect.what for at, effect in net.traces if at == node and isinstance(effect, PeerFault)]
 
 
 # A majority that cannot be reached
@@ -402,15 +413,6 @@ def test_an_installed_snapshot_removes_older_ones() -> None:
 
 
 # What ends a process of Kafka's, and must not end ours
-
-
-def goes_on(net: Net) -> None:
-    """All nodes live, and commit."""
-    net.elect()
-    done = net.submit(net.leader, b"after")
-    net.until(lambda: done in net.done)
-    assert net.done[done].error == Error.NONE
-    net.until(lambda: all(net.values_of(node)[-1:] == [b"after"] for node in net.processes))
 
 
 def test_a_peer_that_answers_invalid_request_is_reported() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from test_replica_crash import Node, crash_everywhere, granted, vote
-from test_replica_snapshots import quorum, snapshots, write
 
 from metadata_log.errors import DirectoryError
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.memory_disk import MemoryDisk
+from support.kraft.crashing_replica import Node, crash_everywhere, granted, vote
 from support.kraft.replica_net import DIRECTORY, Net
+from support.kraft.simulated_quorum import quorum, snapshots, write
 
 PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
 QUORUM_STATE = f"{PARTITION}/quorum-state"

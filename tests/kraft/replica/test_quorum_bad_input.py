@@ -12,10 +12,6 @@ from collections.abc import Callable
 
 import pytest
 from msgspec import structs
-from test_controller_quorum import alter, controller_of
-from test_dynamic_quorum import directory_id, dynamic_net, voter
-from test_known_bugs import PARTITION, goes_on, others, reports
-from test_replica_snapshots import OFTEN, SCARCE, are_equal, follower_of, quorum, replace_disk, snapshots, write
 
 from kraft.process.hosting import host_controller
 from kraft.quorum.voters import VoterSet
@@ -29,6 +25,25 @@ from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch, Uuid
 from support.kraft.command_line import CLUSTER_ID as FORMATTED_CLUSTER_ID
 from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
+from support.kraft.simulated_quorum import (
+    OFTEN,
+    PARTITION,
+    SCARCE,
+    alter,
+    are_equal,
+    controller_of,
+    directory_id,
+    dynamic_net,
+    follower_of,
+    goes_on,
+    others,
+    quorum,
+    replace_disk,
+    reports,
+    snapshots,
+    voter,
+    write,
+)
 from transport.protocol.errors import Error
 from transport.protocol.messages import FetchResponse, VoteRequest, VoteResponse
 from transport.protocol.messages.vote import VoteRequestPartitionData, VoteRequestTopicData

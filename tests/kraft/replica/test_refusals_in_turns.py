@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_answers_in_turns import ALICE, NAMES, STRICT, PerStep, allocation, waiting_for_followers, with_topics
-from test_turns import Counted, Quorum
 
 from kraft.access import refusals
 from kraft.access.caller import Caller
@@ -22,6 +20,8 @@ from metadata_log.records.scram import derived_keys
 from metadata_log.serde import Message, encode
 from metadata_log.types import Uuid
 from support.differential.controller_sides import InProcess
+from support.kraft.answers_in_steps import ALICE, NAMES, STRICT, PerStep, allocation, waiting_for_followers, with_topics
+from support.kraft.counted_turns import Counted, Quorum
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error

@@ -7,7 +7,6 @@ from struct import pack
 
 import pytest
 from msgspec import structs
-from test_known_bugs import PARTITION, goes_on, others, reports
 
 from kraft.quorum.core import CoreStart
 from kraft.quorum.effects import SendReply, SendRequest
@@ -36,6 +35,7 @@ from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from support.kraft.one_core import OneCore, at, endpoints, records_of_the_leader
 from support.kraft.replica_net import Net
+from support.kraft.simulated_quorum import PARTITION, goes_on, others, reports
 from transport.protocol.errors import Error
 from transport.protocol.messages import FetchResponse
 from transport.protocol.messages.fetch import EpochEndOffset, NodeEndpoint, PartitionData

@@ -8,35 +8,16 @@ from typing import Any
 
 import pytest
 
-from kraft.controller.server import ControllerServer
 from kraft.process.hosting import host_controller, host_raw_log
 from kraft.process.opening import open_process
 from metadata_log.errors import DirectoryError
 from metadata_log.log.segment import parse_file_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
-from support.kraft.replica_net import DIRECTORY, START_MS, Net, options, voter_set
-from support.real_data import archive
+from support.kraft.loaded_replica import PARTITION, batches_of, controller, loaded_disk
+from support.kraft.replica_net import START_MS, Net, options, voter_set
 from transport.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
-
-PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
-
-
-def loaded_disk(name: str, prefix: str) -> MemoryDisk:
-    """A disk that holds a real log directory, all of it durable."""
-    disk = MemoryDisk()
-    for path, content in archive(name).items():
-        if path.startswith(f"{prefix}/"):
-            target = f"{DIRECTORY}/{path[len(prefix) + 1 :]}"
-            disk.mkdir(target.rpartition("/")[0])
-            file = disk.open(target, create=True)
-            file.append(content)
-            file.fsync()
-            file.close()
-    for directory in ("", DIRECTORY, PARTITION):
-        disk.fsync_dir(directory)
-    return disk
 
 
 @cache
@@ -44,21 +25,9 @@ def static3() -> dict[int, MemoryDisk]:
     return {node: loaded_disk("static3", f"nodes/c{node}") for node in (1, 2, 3)}
 
 
-def batches_of(disk: MemoryDisk) -> dict[int, bytes]:
-    """Every batch in a directory's log by its first offset."""
-    segments = [name for name in disk.list(PARTITION) if parse_file_name(name) is not None]
-    return {batch.base_offset: batch.data for name in segments for batch in scan(disk.read(f"{PARTITION}/{name}"))}
-
-
 def real_net(**changes: Any) -> Net:
     disks = {node: disk.fork() for node, disk in static3().items()}
     return Net(3, application=host_controller, disks=disks, cluster_id=None, **changes)
-
-
-def controller(net: Net, node: int) -> ControllerServer:
-    hosted = net.processes[node].application
-    assert isinstance(hosted, ControllerServer)
-    return hosted
 
 
 def test_logs_of_a_real_quorum_continue_under_our_nodes() -> None:

@@ -7,22 +7,29 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from test_controller_quorum import alter, controller_of
 
 from kraft.process.hosting import host_controller
 from kraft.quorum.effects import PeerFault
-from kraft.quorum.values import QuorumConfig
-from kraft.replica.interface.options import SnapshotOptions
 from metadata_log.image.record_values import decode_records
-from metadata_log.image.records import records as image_records
-from metadata_log.log.retention import Retention
-from metadata_log.log.snapshot import list_snapshots, read_snapshot, snapshot_name
+from metadata_log.log.snapshot import read_snapshot, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.frame import encode_record
 from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch
-from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, Net, formatted_disk
+from support.kraft.replica_net import CLUSTER_ID, Net, formatted_disk
+from support.kraft.simulated_quorum import (
+    PARTITION,
+    SCARCE,
+    are_equal,
+    controller_of,
+    follower_of,
+    image_values,
+    pieces_seen,
+    quorum,
+    replace_disk,
+    snapshots,
+    write,
+)
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -33,53 +40,11 @@ from transport.protocol.messages.fetch_snapshot import (
     FetchSnapshotResponsePartitionSnapshot,
 )
 
-PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
-OFTEN = SnapshotOptions(max_bytes=1500, retention=Retention(max_bytes=-1, max_ms=-1))
-SCARCE = SnapshotOptions(max_bytes=1500, retention=Retention(max_bytes=1000, max_ms=-1))
-SMALL_PIECES = QuorumConfig(append_linger_ms=0, fetch_snapshot_max_bytes=700)
-
-
-def quorum(snapshots: SnapshotOptions = OFTEN, **changes: Any) -> Net:
-    net = Net(3, application=host_controller, snapshots=snapshots, quorum=SMALL_PIECES, **changes)
-    net.elect()
-    return net
-
-
-def write(net: Net, count: int, *, first: int = 0) -> None:
-    """That many configs, one after the other."""
-    for number in range(first, first + count):
-        net.ask(net.leader, alter(("interval.ms", 0, str(1000 + number)), name=f"s{number}"))
-
-
-def snapshots(net: Net, node: int) -> tuple[OffsetAndEpoch, ...]:
-    return list_snapshots(net.disks[node], PARTITION)
-
 
 def values_of(disk: MemoryDisk, snapshot: OffsetAndEpoch) -> list[bytes]:
     """The record values in a snapshot file."""
     batches = read_snapshot(disk, f"{PARTITION}/{snapshot_name(snapshot)}")
     return [one.value or b"" for batch in batches if not batch.is_control for one in records(batch)]
-
-
-def image_values(net: Net, node: int) -> list[bytes]:
-    image = controller_of(net, node).history.committed
-    return [encode_record(record, version) for record, version in image_records(image)]
-
-
-def are_equal(net: Net) -> bool:
-    """Whether every node knows the same, up to the same offset."""
-    ends = {node: controller_of(net, node).history.committed.end for node in net.processes}
-    return len(set(ends.values())) == 1 and len({tuple(image_values(net, node)) for node in net.processes}) == 1
-
-
-def replace_disk(net: Net, node: int) -> None:
-    """The disk of a node is gone; it comes back with an empty one."""
-    net.kill(node)
-    net.disks[node] = formatted_disk(node)
-
-
-def follower_of(net: Net) -> int:
-    return next(node for node in net.processes if node != net.leader)
 
 
 # Made
@@ -137,19 +102,6 @@ def test_a_node_behind_the_start_of_the_leaders_log_takes_the_snapshot() -> None
     net.start(node)
     net.until(lambda: are_equal(net))
     assert net.processes[node].replica.core.log.start_offset > 0
-
-
-def pieces_seen(net: Net) -> list[FetchSnapshotResponsePartitionSnapshot]:
-    """The pieces that nodes are sent from now on, as they were sent."""
-    seen: list[FetchSnapshotResponsePartitionSnapshot] = []
-
-    def note(node: int, answer: Message) -> Message:
-        if isinstance(answer, FetchSnapshotResponse):
-            seen.append(answer.topics[0].partitions[0])
-        return answer
-
-    net.on_the_way = note
-    return seen
 
 
 def test_a_snapshot_download_restarts_after_a_leader_change() -> None:

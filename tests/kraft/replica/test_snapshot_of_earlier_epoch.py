@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import pytest
-from test_controller_quorum import alter
-from test_known_bugs import PARTITION
-from test_replica_snapshots import SMALL_PIECES, are_equal, snapshots, write
 
 from kraft.process.hosting import host_controller
 from kraft.quorum.effects import PeerFault
@@ -18,6 +15,7 @@ from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.retention import Retention
 from metadata_log.types import OffsetAndEpoch
 from support.kraft.replica_net import Net
+from support.kraft.simulated_quorum import PARTITION, SMALL_PIECES, alter, are_equal, snapshots, write
 
 RARE = SnapshotOptions(max_bytes=1500, max_interval_ms=0, retention=Retention(max_bytes=1000, max_ms=-1))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_dynamic_quorum import describe, directory_id, dynamic_disk, dynamic_net
 
 from kraft.process.hosting import host_controller
 from kraft.process.process import Process
@@ -15,18 +14,24 @@ from kraft.quorum.voters import Voter
 from metadata_log.serde import Message, encode, schema_of
 from metadata_log.types import Uuid
 from support.kraft.replica_net import CLUSTER_ID, Net
+from support.kraft.simulated_quorum import (
+    add,
+    agree_on,
+    describe,
+    directory_id,
+    dynamic_disk,
+    dynamic_net,
+    error_of,
+    remove,
+)
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request
 from transport.protocol.messages import (
-    AddRaftVoterRequest,
     AddRaftVoterResponse,
     EnvelopeRequest,
     EnvelopeResponse,
-    RemoveRaftVoterRequest,
-    RemoveRaftVoterResponse,
     UpdateRaftVoterRequest,
-    UpdateRaftVoterResponse,
 )
 from transport.protocol.messages.add_raft_voter import Listener
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -42,19 +47,6 @@ from transport.protocol.messages.update_raft_voter import Listener as UpdatedLis
 JOINING = QuorumConfig(append_linger_ms=0, auto_join=True)
 
 
-def add(net: Net, node: int, **changes: Any) -> AddRaftVoterRequest:
-    known: dict[str, Any] = {
-        "cluster_id": CLUSTER_ID,
-        "timeout_ms": 2000,
-        "voter_id": node,
-        "voter_directory_id": net.processes[node].replica.core.local.directory_id
-        if node in net.processes
-        else directory_id(9),
-        "listeners": [Listener("CONTROLLER", f"n{node}", 9093)],
-    }
-    return AddRaftVoterRequest(**{**known, **changes})
-
-
 def through_a_broker(net: Net, request: Message, version: int) -> EnvelopeResponse:
     """The answer to a broker that forwards a client's request."""
     api_key = schema_of(type(request)).api_key
@@ -67,30 +59,6 @@ def through_a_broker(net: Net, request: Message, version: int) -> EnvelopeRespon
     answer = net.ask(net.leader, envelope)
     assert isinstance(answer, EnvelopeResponse)
     return answer
-
-
-def remove(node: int, directory: Uuid | None = None) -> RemoveRaftVoterRequest:
-    return RemoveRaftVoterRequest(
-        cluster_id=CLUSTER_ID, voter_id=node, voter_directory_id=directory_id(node) if directory is None else directory
-    )
-
-
-def error_of(net: Net, request: Message, node: int | None = None) -> Error:
-    answer = net.ask(net.leader if node is None else node, request)
-    assert isinstance(answer, AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateRaftVoterResponse)
-    return Error(answer.error_code)
-
-
-def agree_on(net: Net, *ids: int) -> None:
-    """Wait until every node has the same voters, and has committed them."""
-    net.until(
-        lambda: all(
-            one.replica.core.voters.ids == ids
-            and one.replica.core.log.high_watermark > (one.replica.core.history.voters_offset or 0)
-            for one in net.processes.values()
-        )
-    )
-    assert len({one.replica.core.voters for one in net.processes.values()}) == 1
 
 
 def test_voters_grow_from_one_to_three_and_shrink_to_another_one() -> None:

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from test_image_records import disk_of
 
 from metadata_log import replay
 from metadata_log.image import MetadataImage, ResourceType, reassigning
+from support.metadata_log.replayed import disk_of
 from support.real_data import archive
 
 NODES = [(cluster, node) for cluster in ("static3", "dynamic3", "failover", "old39") for node in (1, 2, 3)] + [

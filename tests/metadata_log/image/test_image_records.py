@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from random import Random
 
 import pytest
@@ -16,29 +15,16 @@ from metadata_log.image import ConfigsImage, MetadataDelta, MetadataImage, Resou
 from metadata_log.image.persistent_map import Map
 from metadata_log.image.records import records
 from metadata_log.log.snapshot import parse_snapshot_name
-from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.timeline import At, Base, read_timeline
 from metadata_log.records import metadata
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
+from support.metadata_log.replayed import disk_of
 from support.random_metadata import RandomCluster
 from support.real_data import archive
 
 ARCHIVES = ("static3", "clusters", "brokers", "big")
-
-
-@cache
-def disk_of(name: str) -> MemoryDisk:
-    """The logs and snapshots of an archive."""
-    disk = MemoryDisk()
-    for path, content in archive(name).items():
-        if path.endswith((".log", ".checkpoint")):
-            disk.mkdir(f"/{path}".rpartition("/")[0])
-            file = disk.open(f"/{path}", create=True)
-            file.append(content)
-            file.close()
-    return disk
 
 
 def checkpoints() -> list[tuple[str, str]]:

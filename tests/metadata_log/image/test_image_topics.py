@@ -16,24 +16,13 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError, TopicsImage, memberships, reassigning
 from metadata_log.image.topics import LEADERLESS, index_keys
 from metadata_log.records import metadata as records
-from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import Uuid
 from support import ROOT, TESTS
 from support.metadata_faults import ACL, FAULTS, A, B, Fault, change, partition, topic
+from support.metadata_log.replayed import end, replay
 from support.random_metadata import RandomCluster
 
 FAMILIES = ("topics", "brokers", "configs", "acls", "quotas", "scram", "tokens", "producer_ids", "controllers")
-
-
-def end(offset: int) -> OffsetAndEpoch:
-    return OffsetAndEpoch(epoch=1, offset=offset)
-
-
-def replay(image: MetadataImage, *changes: Message) -> MetadataImage:
-    delta = MetadataDelta(image)
-    for offset, record in enumerate(changes, image.end.offset):
-        delta.replay(record, offset)
-    return delta.apply(end(image.end.offset + len(changes)))
 
 
 def random_cluster(seed: int, steps: int) -> RandomCluster:

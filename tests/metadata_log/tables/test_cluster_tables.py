@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from metadata_log.disk import File, make_directory, replace_file
-from metadata_log.history import VIEWS
+from metadata_log.disk import File
 from metadata_log.history.views import DERIVED_VIEWS, HISTORY_VIEWS
 from metadata_log.log.segment import file_name
 from metadata_log.log.snapshot import snapshot_name
@@ -21,33 +20,14 @@ from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import NoOpRecord, TopicRecord
 from metadata_log.serde import Message
-from metadata_log.tables.cluster import ClusterOutcome, Gate, Identity, Job, Status, materialize_cluster
+from metadata_log.tables.cluster import ClusterOutcome, Gate, Identity, Status, materialize_cluster
 from metadata_log.tables.commit import ClusterTables, TablesError
 from metadata_log.types import OffsetAndEpoch, Uuid
+from support.metadata_log.killed_jobs import CLUSTER, FEW, Killed, copy_of, job, kill_after, materialize
 from support.metadata_log.nightly_logs import DIRECTORY, Night, nights, pieces, snapshots
 from support.metadata_log.table_rows import ROOT, content, everything, files, rows_of_log, table_rows
 
-CLUSTER = "a/b c"
 SMALL = "dynamic3"
-FEW = ("leader_history", "broker_history", "retention", "controller_elections")
-
-
-def job(run: str = "run-1", views: tuple[str, ...] = tuple(VIEWS), **settings: Any) -> Job:
-    return Job(root=ROOT, run=run, version="1", views=views, **settings)
-
-
-def materialize(night: Night, disk: MemoryDisk, **settings: Any) -> ClusterOutcome:
-    return materialize_cluster(night.disk(), DIRECTORY, CLUSTER, disk, job(**settings))
-
-
-def copy_of(disk: MemoryDisk) -> MemoryDisk:
-    """Another disk with the same files, all of them durable."""
-    made = MemoryDisk()
-    for path, data in everything(disk).items():
-        folder, _, name = path.rpartition("/")
-        make_directory(made, folder)
-        replace_file(made, folder, name, data)
-    return made
 
 
 @pytest.fixture
@@ -157,23 +137,6 @@ def test_a_night_brings_to_disk_what_changed_and_nothing_twice() -> None:
 def few_rows(whole: Night) -> Counter[str]:
     """The rows of a whole log in the views `FEW`."""
     return rows_of_log(whole.disk(), DIRECTORY, CLUSTER, FEW)
-
-
-class Killed(BaseException):
-    """The process is gone."""
-
-
-def kill_after(disk: MemoryDisk, operations: int) -> None:
-    """Let so many operations through; the process is killed in front of the next one, and does nothing after that."""
-    left = operations
-
-    def hook(_: str, __: str) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise Killed
-
-    disk.on_operation = hook
 
 
 def check_crashes(seed: int, *, every: int, is_power_cut: bool) -> int:

@@ -34,20 +34,22 @@ def followed(path: Path, run: Run, config: pytest.Config) -> tuple[str, str]:
     return now, text
 
 
-def rules_and_scenes(folder: Path, begins: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """The rules in the table of a folder's README, and the scenes of its transcripts, each with the name of its file.
+def check_scenes(folder: Path, begins: str) -> None:
+    """Check that each rule in the table of a folder's README has a scene in the file that it names, and each scene one.
 
-    A scene has one rule, in brackets at its beginning, and a command that makes what it is about (`begins`).
+    A scene has its rules, in brackets at its beginning, and a command that makes what it is about (`begins`). A rule
+    that no scene shows has nothing to be reviewed by; without a rule nobody would know what a scene is for.
     """
     rules = re.findall(r"^\| `([a-z0-9-]+)` \| .+ \| (\w+)\.txt \|$", (folder / "README.md").read_text(), re.MULTILINE)
-    scenes = []
+    scenes = set()
     for path in sorted(folder.glob("*.txt")):
         for scene in path.read_text().strip().split("\n\n"):
-            head = re.match(r"# \[([a-z0-9-]+)\] ", scene)
-            assert head, f"{path.name}: {scene[:60]}"
-            assert f"\n> {begins}" in scene, head[1]
-            scenes.append((head[1], path.stem))
-    return rules, scenes
+            heads = re.findall(r"^# ((?:\[[a-z0-9-]+\] )+)", scene, re.MULTILINE)
+            assert scene.startswith("# ["), f"{path.name}: a scene without a rule: {scene[:60]}"
+            assert f"\n> {begins}" in scene, f"{path.name}: no {begins}: {scene[:60]}"
+            scenes |= {(rule, path.stem) for head in heads for rule in re.findall(r"[a-z0-9-]+", head)}
+    assert rules
+    assert sorted(rules) == sorted(scenes)
 
 
 def fields(settings: tuple[str, ...]) -> dict[str, str]:

@@ -17,11 +17,16 @@ from kraft.handling.coordinators import GROUP, TOPICS, TRANSACTION, java_hash, p
 from kraft.handling.reply_keys import Creation
 from kraft.handling.settings import RequestSettings
 from kraft.wire import Answer, Send
-from metadata_log.image import MetadataImage, ResourceType
+from metadata_log.image import MetadataImage
+from metadata_log.records.batch import scan
+from metadata_log.records.frame import decode_record
+from metadata_log.records.metadata import ConfigRecord
+from metadata_log.records.record import records
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import Uuid
-from support.broker.broker_requests import answer_to, asked, exchange, image_at, new_requests, probes
+from support.broker.broker_requests import RECORDED, answer_to, asked, exchange, image_at, new_requests, probes
 from support.broker.request_brokers import due_of
+from support.real_data import archive
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -177,6 +182,18 @@ def test_names_are_hashed_as_java_does(text: str, value: int):
     assert partition_of(text, 50) == (0 if value == -(2**31) else abs(value)) % 50
 
 
+def settings_of(topic: str) -> list[tuple[str, str | None]]:
+    """The settings of a topic in the order of the real log. An image has them in an order that each process draws."""
+    content = archive(RECORDED)["__cluster_metadata-0/00000000000000000000.log"]
+    log = [
+        decode_record(one.value or b"").record
+        for batch in scan(content)
+        if not batch.is_control
+        for one in records(batch)
+    ]
+    return [(one.name, one.value) for one in log if isinstance(one, ConfigRecord) and one.resource_name == topic]
+
+
 @pytest.mark.parametrize(("kind", "name"), [(GROUP, "__consumer_offsets"), (TRANSACTION, "__transaction_state")])
 @pytest.mark.parametrize("version", range(1, 7))
 def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: int, kind: int, name: str):
@@ -193,8 +210,7 @@ def test_the_topic_of_coordinators_is_made_when_a_client_looks_for_one(version: 
     assert isinstance(sent.message, CreateTopicsRequest)
     (topic,) = sent.message.topics
     assert (topic.name, topic.num_partitions, topic.replication_factor) == (name, 50, 3)
-    recorded = image_at(NOW).configs.by_resource[ResourceType.TOPIC, name]
-    assert [(one.name, one.value) for one in topic.configs] == list(recorded.items())
+    assert [(one.name, one.value) for one in topic.configs] == settings_of(name)
 
 
 @pytest.mark.parametrize(("kind", "name"), sorted(TOPICS.items()))

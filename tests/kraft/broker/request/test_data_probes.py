@@ -6,12 +6,10 @@ each request, so that their state is that of a calm cluster.
 
 from __future__ import annotations
 
-import json
-from functools import cache
 from typing import Any
 
 import pytest
-from msgspec import Struct, structs, to_builtins
+from msgspec import Struct, structs
 
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.wire import Answer, Drop
@@ -20,8 +18,9 @@ from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from support.broker.broker_logs import NOW_MS, files_below, options_of, put
-from support.broker.request_brokers import BROKERS, Brokers, NewTopic
-from support.real_data import archive, json_lines
+from support.broker.probed_topics import new_topics, plain, topics
+from support.broker.request_brokers import BROKERS, Brokers
+from support.real_data import json_lines
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import decode_request, decode_response, encode_response
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -64,24 +63,6 @@ class Probe(Struct):
     record: dict[str, Any]
 
 
-@cache
-def topics() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(archive("data_requests")["topics.json"])
-    return found
-
-
-def new_topics() -> list[NewTopic]:
-    return [
-        NewTopic(
-            name,
-            Uuid.parse(topic["id"]),
-            tuple(tuple(replicas) for replicas in topic["replicas"]),
-            topics()["configs"].get(name, {}),
-        )
-        for name, topic in topics()["topics"].items()
-    ]
-
-
 def probes() -> list[Probe]:
     found = []
     for record in json_lines("data_requests", "probes.jsonl"):
@@ -119,49 +100,6 @@ def brokers() -> Brokers:
             log.truncate(end, now_ms=NOW_MS)
             log.close()
     return Brokers(new_topics(), disks=disks, prefers_rack_of_client=True)
-
-
-def whole_batches(data: bytes) -> bytes:
-    """Without an incomplete batch at the end: Kafka cuts the last batch where the size limit is."""
-    at = 0
-    while at + 12 <= len(data):
-        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-        if at + size > len(data):
-            break
-        at += size
-    return data[:at]
-
-
-def plain(message: Message, sessions: dict[int, int]) -> Any:
-    """A response to compare: in a fixed order where Kafka's is that of a hash table, and without the words of errors,
-    which are our own.
-    """
-    made = to_builtins(message, enc_hook=str)
-    if isinstance(message, ProduceResponse):
-        for topic in made["responses"]:
-            topic["partition_responses"].sort(key=lambda part: part["index"])
-            for part in topic["partition_responses"]:
-                del part["error_message"]
-                for each in part["record_errors"]:
-                    del each["batch_index_error_message"]
-        return made
-    if isinstance(message, FetchResponse):
-        made["session_id"] = sessions.get(made["session_id"], made["session_id"])
-        for topic, sent in zip(made["responses"], message.responses, strict=True):
-            for part, data in zip(topic["partitions"], sent.partitions, strict=True):
-                part["records"] = whole_batches(bytes(data.records or b"")).hex()
-        return made
-    for topic in made.get("topics", ()):
-        for part in topic.get("partitions", ()):
-            if "active_producers" in part:
-                part["active_producers"].sort(key=lambda each: each["producer_id"])
-                part["error_message"] = None
-    for result in made.get("results", ()):
-        result["log_dir"] = "DIR"
-        result["total_bytes"] = result["usable_bytes"] = -1
-        for topic in result["topics"]:
-            topic["partitions"].sort(key=lambda part: part["partition_index"])
-    return made
 
 
 class Replay:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from test_request_rights import rule
 
 from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
 from kraft.coordinators.transactions import verification
@@ -18,7 +17,7 @@ from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
-from support.broker.request_brokers import START_MS, Brokers, NewTopic, only_partition, topic_id
+from support.broker.request_brokers import START_MS, Brokers, NewTopic, only_partition, rule, topic_id
 from support.kraft.denials import taken
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_partitions_to_txn import (

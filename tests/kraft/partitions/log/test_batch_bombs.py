@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_cleaning import clean, survivors
 
 from kraft.partitions.log import validation
 from kraft.partitions.log.dump_lines import batch_line, record_lines
@@ -34,6 +33,7 @@ from support.bombs import (
     steps_of,
     zstd,
 )
+from support.kraft.cleaned_partitions import clean, survivors
 from transport.protocol.errors import Error
 
 ANY_TIME = 2**63 - 1

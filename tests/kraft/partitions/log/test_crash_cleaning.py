@@ -5,12 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from msgspec import structs
-from test_cleaning import batches_in, clean, committed, latest, sequences
-from test_crash_partition_log import PowerFailure
 
 from kraft.partitions.log.partition_log import PartitionLog
 from metadata_log.memory_disk import MemoryDisk
 from support.broker.dirty_logs import OPTIONS, dirty_log
+from support.kraft.cleaned_partitions import PowerFailure, batches_in, clean, committed, latest, sequences
 
 RANDOM_CRASHES = 2
 SEED = 21

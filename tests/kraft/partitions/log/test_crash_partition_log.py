@@ -18,14 +18,11 @@ from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from support.broker.broker_logs import NOW_MS
+from support.kraft.cleaned_partitions import PowerFailure
 
 OPTIONS = LogOptions(segment_bytes=400, index_interval_bytes=100)
 NAME = PartitionName("p", 0)
 RANDOM_CRASHES = 3
-
-
-class PowerFailure(Exception):
-    pass
 
 
 class Written:

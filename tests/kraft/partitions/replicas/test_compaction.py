@@ -27,6 +27,7 @@ from support.broker.data_brokers import (
     replayed,
     started,
 )
+from support.kraft.random_replicas import run_until
 
 CONFIGS = {"cleanup.policy": "compact", "internal.segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.1"}
 NAME = PartitionName("t", 0)
@@ -56,17 +57,6 @@ def state_of(manager: ReplicaManager) -> dict[bytes | None, bytes | None]:
         for batch in scan(segment.batches.file.pread(1 << 30, 0))
         for record in records_of(batch)
     }
-
-
-def run_until(manager: ReplicaManager, end_ms: int, now_ms: int = NOW_MS) -> list[int]:
-    """Call the manager whenever something is due; returns the times."""
-    times = []
-    while (due_ms := max(now_ms, manager.deadline_ms())) <= end_ms:
-        now_ms = due_ms
-        manager.shrink(now_ms)
-        times.append(now_ms)
-        assert len(times) < 10_000, "the manager is due again and again"
-    return times
 
 
 def test_a_compacted_topic_shrinks_and_keeps_the_last_value_of_each_key() -> None:

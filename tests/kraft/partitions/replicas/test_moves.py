@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from test_compaction import run_until
 
 from kraft.broker.directories import Directories
 from kraft.broker.requests import Requests
@@ -32,6 +31,7 @@ from support.broker.data_brokers import (
 )
 from support.broker.moving_brokers import FIRST, SECOND, assigned, image_of, moved, started, two_directories
 from support.broker.request_brokers import wire_request
+from support.kraft.random_replicas import run_until
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import alter_replica_log_dirs as alter

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from test_random_clients import RETRIED, TIMEOUT_MS, ClientsRun
 
 from kraft.wire import Answer, Outcome, Send
 from metadata_log.records import metadata as records
@@ -20,6 +19,7 @@ from metadata_log.records.record import records as records_of
 from metadata_log.types import Uuid
 from support.broker.data_brokers import KEY, part_of, registration
 from support.broker.request_brokers import START_MS, due_of, fetch, only_partition, produce
+from support.kraft.random_replicas import RETRIED, TIMEOUT_MS, ClientsRun
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -35,14 +35,10 @@ from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch, Uuid
-from support.kraft.replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
+from support.kraft.replica_net import START_MS, Net, formatted_disk, options, voter_set
+from support.kraft.ruled_directories import PARTITION, opened, partition, with_snapshot
 
-PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
 DIRECTORY_ID = Uuid(bytes(range(16)))
-
-
-def opened(disk: MemoryDisk) -> Storage:
-    return finished(Storage.opening(disk, options(1, voter_set(3)).replica, Random(1), START_MS))
 
 
 def put(disk: MemoryDisk, name: str, content: bytes = b"x") -> None:
@@ -51,11 +47,6 @@ def put(disk: MemoryDisk, name: str, content: bytes = b"x") -> None:
     file.fsync()
     file.close()
     disk.fsync_dir(PARTITION)
-
-
-def partition(disk: MemoryDisk) -> None:
-    if not disk.exists(PARTITION):
-        disk.mkdir(PARTITION)
 
 
 # The start
@@ -230,10 +221,6 @@ def test_control_records_have_offsets_one_after_the_other(offsets: tuple[int, ..
 
 
 # Snapshots beside a log
-
-
-def with_snapshot(disk: MemoryDisk, snapshot: OffsetAndEpoch) -> None:
-    SnapshotWriter(disk, PARTITION, snapshot, timestamp_ms=5, last_contained_log_timestamp=5).freeze(5)
 
 
 @pytest.mark.parametrize(

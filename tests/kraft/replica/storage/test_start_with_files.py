@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from test_directory_rules import PARTITION, opened, partition, with_snapshot
 
 from kraft.process.hosting import host_controller
 from metadata_log.errors import UnsupportedVersion
@@ -16,6 +15,7 @@ from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import NoOpRecord
 from metadata_log.types import OffsetAndEpoch
 from support.kraft.replica_net import DIRECTORY, Net, formatted_disk, voter_set
+from support.kraft.ruled_directories import PARTITION, opened, partition, with_snapshot
 from transport.protocol.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from transport.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequestPartitionSnapshot,

@@ -1,0 +1,72 @@
+"""How near do requests come to what they may cost, seed by seed?
+
+    python bench/margins.py [--seeds 5] [--first 1] [--from 0.77]
+
+The tests of `tests/hostile/test_amplified_*` count instructions, and draw requests by a seed of their own each time: a
+request that comes near its limit with one seed is beyond it with another one. For each API and shape this prints
+the highest share of its limit that it reached in all seeds, from `--from` on, the highest one first. Above 0.77 a limit
+has a margin of less than 1.3, and wants its cause or a higher figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import trio
+
+ROOT: Final = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "hostile")]
+
+import test_amplified_coordinators as coordinators  # noqa: E402
+import test_amplified_requests as requests  # noqa: E402
+
+from support.hostile.amplified import Amplified  # noqa: E402
+from support.hostile.instructions import InstructionClock, Work  # noqa: E402
+from support.work_counted import instructions_run  # noqa: E402
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--from", dest="least", type=float, default=0.77, help="the share of a limit")
+    arguments = parser.parse_args()
+    shares = Counter[str]()
+
+    def note(place: str, one: Amplified, work: int, turn: int, per_request: int, per_byte: int) -> list[str]:
+        for what, share in (("cost", work / one.allowed(per_request, per_byte)), ("turn", turn / requests.TURN)):
+            name = f"{place}, {one.key.name}, {one.shape}: {what}"
+            shares[name] = max(shares[name], round(share, 3))
+        return []
+
+    def asked(one: Amplified, outcome: str, work: Work) -> list[str]:
+        per_byte = requests.DEARER.get(one.key, requests.PER_BYTE)
+        return note("node", one, work.instructions, work.longest_turn, requests.PER_REQUEST, per_byte)
+
+    def coordinated(one: Amplified, situation: str) -> list[str]:
+        _, turns = coordinators.turns_of(one, situation)
+        work = [instructions_run(turn) for turn in turns]
+        per_byte = coordinators.DEARER.get(one.key, coordinators.PER_BYTE)
+        return note(situation, one, sum(work), max(work), coordinators.PER_REQUEST, per_byte)
+
+    requests.offences = asked
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
+        os.environ["ATTACK_SEED"] = str(seed)
+        for role, rights in requests.CASES:
+            clock = InstructionClock()
+            trio.run(requests.attack, clock, role, rights, requests.SLICE_BYTES, seed, clock=clock, instruments=[clock])
+        for situation in coordinators.SITUATIONS:
+            coordinators.check(coordinators.APIS, situation, coordinators.SLICE_BYTES, coordinated)
+    for name, share in shares.most_common():
+        if share >= arguments.least:
+            print(f"{share:.2f}  {name}")
+
+
+if __name__ == "__main__":
+    main()
