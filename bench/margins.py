@@ -13,9 +13,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 import trio
 
@@ -26,6 +27,8 @@ import test_amplified_coordinators as coordinators  # noqa: E402
 import test_amplified_requests as requests  # noqa: E402
 
 from support.hostile.amplified import Amplified  # noqa: E402
+from support.hostile.coordinated import APIS, SITUATIONS  # noqa: E402
+from support.hostile.counted_nodes import CASES, DEARER, TURN  # noqa: E402
 from support.hostile.instructions import InstructionClock, Work  # noqa: E402
 from support.work_counted import instructions_run  # noqa: E402
 
@@ -37,16 +40,16 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--from", dest="least", type=float, default=0.77, help="the share of a limit")
     arguments = parser.parse_args()
-    shares = Counter[str]()
+    shares: dict[str, float] = defaultdict(float)
 
     def note(place: str, one: Amplified, work: int, turn: int, per_request: int, per_byte: int) -> list[str]:
-        for what, share in (("cost", work / one.allowed(per_request, per_byte)), ("turn", turn / requests.TURN)):
+        for what, share in (("cost", work / one.allowed(per_request, per_byte)), ("turn", turn / TURN)):
             name = f"{place}, {one.key.name}, {one.shape}: {what}"
             shares[name] = max(shares[name], round(share, 3))
         return []
 
     def asked(one: Amplified, outcome: str, work: Work) -> list[str]:
-        per_byte = requests.DEARER.get(one.key, requests.PER_BYTE)
+        per_byte = DEARER.get(one.key, requests.PER_BYTE)
         return note("node", one, work.instructions, work.longest_turn, requests.PER_REQUEST, per_byte)
 
     def coordinated(one: Amplified, situation: str) -> list[str]:
@@ -55,15 +58,17 @@ def main() -> None:
         per_byte = coordinators.DEARER.get(one.key, coordinators.PER_BYTE)
         return note(situation, one, sum(work), max(work), coordinators.PER_REQUEST, per_byte)
 
-    requests.offences = asked
-    for seed in range(arguments.first, arguments.first + arguments.seeds):
-        os.environ["ATTACK_SEED"] = str(seed)
-        for role, rights in requests.CASES:
-            clock = InstructionClock()
-            trio.run(requests.attack, clock, role, rights, requests.SLICE_BYTES, seed, clock=clock, instruments=[clock])
-        for situation in coordinators.SITUATIONS:
-            coordinators.check(coordinators.APIS, situation, coordinators.SLICE_BYTES, coordinated)
-    for name, share in shares.most_common():
+    with mock.patch.object(requests, "offences", asked):
+        for seed in range(arguments.first, arguments.first + arguments.seeds):
+            os.environ["ATTACK_SEED"] = str(seed)
+            for role, rights in CASES:
+                clock = InstructionClock()
+                trio.run(
+                    requests.attack, clock, role, rights, requests.SLICE_BYTES, seed, clock=clock, instruments=[clock]
+                )
+            for situation in SITUATIONS:
+                coordinators.check(APIS, situation, coordinators.SLICE_BYTES, coordinated)
+    for name, share in sorted(shares.items(), key=lambda one: -one[1]):
         if share >= arguments.least:
             print(f"{share:.2f}  {name}")
 

@@ -134,12 +134,13 @@ class Place(Struct, frozen=True):
     def words(self, line: str, number: int) -> list[str]:
         """The arguments of a command that has a directory of its own to write to."""
         out = self.root / f"out-{number}"
-        out.mkdir(exist_ok=True)
+        for one in (out, self.root / f"config-{number}"):
+            one.mkdir(exist_ok=True)
         stands = {
             "SILENT": self.silent,
             "NODE": str(self.root / "node"),
             "OUT": str(out),
-            "CONFIG": str(write_config(out, port=1)),
+            "CONFIG": str(write_config(self.root / f"config-{number}", port=1)),
             "FORMATTED": str(self.root / "served" / "node.properties"),
             "CLUSTER": CLUSTER_ID,
             "PASSWORD": str(self.root / "password"),
@@ -183,7 +184,8 @@ main()
 """A command that closes a pipe when Python has come to its first line."""
 BEFORE = re.compile(r"Traceback .*\n  File \"<string>\", line \d+, in <module>\nKeyboardInterrupt\n")
 """That line was not reached yet: no program can change what Python prints then."""
-NOISE = re.compile(r"Traceback|Exception|Warning|rror:|^\s+File ", re.MULTILINE)
+NOISE = re.compile(r"Traceback|Exception|Warning|Error:|^\s+File ", re.MULTILINE)
+"""Not `kraft: error:`: a command may have said why it fails a moment before the signal comes."""
 
 
 def interrupted(words: list[str], after: float) -> tuple[int, str] | None:
