@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
+import warnings
 from random import Random, SystemRandom
 
 from kraft.config import Config, ConfigError
 from metadata_log.disk import Disk, OsDisk
-from metadata_log.log.log_dir import already_formatted, check_formatted, first_voter, format_directory
+from metadata_log.log.log_dir import (
+    already_formatted,
+    check_formatted,
+    first_voter,
+    format_directory,
+    strange_cluster_id,
+)
 from metadata_log.records.control import VotersRecord
 from metadata_log.types import random_uuid
 
@@ -23,7 +30,8 @@ def format(config: Config, cluster_id: str, *, standalone: bool = False, ignore_
 
     Args:
         config: The node's configuration.
-        cluster_id: The id that all nodes of the quorum have in common, as `kraft random-uuid` makes it.
+        cluster_id: The id that all nodes of the quorum have in common, as `kraft random-uuid` makes it. A warning
+            (`UserWarning`) tells of another one: some tools of Kafka's refuse it.
         standalone: Whether the node begins a dynamic quorum.
         ignore_formatted: Leave directories as they are that are formatted for this node and cluster already.
 
@@ -40,6 +48,8 @@ def format(config: Config, cluster_id: str, *, standalone: bool = False, ignore_
         raise TypeError(f"format takes a Config, as Config.load(path) and Config.parse(text) make it, not {config!r}")
     if config.voters and standalone:
         raise ConfigError("the configuration has static voters", where="controller.quorum.voters")
+    if (strange := strange_cluster_id(cluster_id)) is not None:
+        warnings.warn(strange, stacklevel=2)
     rng = Random(SystemRandom().getrandbits(128))
     voters = first_voters(config, rng) if standalone else None
     return format_all(OsDisk(), config, cluster_id, voters, rng, ignore_formatted=ignore_formatted)

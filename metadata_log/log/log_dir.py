@@ -17,6 +17,7 @@ from metadata_log.disk import Disk, Lock, LockHeld, file_bytes, is_directory, ma
 from metadata_log.errors import DirectoryError
 from metadata_log.log.snapshot import PARTIAL_SUFFIX, encode_snapshot, read_snapshot_values, snapshot_name
 from metadata_log.log.snapshot_writer import SnapshotWriter
+from metadata_log.printable import printable
 from metadata_log.records.control import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
@@ -41,6 +42,18 @@ ARCHIVE_MANIFEST: Final = "manifest.json"
 
 _PARTITION_METADATA_TEXT: Final = f"version: 0\ntopic_id: {Uuid.METADATA_TOPIC}".encode("ascii")
 _PARTITION_METADATA_LINE: Final = r"(\w+):[ \t\v\f]+(.+)"
+
+
+def strange_cluster_id(cluster_id: str) -> str | None:
+    """A warning of an id that servers take, and some tools of Kafka's do not; None for one that a tool has made."""
+    try:
+        Uuid.parse(cluster_id)
+    except ValueError:
+        return (
+            f"cluster id {printable(cluster_id)} is not 16 bytes in URL-safe base64, as the ids of `kraft random-uuid` "
+            "are: some tools refuse it, and it cannot change later"
+        )
+    return None
 
 
 class MetaProperties(Struct, frozen=True, kw_only=True):

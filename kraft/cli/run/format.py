@@ -18,8 +18,13 @@ from kraft.config import FormatConfig, UsageError, parse_host_port, split_list
 from kraft.security.contexts import load_tls
 from metadata_log.disk import OsDisk
 from metadata_log.errors import DirectoryError
-from metadata_log.log.log_dir import already_formatted, check_formatted, first_voter, format_directory
-from metadata_log.printable import printable
+from metadata_log.log.log_dir import (
+    already_formatted,
+    check_formatted,
+    first_voter,
+    format_directory,
+    strange_cluster_id,
+)
 from metadata_log.records.control import VotersRecord, VotersRecordVoter
 from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.records.scram import parse_credential
@@ -174,7 +179,8 @@ def format_command(
         initial_voters=voters,
         credentials=tuple(parse_credential(text, rng) for text in credentials),
     )
-    for warning in (*config.warnings, *tls.warnings, *_strange(cluster_id)):
+    strange = strange_cluster_id(cluster_id)
+    for warning in (*config.warnings, *tls.warnings, *([] if strange is None else [strange])):
         click.echo(f"kraft: warning: {warning}", err=True)
     _check_directories(config.directories)
     formatted = check_formatted(OsDisk(), config.directories, node_id=config.node_id, cluster_id=cluster_id)
@@ -193,19 +199,6 @@ def format_command(
             click.echo(f"Formatting {kind} directory {path} with metadata.version {plan.release}.")
         else:
             click.echo(f"{path} is formatted already; it stays as it is.")
-
-
-def _strange(cluster_id: str) -> tuple[str, ...]:
-    """A warning of an id that servers take, and some tools of Kafka's do not."""
-    try:
-        Uuid.parse(cluster_id)
-    except ValueError:
-        made = "the ids of `kraft random-uuid` are"
-        return (
-            f"cluster id {printable(cluster_id)} is not 16 bytes in URL-safe base64, as {made}: some tools refuse it, "
-            "and it cannot change later",
-        )
-    return ()
 
 
 def _check_directories(directories: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,18 @@ async def test_a_remembered_leader_is_none_until_it_is_heard(autojump_clock: Moc
             await cluster.stop(follower)
             with pytest.raises(kraft.NodeStopped):
                 await node.wait_for_leader()
+
+
+def test_a_program_is_warned_of_a_cluster_id_that_no_tool_made(tmp_path: Path) -> None:
+    text = (
+        "process.roles=controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:1\n"
+        f"controller.listener.names=CONTROLLER\nlisteners=CONTROLLER://127.0.0.1:1\nlog.dirs={tmp_path}/"
+    )
+    with pytest.warns(UserWarning, match="cluster id abc is not 16 bytes") as warned:
+        assert kraft.format(kraft.Config.parse(f"{text}one\n"), "abc")
+    assert [one.filename for one in warned] == [__file__], "it names the line of the program"
+    with warnings.catch_warnings(action="error"):
+        assert kraft.format(kraft.Config.parse(f"{text}two\n"), CLUSTER_ID)
 
 
 def test_a_program_formats_the_directory_of_its_node(tmp_path: Path) -> None:
