@@ -44,6 +44,7 @@ python_maximum_signature_line_length = 100
 html_theme = "furo"
 html_title = "trio-kraft"
 html_extra_path = ["site/root"]
+html_search_scorer = str(DOCS / "site" / "search_scorer.js")
 html_static_path = ["site/static"]
 html_css_files = ["site.css"]
 html_copy_source = False
