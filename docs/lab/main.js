@@ -5,6 +5,7 @@ import { NodeCards, PAUSE_MS, SLOW_MS, make, showLinks, showPartitions } from ".
 import { showDiagram } from "./diagram.js";
 import { setUpBugs } from "./bugs.js";
 import { setUpScenarios } from "./scenarios.js";
+import { rulesOf } from "./rules.js";
 import { setUpTools } from "./tools.js";
 
 const $ = id => document.getElementById(id);
@@ -47,9 +48,9 @@ function show() {
   $("cursor").value = run.cursor;
   $("clock").textContent = `${Math.max(run.isAtEnd && playing ? clockMs : run.nowMs, 0).toLocaleString("en")} ms`;
   $("now").textContent = moment ? moment.what : "Nothing has happened yet: press Play, or Step.";
-  const reason = lastReason();
-  $("why").hidden = !reason;
-  $("why").replaceChildren(...(reason ? [reason, " ", make("a", { href: "../how-a-node-works.html" }, "The rules of votes.")] : []));
+  const reason = lastReason(), rules = rulesOf(moment, reason);
+  $("why").hidden = !reason && !rules.length;
+  $("why").replaceChildren(reason, ...rules.flatMap(({ href, text }) => [" ", make("a", { href }, text)]));
   const isShown = run.isAtEnd && state.verdict;
   $("verdict").hidden = !isShown;
   $("verdict").textContent = isShown ? state.verdict : "";
