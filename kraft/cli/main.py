@@ -44,6 +44,15 @@ def closed_output_is_no_error() -> Iterator[None]:
         raise OutputClosed from group
 
 
+@contextmanager
+def one_line_at_ctrl_c() -> Iterator[None]:
+    """Raise `click.Abort` for Ctrl-C inside the block: click would write an empty line first."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupted:
+        raise click.Abort from interrupted
+
+
 def output_is_closed() -> bool:
     """Whether the reader of standard output has closed the pipe."""
     try:
@@ -88,11 +97,11 @@ class _Commands(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        with closed_output_is_no_error():
+        with closed_output_is_no_error(), one_line_at_ctrl_c():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with closed_output_is_no_error():
+        with closed_output_is_no_error(), one_line_at_ctrl_c():
             return super().invoke(ctx)
 
 
@@ -128,7 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         discard_output()
         sys.exit(0)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("", err=True)
+        # A terminal has written ^C to the line.
+        click.echo("\nkraft: interrupted" if sys.stderr.isatty() else "kraft: interrupted", err=True)
         sys.exit(INTERRUPTED)
     except Exception as failed:
         if "--debug" in words:

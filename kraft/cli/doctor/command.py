@@ -31,7 +31,7 @@ from kraft.cli.doctor.output import (
     report_lines,
 )
 from kraft.cli.near import did_you_mean
-from kraft.cli.progress import LongJob
+from kraft.cli.progress import LongJob, progress_option
 from kraft.cli.text import count, echo, echo_lines
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
@@ -160,6 +160,7 @@ _configs_option: Final = click.option(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--sarif", "as_sarif", is_flag=True, help="Print the findings in SARIF 2.1.0.")
+@progress_option
 @click.pass_context
 def examine_command(
     context: click.Context,
@@ -192,7 +193,7 @@ def examine_command(
     live = None
     if asked:
         live = _ask(bootstrap, servers, command_config, timeout, watch_seconds)
-    with LongJob("Reading", None) as job:
+    with LongJob("Reading", None, unit="batches") as job:
         gathered = gather((*configs, *files), directories, bundles, live=live, offline=offline, advance=job.advance)
     if not gathered.facts.nodes and live is None:
         raise _nothing_read(gathered)
@@ -331,6 +332,7 @@ def explain_command(check: str | None, *, as_json: bool) -> None:
     help="With the metadata at the end of the log: topics, partitions, settings. Without, their checks are skipped.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@progress_option
 @click.pass_context
 def collect_command(
     context: click.Context,
@@ -349,7 +351,7 @@ def collect_command(
     if not (paths or configs):
         raise UsageError("nothing is given to collect", hint="Name log directories, or -c FILE.")
     directories, files, _ = _sorted(paths)
-    with LongJob("Collecting", None) as job:
+    with LongJob("Collecting", None, unit="batches") as job:
         gathered = gather((*configs, *files), directories, advance=job.advance, with_image=False)
         if not gathered.facts.nodes:
             raise _nothing_read(gathered)

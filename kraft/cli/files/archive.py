@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ import trio
 
 from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap, told_by
 from kraft.cli.cluster.quorum_why import NoLeaderReport
+from kraft.cli.progress import LongJob, progress_option
 from kraft.cli.text import echo
 from kraft.config import UsageError
 from kraft.observer import archive_committed
@@ -40,7 +41,6 @@ from transport.interface import Endpoint
 
 _ADDRESS: Final = r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d+"
 _ADDRESSES: Final = re.compile(rf"{_ADDRESS}(?:,{_ADDRESS})*")
-_QUIET_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 10.0
 LIVE_SECONDS: Final = 1.0
 
@@ -87,6 +87,7 @@ LIVE_SECONDS: Final = 1.0
     "--verify", is_flag=True, help="Read the whole archive and prove it gap-free, after adding if --from is there."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one a line.")
+@progress_option
 @click.pass_context
 def archive_command(
     context: click.Context,
@@ -138,8 +139,6 @@ def archive_command(
                 _require_directory(path, target)
         archive = open_archive(OsDisk(), target)
         try:
-            if sys.stderr.isatty():
-                archive.on_progress = _Progress()
             if live:
                 with told_by(security):
                     run_tasks(
@@ -230,15 +229,16 @@ async def _add_live(
     security: ClientSecurity,
 ) -> None:
     """Archive from controllers until a signal or the end of the time; 0 seconds mean all records committed now."""
+    is_once = seconds == 0
     async with ending(seconds or None) as scope:
-        with scope:
+        with scope, _Progress(archive) if is_once else nullcontext():
             await archive_committed(
                 archive,
                 endpoints,
-                lambda added: _say(archive, added, as_json=as_json),
+                partial(_say, as_json=as_json),
                 timeout_ms=timeout_ms,
                 interval_s=interval,
-                is_once=seconds == 0,
+                is_once=is_once,
                 allow_gap=allow_gap,
                 on_notice=lambda what: echo(f"kraft: warning: {what}", err=True),
                 transport=security.transport(),
@@ -248,12 +248,10 @@ async def _add_live(
 
 def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False) -> bool:
     """Archive one source once and report the result; with `quiet` only if there was one."""
-    try:
+    with _Progress(archive):
         added = archive.add(source, now_ms=time.time_ns() // 1_000_000)
-    finally:
-        _clear_progress(archive)
     if not quiet or added.batches or added.checkpoints or added.superseded or added.damage:
-        _say(archive, added, as_json=as_json)
+        _say(added, as_json=as_json)
         for warning in added.warnings:
             echo(f"kraft: warning: {warning} ({added.source})", err=True)
     if added.superseded is not None:
@@ -269,14 +267,8 @@ def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False
     return added.damage is None
 
 
-def _say(archive: Archive, added: Added, *, as_json: bool) -> None:
-    _clear_progress(archive)
+def _say(added: Added, *, as_json: bool) -> None:
     echo(_added_json(added) if as_json else _added_text(added))
-
-
-def _clear_progress(archive: Archive) -> None:
-    if isinstance(archive.on_progress, _Progress):
-        archive.on_progress.clear()
 
 
 def _added_text(added: Added) -> str:
@@ -317,7 +309,8 @@ def _added_json(added: Added) -> str:
 
 def _verify(target: str, *, as_json: bool) -> bool:
     """Print the proof, or the damages."""
-    verification = verify_archive(OsDisk(), target.rstrip("/") or "/")
+    with LongJob("Verifying", None):
+        verification = verify_archive(OsDisk(), target.rstrip("/") or "/")
     if as_json:
         echo(_verified_json(target, verification))
     else:
@@ -370,24 +363,20 @@ def _complain(damage: Damage, hint: str | None) -> None:
         echo(f"hint: {hint}", err=True)
 
 
-class _Progress:
-    """Shows the offset reached in one line, updated once a second."""
+class _Progress(LongJob):
+    """Tells the offset reached."""
 
-    def __init__(self) -> None:
-        self._next = time.monotonic() + _QUIET_SECONDS
-        self._shown = False
+    def __init__(self, archive: Archive) -> None:
+        super().__init__("Archiving", None)
+        self._offset = -1
+        archive.on_progress = self._reach
 
-    def __call__(self, offset: int) -> None:
-        now = time.monotonic()
-        if now >= self._next:
-            self._next, self._shown = now + _QUIET_SECONDS, True
-            click.echo(f"\rarchived up to offset {offset}", err=True, nl=False)
+    def _reach(self, offset: int) -> None:
+        self._offset = offset
 
-    def clear(self) -> None:
-        """Erase the line."""
-        if self._shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
-            self._shown = False
+    def reached(self) -> str:
+        """The last offset that the archive has."""
+        return "" if self._offset < 0 else f"up to offset {self._offset}"
 
 
 @asynccontextmanager

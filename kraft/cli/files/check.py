@@ -7,7 +7,7 @@ import json
 import click
 import msgspec
 
-from kraft.cli.progress import LongJob
+from kraft.cli.progress import LongJob, progress_option
 from kraft.cli.text import count, echo
 from kraft.history_checker import History, check_history
 from metadata_log.printable import printable
@@ -20,6 +20,7 @@ from metadata_log.printable import printable
 )
 @click.argument("directories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False), metavar="DIR…")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@progress_option
 @click.pass_context
 def check_command(context: click.Context, directories: tuple[str, ...], *, as_json: bool) -> None:
     """Compare the log directories of one quorum's nodes with each other and with the invariants of consensus.
@@ -29,7 +30,7 @@ def check_command(context: click.Context, directories: tuple[str, ...], *, as_js
     directories allow more checks: use those of all nodes. They may belong to running nodes; the command writes nothing.
     The exit code is 1 if an invariant is broken.
     """
-    with LongJob("Checking", None) as job:
+    with LongJob("Checking", None, unit="batches") as job:
         history = check_history(*directories, advance=job.advance)
     if as_json:
         echo(json.dumps(_json(history), ensure_ascii=False))

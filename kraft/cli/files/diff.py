@@ -25,6 +25,7 @@ from kraft.cli.files.image_at import (
     show_secrets_option,
 )
 from kraft.cli.moments import MOMENT, moment_of
+from kraft.cli.progress import progress_option
 from kraft.cli.text import count, echo, echo_lines, make_private
 from kraft.config.errors import CommandFailed
 from metadata_log.image.diff import Difference, differences, resource_type_of
@@ -76,6 +77,7 @@ _ADDRESS: Final = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}")
 @click.option("--at-a", type=MOMENT, help="The moment of A; A@OFFSET and A@TIME say the same.")
 @click.option("--at-b", type=MOMENT, help="The moment of B.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@progress_option
 @click.option("--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a page to this file.")
 @click.option("--title", metavar="TEXT", help="The title of that page; the default is Difference.")
 @click.option("--exit-code", is_flag=True, help="End with 1 if anything differs, and with 0 if nothing does.")

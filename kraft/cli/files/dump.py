@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import click
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from kraft.cli.moments import MOMENT
 from kraft.cli.near import end_words, type_names
+from kraft.cli.progress import LongJob, progress_option
 from kraft.cli.text import echo
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
@@ -92,6 +93,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     hex: bool
     on_damage: OnDamage
     reach: Reach
+    job: LongJob
 
 
 @click.command("dump", short_help="Decode the files of a node.")
@@ -108,6 +110,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 @click.option("--until", type=MOMENT, help="Only what is up to this offset or time.")
 @click.option("--verify", is_flag=True, help="Check every field of every file and print a verdict for each.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line; records in Kafka's own JSON form.")
+@progress_option
 @click.option("--hex", "as_hex", is_flag=True, help="Print every byte with the field that it belongs to.")
 @click.option(
     "--offsets-decoder", "decoder", flag_value="__consumer_offsets", help="Decode records of __consumer_offsets."
@@ -192,21 +195,12 @@ def dump_command(
         hex=as_hex,
         on_damage=OnDamage(on_damage),
         reach=Reach(),
+        job=LongJob("Reading", None, unit="bytes", prints=True),
     )
     disk = OsDisk()
-    sound = True
     try:
-        for named in paths:
-            try:
-                if decoder is not None or (is_of_a_topic(disk, named) and not is_for_metadata):
-                    sound &= (
-                        _of_a_topic(disk, named, wanted, {}) if verify else _dump_topic(disk, named, wanted, decoder)
-                    )
-                else:
-                    check_metadata_log(disk, named)
-                    sound &= _each_file(disk, named, wanted, verify=verify)
-            except DirectoryError as bad:  # of this path: the others are shown all the same
-                sound = _complain(bad)
+        with wanted.job:
+            sound = _each_path(disk, paths, wanted, decoder, verify=verify)
     except DamagedFile as bad:
         sound = _report(bad.damage, as_json)
     if sound and not verify and not wanted.reach.is_met:
@@ -215,6 +209,22 @@ def dump_command(
         end = end_words(wanted.reach.end - 1, wanted.reach.last_ms)
         raise CommandFailed(f"--until {moment_text(until)} is beyond the end: {end}")
     context.exit(0 if sound else 1)
+
+
+def _each_path(disk: OsDisk, paths: Sequence[str], wanted: Wanted, decoder: str | None, *, verify: bool) -> bool:
+    """Print what each path names, or the verdicts on it; returns whether all is sound."""
+    is_for_metadata = bool(wanted.hex or wanted.records.types or wanted.records.noop)
+    sound = True
+    for named in paths:
+        try:
+            if decoder is not None or (is_of_a_topic(disk, named) and not is_for_metadata):
+                sound &= _of_a_topic(disk, named, wanted, {}) if verify else _dump_topic(disk, named, wanted, decoder)
+            else:
+                check_metadata_log(disk, named)
+                sound &= _each_file(disk, named, wanted, verify=verify)
+        except DirectoryError as bad:  # of this path: the others are shown all the same
+            sound = _complain(bad)
+    return sound
 
 
 def _complain(bad: DirectoryError) -> bool:
@@ -287,6 +297,7 @@ def _dump_topic(disk: OsDisk, path: str, wanted: Wanted, decoder: str | None) ->
         as_json=wanted.as_json,
         on_damage=wanted.on_damage,
         kinds=None if decoder is None else TOPICS[decoder],
+        advance=wanted.job.advance,
     )
     return dump_topic_path(disk, path, topic)
 
@@ -391,6 +402,7 @@ def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
         if wanted.hex:
             _echo_damaged(disk, path, shown_to, item.position, show_secrets=wanted.records.show_secrets)
             shown_to = item.end_position
+        wanted.job.advance(item.size_bytes)
         wanted.reach.note(item, wanted.records.span)
         if not wanted.records.span.overlaps(item):
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -53,6 +53,8 @@ class TopicDump(Struct, frozen=True, kw_only=True):
     on_damage: OnDamage
     kinds: Kinds | None = None
     """The records of a coordinator; None to tell by the name of the directory."""
+    advance: Callable[[int], None]
+    """Hears of the bytes that were read."""
 
 
 def dump_topic_path(disk: Disk, path: str, wanted: TopicDump) -> bool:
@@ -120,7 +122,9 @@ def _dump_segment(disk: Disk, path: str, wanted: TopicDump) -> bool:
         for batch in batches_of(file, wanted.on_damage):
             if isinstance(batch, Damage):
                 sound &= _report(batch, wanted)
-            elif wanted.span.overlaps(batch):
+                continue
+            wanted.advance(batch.size_bytes)
+            if wanted.span.overlaps(batch):
                 sound &= _dump_batch(batch, path, wanted)
                 if not sound and wanted.on_damage is OnDamage.STOP:
                     return False

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -18,6 +15,7 @@ from msgspec import Struct
 
 from kraft.cli.files.fleet_materialize import in_full, materialize_command, pairs, plain_failures, save_passes_command
 from kraft.cli.files.fleet_status import status_command
+from kraft.cli.progress import LongJob, progress_option
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("parquet", "csv", "json", "delta", "iceberg")
 _SHOWN: Final = 20
-_POLL_SECONDS: Final = 0.2
-_QUIET_SECONDS: Final = 1.0
 _LISTED: Final = 8
 """The most elements of a list in a table."""
 
@@ -151,7 +147,7 @@ def _job(name: str, help_text: str, example: str) -> Callable[[Callable[..., Non
     def make(function: Callable[..., None]) -> click.Command:
         short = help_text.partition(".")[0] + "."
         made = fleet_command.command(name, help=help_text, short_help=short, epilog=f"Example: {example}")
-        return made(_options(function))
+        return made(_options(progress_option(function)))
 
     return make
 
@@ -356,14 +352,13 @@ def _errors() -> Iterator[None]:
         yield
 
 
-class _Progress:
-    """Shows the finished tasks and the received rows, on a terminal and after one second."""
+class _Progress(LongJob):
+    """Tells the finished tasks of Spark and the received rows."""
 
     def __init__(self, spark: Any) -> None:
+        super().__init__("Querying", None)
         self._spark = spark
         self._rows = 0
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._show, daemon=True) if sys.stderr.isatty() else None
 
     def counted(self, rows: Iterable[Any]) -> Iterator[Any]:
         """The same rows, counted."""
@@ -371,28 +366,9 @@ class _Progress:
             self._rows += 1
             yield row
 
-    def __enter__(self) -> _Progress:
-        if self._thread is not None:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _show(self) -> None:
+    def reached(self) -> str:
+        """The tasks and the rows so far."""
         from metadata_log.spark.fleet import running
 
-        began, shown = time.monotonic(), False
-        while not self._end.wait(_POLL_SECONDS):
-            if time.monotonic() - began < _QUIET_SECONDS:
-                continue
-            now = running(self._spark)
-            if now.total or self._rows:
-                shown = True
-                click.echo(
-                    f"\r\x1b[K{now.done} of {count(now.total, 'task')}, {count(self._rows, 'row')}", err=True, nl=False
-                )
-        if shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
+        now = running(self._spark)
+        return f"{now.done} of {count(now.total, 'task')}, {count(self._rows, 'row')}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kraft.cli.moments import moment_of
-from kraft.cli.progress import LongJob
+from kraft.cli.progress import LongJob, progress_option
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
@@ -176,6 +176,7 @@ _COLUMNS: Final = ("cluster", "status", "offsets", "records", "closed rows", "op
 )
 @click.option("--run-id", metavar="ID", help="The id of the run, such as a scheduler's.  [default: the time]")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome of every cluster as JSON, one a line.")
+@progress_option
 def materialize_command(
     *,
     paths: Sequence[str],
@@ -309,7 +310,7 @@ def _work(jobs: int | None, master: str | None, conf: dict[str, str]) -> Iterato
         return
 
     def work(fleet: Fleet, job: Job) -> Run:
-        with LongJob("materialize", len(fleet.directories)) as progress:
+        with LongJob("Materializing", len(fleet.directories), unit="clusters") as progress:
             processes = jobs or processes_for(fleet, os.cpu_count() or 1)
             return run_here(fleet, job, processes=processes, on_outcome=lambda _: progress.advance(1))
 
@@ -395,6 +396,7 @@ _COLUMNS_OF_PASSES: Final = ("cluster", "added", "passes", "until offset")
     help=f"An option of the later queries: {', '.join(_OPTIONS_OF_PASSES)}; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result of every cluster as JSON, one a line.")
+@progress_option
 def save_passes_command(
     *,
     paths: Sequence[str],
@@ -431,7 +433,8 @@ def save_passes_command(
             every_bytes=max(1, int(every_mib * _MIB)),
         )
         if master is None:
-            passes = save()
+            with LongJob("Saving passes", None):
+                passes = save()
         else:
             from metadata_log.spark.fleet import plain_errors, plain_session
 

@@ -16,6 +16,7 @@ from kraft.cli.files.history_reading import HistoryReading
 from kraft.cli.files.image_at import report_damages, show_secrets_option
 from kraft.cli.files.unavailable import UNAVAILABILITY, VIEWS_READ, intervals, text_lines, totals
 from kraft.cli.moments import MOMENT
+from kraft.cli.progress import progress_option
 from kraft.cli.text import count, echo, echo_lines, make_private, make_private_directory, table
 from metadata_log.history.engine import Options
 from metadata_log.history.views import VIEWS, View
@@ -44,6 +45,7 @@ _HINT: Final = "The history after the damage is unknown, up to the next snapshot
     "--unavailable", is_flag=True, help="The times in which partitions had no leader or too few replicas in sync."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the rows of the views, one JSON object a line.")
+@progress_option
 @click.option(
     "--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a page with timelines to this file."
 )

@@ -126,7 +126,7 @@ class HistoryReading:
         """The rows of views in the order of their ends."""
         wanted = frozenset(views)
         read = wanted | {_RETENTION} | self._names.views
-        with LongJob("Reading", _size(self.path)) as job:
+        with LongJob("Reading", _size(self.path), unit="bytes") as job:
             items = self._items(job)
             for name, row in rows(items, read, cluster=self.cluster, options=self._options):
                 if name == _RETENTION:

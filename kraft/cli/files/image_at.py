@@ -100,7 +100,7 @@ def image_at(path: str, at: At | None, on_damage: OnDamage = OnDamage.STOP) -> I
 
 def _read(path: str, at: At | None, begin: From, on_damage: OnDamage) -> ImageAt:
     reading = _Reading(on_damage)
-    with LongJob("Replaying", None) as job:
+    with LongJob("Replaying", None, unit="batches") as job:
         for item in read_timeline(OsDisk(), path, until=at, from_base=begin, on_damage=on_damage):
             reading.take(item)
             job.advance(1)

@@ -20,6 +20,7 @@ from kraft.cli.files.image_at import (
     show_secrets_option,
 )
 from kraft.cli.files.partition_at import partitions_at, table_lines
+from kraft.cli.progress import progress_option
 from kraft.cli.text import count, echo, echo_lines, table
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.brokers import Broker
@@ -60,6 +61,7 @@ MOST_LINES: Final = 20
 )
 @click.option("--all", "everything", is_flag=True, help="Print every topic with its partitions, and all of the rest.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@progress_option
 @reading_options
 @show_secrets_option
 @click.pass_context

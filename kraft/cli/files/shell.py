@@ -22,6 +22,7 @@ from rich.text import Text
 
 from kraft.cli.files.image_at import ImageAt, at_option, image_at, reading_options, report_damages, show_secrets_option
 from kraft.cli.near import did_you_mean
+from kraft.cli.progress import progress_option
 from kraft.cli.text import LINES_AT_ONCE, echo
 from kraft.config.errors import CommandFailed
 from metadata_log.image.tree import Directory, Leaf, Node, Path, absolute, find_lines, image_tree, matches, tree_lines
@@ -261,6 +262,7 @@ UNKNOWN: Final = "unknown"
 @at_option
 @reading_options
 @show_secrets_option
+@progress_option
 @click.pass_context
 def shell_command(
     context: click.Context, path: str, words: tuple[str, ...], *, at: At | None, on_damage: str, show_secrets: bool

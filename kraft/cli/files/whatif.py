@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from kraft.cli.files.image_at import ImageAt, at_option, damage_json, image_at, reading_options, report_damages
+from kraft.cli.progress import progress_option
 from kraft.cli.reassignment_file import read_targets
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config.data_settings import TopicDefaults
@@ -45,6 +46,7 @@ Question = Callable[[MetadataImage, TopicDefaults], ImageOutcome]
 @click.option("--unclean", is_flag=True, help="Unclean election is on where the log does not set it.")
 @click.option("--all", "everything", is_flag=True, help=f"Print every partition, not only the first {MOST_LINES}.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+@progress_option
 @reading_options
 @click.pass_context
 def whatif_command(

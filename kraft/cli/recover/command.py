@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kraft.admin import AdminClient
 from kraft.cli.cluster.administration import Cluster, client_security, command_config_option, parse_bootstrap
-from kraft.cli.progress import LongJob
+from kraft.cli.progress import LongJob, progress_option
 from kraft.cli.recover.isolated import check_started, start_recovered, start_recovered_on_kafka, unblock_ghost_command
 from kraft.cli.recover.plan_text import (
     check_unchanged,
@@ -118,6 +118,7 @@ def node_ids(text: str | None, option: str) -> tuple[int, ...]:
 )
 @click.option("--live", is_flag=True, help="Read the directories of running nodes, too; the ends of their logs move.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as one JSON object, which `apply` reads.")
+@progress_option
 def plan_command(
     controllers: tuple[str, ...],
     *,
@@ -159,7 +160,7 @@ def compute_plan(
 ) -> Plan:
     """Read the directories and make the plan, with a bar for long jobs."""
     disk = OsDisk()
-    with LongJob("Reading", len(controllers) + len(brokers)) as job:
+    with LongJob("Reading", len(controllers) + len(brokers), unit="directories") as job:
         given = [[os.path.abspath(path) for path in paths] for paths in (controllers, brokers)]
         inventory = read_inventory(disk, *given, live=live, advance=job.advance)
     return make_plan(disk, inventory, options)
@@ -200,6 +201,7 @@ def compute_plan(
 @click.option("--force", is_flag=True, help="Go on although a majority survives: two quorums can come to be.")
 @click.option("--execute", is_flag=True, help="Write. Without this option the command only shows what it would write.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@progress_option
 def apply_command(
     plan_file: str,
     *,
@@ -314,6 +316,7 @@ def _not_lost(plan: Plan) -> CommandFailed:
     help="How long the started nodes may take for an election.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@progress_option
 @click.pass_context
 def verify_command(
     context: click.Context,

@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from kraft.cli.progress import LongJob
+from kraft.cli.progress import LongJob, progress_option
 from kraft.cli.text import count, echo_lines
 from kraft.config import UsageError
 from kraft.operate.interrupts import without_ctrl_c
@@ -107,6 +107,7 @@ def sim_command() -> None:
     help="Where the page of the lab is, for the link to a run.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each seed, and one at the end.")
+@progress_option
 @click.pass_context
 def run_command(
     context: click.Context,
@@ -158,7 +159,7 @@ def run_command(
     begin = time.perf_counter()
     done: list[Result] = []
     schedule: Schedule | None = None
-    with LongJob("seeds", len(wanted)) as job:
+    with LongJob("Simulating", len(wanted), unit="seeds", prints=as_json) as job:
         for outcome in _outcomes(search, wanted, jobs or os.cpu_count() or 1, protocol):
             job.advance(1)
             if isinstance(outcome, Schedule):
@@ -189,6 +190,7 @@ def run_command(
     "--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a drawing, as a page that needs no network."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@progress_option
 @click.pass_context
 def replay_command(
     context: click.Context, file: str, *, without_mutant: bool, quiet: bool, html: str | None, as_json: bool
@@ -204,7 +206,8 @@ def replay_command(
     schedule = decode_schedule(Path(file).read_bytes(), file)
     if without_mutant:
         schedule = msgspec.structs.replace(schedule, mutant=None)
-    story = execution_of(schedule)
+    with LongJob("Replaying", None, unit="actions"):
+        story = execution_of(schedule)
     replayed = story.replayed
     if html is not None:
         Path(html).write_text(render_diagram(story), encoding="utf-8")
@@ -233,6 +236,7 @@ def replay_command(
 @click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
 @click.option("--out", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Where a schedule is saved.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as one JSON object.")
+@progress_option
 @click.pass_context
 def explore_command(
     context: click.Context,
@@ -271,7 +275,7 @@ def explore_command(
         depth=depth,
     )
     _bug(mutant)
-    with LongJob("states", most_states) as job:
+    with LongJob("Exploring", most_states, unit="states") as job:
         known = 0
 
         def on_depth(_depth: int, states: int, _new: int) -> None:
@@ -424,7 +428,7 @@ def _shrink(found: Schedule) -> Schedule:
     """The shortest schedule of a violation. A schedule with an undecided history shows no violation, and stays."""
     if found.violated.startswith(HistoryUndecided.__name__):
         return found
-    with LongJob("shrinking", len(found.actions)) as job:
+    with LongJob("Shrinking", len(found.actions), unit="actions") as job:
         length = len(found.actions)
 
         def on_shorter(shorter: int) -> None:

@@ -148,11 +148,15 @@ def write_bundle(
     members = [(MANIFEST, msgspec.json.encode(manifest, enc_hook=_encode))]
     members += [(image.file, content) for image, content in images]
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as tar:
-        for name, content in members:
-            member = tarfile.TarInfo(name)
-            member.size, member.mtime, member.mode = len(content), now_ms // 1000, 0o600
-            tar.addfile(member, io.BytesIO(content))
+    try:
+        with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as tar:
+            for name, content in members:
+                member = tarfile.TarInfo(name)
+                member.size, member.mtime, member.mode = len(content), now_ms // 1000, 0o600
+                tar.addfile(member, io.BytesIO(content))
+    except BaseException:
+        os.unlink(path)
+        raise
     return manifest
 
 
