@@ -345,15 +345,16 @@ def verify_command(
             raise UsageError("--bootstrap-controller asks a running quorum, and --offline and --kafka do not")
         context.exit(_verify_live(target, brokers, bootstrap, command_config, seconds, as_json=as_json))
     disk = OsDisk()
-    recovered = read_recovered(disk, os.path.abspath(target))
-    checks = check_recovered(disk, recovered, [os.path.abspath(path) for path in brokers])
     started = None
-    if not offline and all(check.is_passed for check in checks):
-        started = start_recovered(recovered, seconds)
-        checks += check_started(recovered, started)
-        if kafka is not None and all(check.is_passed for check in checks):
-            led = start_recovered_on_kafka(recovered, os.path.abspath(kafka), seconds)
-            checks += check_started(recovered, led, "start of Kafka")
+    with LongJob("Checking", None):
+        recovered = read_recovered(disk, os.path.abspath(target))
+        checks = check_recovered(disk, recovered, [os.path.abspath(path) for path in brokers])
+        if not offline and all(check.is_passed for check in checks):
+            started = start_recovered(recovered, seconds)
+            checks += check_started(recovered, started)
+            if kafka is not None and all(check.is_passed for check in checks):
+                led = start_recovered_on_kafka(recovered, os.path.abspath(kafka), seconds)
+                checks += check_started(recovered, led, "start of Kafka")
     passed = all(check.is_passed for check in checks)
     if as_json:
         facts = [{"check": one.name, "subject": one.subject, "problem": one.problem} for one in checks]

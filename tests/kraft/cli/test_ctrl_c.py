@@ -119,10 +119,10 @@ LINES = tuple(
     if line.strip()
 )
 ELSEWHERE = {
-    "recover apply": "takes the plan of another command",
-    "sim replay": "ends at once for want of a schedule that takes longer",
+    "recover apply": "test_progress_of_commands.py, with the plan of another command",
+    "sim replay": "test_progress_of_commands.py, with a schedule that takes long",
 }
-"""Commands that are not tried. Those of `fleet` are tried where Spark is."""
+"""Commands that are tried in another file. Those of `fleet` are tried where Spark is."""
 
 
 class Place(Struct, frozen=True):

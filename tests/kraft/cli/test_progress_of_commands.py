@@ -20,6 +20,9 @@ import pytest
 
 from kraft.cli.main import kraft
 from kraft.cli.progress import LongJob
+from kraft.sim.search.schedule import Schedule, encode_schedule
+from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.world.actions import Action
 from metadata_log.archive import open_archive, open_source, verify_archive
 from metadata_log.disk import OsDisk
 from metadata_log.log.segment import SUFFIX
@@ -34,6 +37,10 @@ from support.real_data import unpack
 BATCHES = 600_000
 """So many that no command has read them before it is interrupted."""
 EPOCH = 13
+RECOVERED_EPOCH = EPOCH + 1001
+"""Recoveries go on far above every known epoch."""
+REPEATS = 1000
+"""Of the actions of a run; most of them cannot happen again, but are looked at."""
 PATIENCE_SECONDS = 60
 LINE = re.compile(r"[A-Z][a-z ]+: (?:.+, )?\d+ s\n")
 COMMANDS = tuple(
@@ -51,10 +58,13 @@ COMMANDS = tuple(
     history BIG --html OUT/page.html
     history BIG --json
     history BIG --parquet OUT/tables
+    recover apply LONG/plan.json --into OUT/recovered --force --execute
     recover plan BIG
+    recover verify LONG/recovered --offline
     replay BIG
     shell BIG find /image
     sim explore --nodes 3
+    sim replay LONG/schedule.json
     sim run --seeds 0..9999 --members core --out OUT
     sim run --seeds 0..9999 --members core --jobs 1 --json
     whatif BIG --fail 101
@@ -65,20 +75,42 @@ COMMANDS = tuple(
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a real node whose log goes on for long; beside it an archive of its beginning."""
-    node = tmp_path_factory.mktemp("long") / "node"
+    """The directory of a real node whose log goes on for long.
+
+    Beside it: an archive of its beginning, the plan of a recovery, a recovered node with a long log, and a schedule.
+    """
+    root = tmp_path_factory.mktemp("long")
+    node = root / "node"
     unpack("static3", "nodes/c1", node)
-    archive = open_archive(OsDisk(), str(node.parent / "archive"))
+    archive = open_archive(OsDisk(), str(root / "archive"))
     archive.add(open_source(OsDisk(), str(node)), now_ms=0)
     archive.close()
+    plan = root / "plan.json"
+    plan.write_bytes(done("recover", "plan", str(node), "--json"))
+    done("recover", "apply", str(plan), "--into", str(root / "recovered"), "--force", "--execute")
+    search, actions = SeedSearch(members="core", chaos_ms=2000), list[Action]()
+    search.run(0, actions)
+    schedule = Schedule(scenario=search.scenario(0), actions=tuple(actions) * REPEATS)
+    (root / "schedule.json").write_bytes(encode_schedule(schedule))
+    lengthen(node, EPOCH)
+    lengthen(root / "recovered" / "node-1", RECOVERED_EPOCH)
+    return node
+
+
+def done(*words: str) -> bytes:
+    """The output of a command that ends soon."""
+    return subprocess.run([sys.executable, "-m", "kraft", *words], stdout=subprocess.PIPE, check=True).stdout
+
+
+def lengthen(node: Path, epoch: int) -> None:
+    """Append batches to the log of a node, in its last epoch."""
     log = node / PARTITION_DIRECTORY
     first = find_log_end(OsDisk(), str(log)).offset + 1
     record = ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="1000")
-    batch = build_batch(0, EPOCH, time.time_ns() // 1_000_000, [encode_record(record, 0)])
+    batch = build_batch(0, epoch, time.time_ns() // 1_000_000, [encode_record(record, 0)])
     with max(log.glob(f"*{SUFFIX}")).open("ab") as segment:
         # The checksum does not cover the offset.
         segment.writelines(offset.to_bytes(8, "big") + batch[8:] for offset in range(first, first + BATCHES))
-    return node
 
 
 @contextmanager
@@ -117,7 +149,8 @@ def test_a_long_command_tells_its_progress_and_ends_at_ctrl_c(line: str, big: Pa
     archive = tmp_path / "archive"
     if line.startswith("archive"):
         copytree(big.parent / "archive", archive)
-    words = [word.replace("BIG", str(big)).replace("OUT", str(tmp_path)) for word in line.split()]
+    stands = {"BIG": big, "LONG": big.parent, "OUT": tmp_path}
+    words = re.sub("|".join(stands), lambda name: str(stands[name[0]]), line).split()
     with started(words) as process:
         first_line(process.stderr)
         os.killpg(process.pid, signal.SIGINT)
