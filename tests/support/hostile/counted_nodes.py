@@ -30,13 +30,13 @@ from transport.protocol.broker_listener import AT_BROKERS
 from transport.protocol.frames import FrameReader
 
 DEARER: Final = {
-    ApiKey.WRITE_TXN_MARKERS: 600,  # An append to a log for each four bytes.
-    ApiKey.ELECT_LEADERS: 120,  # A decision on each partition, by the controller, for each four bytes.
+    ApiKey.WRITE_TXN_MARKERS: 720,  # An append to a log for each four bytes.
+    ApiKey.ELECT_LEADERS: 130,  # A decision on each partition, by the controller, for each four bytes.
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 90,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 160,  # The rights of the client on each topic, for each two bytes.
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 140,
     ApiKey.DESCRIBE_QUORUM: 125,  # Decoded by the broker and by the controller, with the errors of each partition.
-    ApiKey.FIND_COORDINATOR: 200,
+    ApiKey.FIND_COORDINATOR: 220,
     ApiKey.DESCRIBE_GROUPS: 210,  # The right to each group, and its partition by a hash of its name.
     ApiKey.DESCRIBE_TRANSACTIONS: 210,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 210,
@@ -47,12 +47,13 @@ DEARER: Final = {
     ApiKey.CREATE_TOPICS: 75,
     ApiKey.DESCRIBE_CONFIGS: 75,
     ApiKey.OFFSET_FETCH: 70,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: 65,
     ApiKey.STREAMS_GROUP_DESCRIBE: 90,
     ApiKey.CREATE_PARTITIONS: 80,  # A decision on each name, with its error, forwarded by the broker.
     ApiKey.ALTER_CLIENT_QUOTAS: 80,
-    ApiKey.SHARE_GROUP_HEARTBEAT: 80,  # The right to each topic.
+    ApiKey.SHARE_GROUP_HEARTBEAT: 85,  # The right to each topic.
     ApiKey.SHARE_GROUP_DESCRIBE: 210,
-    ApiKey.DELETE_SHARE_GROUP_STATE: 100,  # A share partition by a hash of its names, for each four bytes.
+    ApiKey.DELETE_SHARE_GROUP_STATE: 110,  # A share partition by a hash of its names, for each four bytes.
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 500,  # A call of a share coordinator for each partition, while there is none.
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: 330,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: 110,
