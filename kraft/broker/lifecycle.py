@@ -116,9 +116,9 @@ class BrokerLifecycle:
 
     def register_again(self, now_ms: int) -> None:
         """Repeat the registration with new properties; the epoch stays."""
-        if self._is_registered and not self._in_flight:
+        if self._is_registered:
+            self._communicate_at_once(now_ms)
             self._is_registered = False
-            self._next_ms = now_ms
 
     def _communicate_at_once(self, now_ms: int) -> None:
         if self._in_flight:

@@ -212,6 +212,18 @@ def test_a_broker_registers_its_directories_at_the_metadata_version_that_has_the
     assert only(agent.poll(1020), Channel.HEARTBEATS) is None
 
 
+def test_a_broker_registers_its_directories_after_the_heartbeat_that_is_on_its_way() -> None:
+    agent = started()
+    assert heartbeat(agent, 3000).broker_epoch == EPOCH
+    registration = records.RegisterBrokerRecord(
+        broker_id=101, incarnation_id=agent.settings.incarnation_id, broker_epoch=EPOCH, log_dirs=()
+    )
+    replay(agent, [records.FeatureLevelRecord(name="metadata.version", feature_level=17), registration], 41)
+    assert only(agent.poll(3001), Channel.HEARTBEATS) is None
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 3011)
+    assert isinstance(only(agent.poll(3011), Channel.HEARTBEATS), BrokerRegistrationRequest)
+
+
 # Leading
 
 

@@ -12,6 +12,7 @@ from kraft.access.authorizer import AuthorizerSettings
 from kraft.access.tokens import TokenSettings
 from kraft.broker.settings import BrokerOptions
 from kraft.config import Config, ConfigError, configuration_table
+from kraft.config.addresses import parse_host_port
 from kraft.config.data_settings import TopicDefaults
 from kraft.config.definitions import NODE
 from kraft.config.described import Secret
@@ -175,6 +176,15 @@ def test_a_node_of_a_dynamic_quorum_needs_no_voters_but_a_bootstrap_server() -> 
         Config.parse("\n".join(lines))
     with pytest.raises(ConfigError, match="is not host:port"):
         Config.parse("\n".join([*lines, "controller.quorum.bootstrap.servers=1@a:9093"]))
+
+
+@pytest.mark.parametrize(("port", "is_good"), [(0, False), (1, True), (65_535, True), (65_536, False)])
+def test_a_port_has_two_bytes(port: int, is_good: bool) -> None:
+    if is_good:
+        assert parse_host_port(f"a:{port}") == ("a", port)
+    else:
+        with pytest.raises(ValueError, match="is not host:port"):
+            parse_host_port(f"a:{port}")
 
 
 def test_an_unknown_key_is_a_warning_with_the_nearest_known_one() -> None:

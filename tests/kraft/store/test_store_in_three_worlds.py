@@ -65,6 +65,7 @@ async def keys_and_values(world: World) -> None:
     assert await store.transact(Put("b", b"2"), Put("c", b"3")) == version + 1 == store.revision
     page: Page = await store.scan(after="a", limit=1)
     assert ([one.key for one in page.entries], page.is_last, page.revision) == (["b"], False, version + 1)
+    assert (await store.scan(limit=3)).is_last
     assert await store.delete("a")
     assert not await store.delete("a")
     assert await store.clear("") == 2
