@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import re
 from collections import deque
 from typing import Final
 
 TAIL_LINES: Final = 60
 DIGEST_LINES: Final = 64
 """The number of lines that the digest takes at once, for speed."""
+_SYSTEM_ERROR: Final = re.compile(r"\[Errno (\d+)\]")
 
 
 class Trace:
@@ -27,7 +30,11 @@ class Trace:
             self._take_in()
 
     def _take_in(self) -> None:
-        self._digest.update("".join(self._fresh).encode())
+        text = "".join(self._fresh)
+        if "[Errno " in text:
+            self._fresh = [_SYSTEM_ERROR.sub(_name_of, line) for line in self._fresh]
+            text = "".join(self._fresh)
+        self._digest.update(text.encode())
         self._lines.extend(self._fresh)
         self._fresh.clear()
 
@@ -42,3 +49,8 @@ class Trace:
         """The kept lines."""
         self._take_in()
         return "\n".join(self._lines)
+
+
+def _name_of(error: re.Match[str]) -> str:
+    """The name of a system error: its number is another one on other systems, as in a browser."""
+    return f"[{errno.errorcode.get(int(error[1]), error[1])}]"
