@@ -48,6 +48,10 @@ LONGEST_PAUSE_MS: Final = 5000
 """How long a call waits until it is tried again, twice as long each time. Kafka begins with a second."""
 PATIENCE_MS: Final = 30_000
 """After so long a call is not tried again: five attempts of Kafka's take as long."""
+TOPIC_PATIENCE_MS: Final = 5000
+"""So long calls wait for the topic of the coordinators, from the first one on: it is there soon, or it cannot be made.
+From then on, and until it is there, each call is refused at once with the error that Kafka tells after its attempts.
+"""
 _AGAIN: Final = frozenset((Error.COORDINATOR_LOAD_IN_PROGRESS, Error.COORDINATOR_NOT_AVAILABLE, Error.NOT_COORDINATOR))
 _Way = tuple[int, type[Any], str]
 """The way to a broker: its id, the kind of request, and the group."""
@@ -121,6 +125,15 @@ class StateSender:
         """The calls for other brokers that are not sent."""
         self._busy: set[_Way] = set()
         self._sent: dict[StatesAsked, tuple[_Way, list[Call]]] = {}
+        self._homeless: list[Call] = []
+        """The calls that wait for the topic of the coordinators, all for the same one: none is tried by itself."""
+        self._missed_ms: int | None = None
+        """When the topic was missed first; None if it is there, or nobody has asked for it."""
+        self._seek_ms = 0
+        """When the topic is asked for again."""
+        self._homeless_ms = 0
+        """When there is something to do for the calls that wait for it."""
+        self._seek_pause_ms = FIRST_PAUSE_MS
         self._later: list[tuple[int, int, Call]] = []
         """A heap of calls that are tried again, by time in ms and order."""
         self._ended: list[tuple[Call, Found | Error]] = []
@@ -176,6 +189,9 @@ class StateSender:
             return
         self._unplaced.extend(call for _, _, call in sorted(self._later, key=lambda one: one[:2]))
         self._later = []
+        if TOPICS[SHARE] in image.topics.by_name:
+            self._unplaced.extend(self._homeless)
+            self._homeless, self._missed_ms = [], None
         for placed in self._placed.values():
             self._unplaced.extend(placed)
         self._placed = {}
@@ -186,8 +202,7 @@ class StateSender:
         """Carry out a call here, or let it wait for the next request to its coordinator."""
         topic_id = self._image.topics.by_name.get(TOPICS[SHARE])
         if topic_id is None:
-            self._create()
-            self._try_again(call, Error.COORDINATOR_NOT_AVAILABLE, now_ms)
+            self._miss_topic(call, now_ms)
             return
         partitions = self._image.topics.by_id[topic_id].partitions
         number = self._runtime.number_of(call.key.name)
@@ -195,12 +210,35 @@ class StateSender:
         if leader == self._broker_id:
             self._runtime.write(number, _Own(call, self._note), now_ms)
         elif place_of(self._image, leader, self._listener) is None:
-            self._try_again(call, Error.COORDINATOR_NOT_AVAILABLE, now_ms)
+            self._wait_for_leader(call, now_ms)
         else:
             way = leader, type(call.asked), call.key.group_id
             self._placed.setdefault(way, deque()).append(call)
             if way not in self._busy:
                 self._agenda.now(Slot.STATES)
+
+    def _miss_topic(self, call: Call, now_ms: int) -> None:
+        if self._missed_ms is None or now_ms > self._seek_ms + LONGEST_PAUSE_MS:
+            # It was never missed, or nobody has asked for a while.
+            self._missed_ms, self._seek_ms, self._seek_pause_ms = now_ms, now_ms, FIRST_PAUSE_MS
+        self._homeless.append(call)
+        self._seek_topic(now_ms)
+
+    def _seek_topic(self, now_ms: int) -> None:
+        """Ask for the topic if it is time, and refuse all calls that wait for it if it takes too long."""
+        assert self._missed_ms is not None, "the topic is there"
+        given_up_ms = self._missed_ms + TOPIC_PATIENCE_MS
+        if now_ms >= self._seek_ms:
+            self._create()
+            self._seek_ms = now_ms + self._seek_pause_ms
+            self._seek_pause_ms = min(2 * self._seek_pause_ms, LONGEST_PAUSE_MS)
+        self._homeless_ms = min(self._seek_ms, given_up_ms)
+        if now_ms >= given_up_ms:
+            for call in self._homeless:
+                self._give_up(call, Error.COORDINATOR_NOT_AVAILABLE)
+            self._homeless = []
+        else:
+            self._agenda.by(Slot.STATES, self._homeless_ms)
 
     def _note(self, call: Call, result: Found | Error) -> None:
         """Keep the result of a call for the next turn of this object: whoever has called may call again then."""
@@ -210,10 +248,23 @@ class StateSender:
     def _try_again(self, call: Call, error: Error, now_ms: int) -> None:
         at_ms = now_ms + call.pause_ms
         if at_ms > call.until_ms:
-            call.is_given_up = True
-            self._note(call, error)
+            self._give_up(call, error)
             return
         call.pause_ms = min(2 * call.pause_ms, LONGEST_PAUSE_MS)
+        self._hold(call, at_ms)
+
+    def _wait_for_leader(self, call: Call, now_ms: int) -> None:
+        """Wait for metadata with a leader: nothing else helps, so that the call is not tried meanwhile."""
+        if now_ms >= call.until_ms:
+            self._give_up(call, Error.COORDINATOR_NOT_AVAILABLE)
+        else:
+            self._hold(call, call.until_ms)
+
+    def _give_up(self, call: Call, error: Error) -> None:
+        call.is_given_up = True
+        self._note(call, error)
+
+    def _hold(self, call: Call, at_ms: int) -> None:
         self._order += 1
         heappush(self._later, (at_ms, self._order, call))
         self._agenda.by(Slot.STATES, at_ms)
@@ -221,6 +272,8 @@ class StateSender:
     def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
         """Tell what has ended, and send what is due."""
         self._tell(now_ms)
+        if self._homeless:
+            self._seek_topic(now_ms)
         while self._later and self._later[0][0] <= now_ms:
             self._unplaced.append(heappop(self._later)[2])
         for _ in range(min(len(self._unplaced), STATES_PLACED_PER_TURN)):
@@ -263,7 +316,7 @@ class StateSender:
         place = place_of(self._image, way[0], self._listener)
         if place is None:
             for call in taken:
-                self._try_again(call, Error.COORDINATOR_NOT_AVAILABLE, now_ms)
+                self._wait_for_leader(call, now_ms)
             return
         self._order += 1
         key = StatesAsked(self._order)
@@ -284,7 +337,8 @@ class StateSender:
         """When there is something to do, in ms."""
         if self._unplaced or self._ended or any(one not in self._busy for one in self._placed):
             return 0
-        return self._later[0][0] if self._later else NEVER_MS
+        later_ms = self._later[0][0] if self._later else NEVER_MS
+        return min(later_ms, self._homeless_ms) if self._homeless else later_ms
 
 
 def _without_result(then: Callable[[Error, int], None]) -> Callable[[Any, int], None]:

@@ -30,7 +30,7 @@ from transport.protocol.broker_listener import AT_BROKERS
 from transport.protocol.frames import FrameReader
 
 DEARER: Final = {
-    ApiKey.WRITE_TXN_MARKERS: 720,  # An append to a log for each four bytes.
+    ApiKey.WRITE_TXN_MARKERS: 800,  # An append to a log for each four bytes.
     ApiKey.ELECT_LEADERS: 130,  # A decision on each partition, by the controller, for each four bytes.
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 90,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 160,  # The rights of the client on each topic, for each two bytes.
@@ -47,15 +47,15 @@ DEARER: Final = {
     ApiKey.CREATE_TOPICS: 75,
     ApiKey.DESCRIBE_CONFIGS: 75,
     ApiKey.OFFSET_FETCH: 70,
-    ApiKey.ALTER_REPLICA_LOG_DIRS: 65,
     ApiKey.STREAMS_GROUP_DESCRIBE: 90,
     ApiKey.CREATE_PARTITIONS: 80,  # A decision on each name, with its error, forwarded by the broker.
     ApiKey.ALTER_CLIENT_QUOTAS: 80,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: 90,  # The answer has a topic with a partition for each four bytes.
     ApiKey.SHARE_GROUP_HEARTBEAT: 85,  # The right to each topic.
     ApiKey.SHARE_GROUP_DESCRIBE: 210,
     ApiKey.DELETE_SHARE_GROUP_STATE: 110,  # A share partition by a hash of its names, for each four bytes.
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 500,  # A call of a share coordinator for each partition, while there is none.
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: 330,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 330,  # A call of a share coordinator for each partition.
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: 180,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: 110,
 }
 """What an element of these APIs may cost, by its bytes: 1.3 times the highest figure (`bench/margins.py`)."""

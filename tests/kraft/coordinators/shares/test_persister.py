@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from kraft.coordinators.shares.persister import PersistedState, Persister, ShareKey, StateBatch, Summary
-from kraft.coordinators.shares.state_sender import PATIENCE_MS
+from kraft.coordinators.shares.state_sender import PATIENCE_MS, TOPIC_PATIENCE_MS, Call
 from kraft.handling.coordinators import partition_of
 from kraft.handling.reply_keys import StatesAsked
 from kraft.wire import Send
@@ -164,6 +164,61 @@ def test_the_topic_is_made_with_the_first_call() -> None:
         "min.insync.replicas": "2",
     }
     assert answers == []
+
+
+def test_calls_that_wait_for_the_topic_share_one_wait_and_are_refused_together() -> None:
+    """However many they are, the topic is asked for a few times; and who comes later does not wait again."""
+    brokers = Brokers([NewTopic("work", WORK, ((101,),))])
+    answers: list[Error] = []
+    asked: list[int] = []
+    brokers.poll(101)
+    persister = brokers.requests[101].persister
+    persister._create = lambda: asked.append(brokers.now_ms)
+    began_ms = brokers.now_ms
+
+    def call(number: int) -> None:
+        persister.initialize(key(number), 0, 0, brokers.now_ms, lambda error, _: answers.append(error))
+
+    for number in range(1000):
+        call(number)
+    while brokers.now_ms < began_ms + TOPIC_PATIENCE_MS:
+        assert answers == []
+        brokers.now_ms += 10
+        brokers.due(101)
+    brokers.due(101)
+    assert answers == [Error.COORDINATOR_NOT_AVAILABLE] * 1000
+    assert 5 <= len(asked) <= 10, asked
+    assert len(persister) == 0
+    call(1)
+    brokers.due(101)
+    assert len(answers) == 1001, "it is known that the topic is not made"
+    brokers.now_ms += 60_000
+    call(2)
+    brokers.due(101)
+    assert len(answers) == 1001, "nobody has asked for a while"
+    assert asked[-1] == brokers.now_ms
+
+
+def test_a_call_without_a_leader_is_tried_with_new_metadata_alone() -> None:
+    cluster = share_brokers(states=((101,), (102,), (103,)))
+    caller, of = Caller(cluster), keys_at(102)[0]
+    cluster.brokers.change(PartitionChangeRecord(partition_id=1, topic_id=STATES, isr=(), leader=-1))
+    caller.persister.initialize(of, 0, 0, caller.now_ms, caller.then)
+    cluster.settle()
+    placed: list[ShareKey] = []
+    place = caller.persister._place
+
+    def noted(call: Call, now_ms: int) -> None:
+        placed.append(call.key)
+        place(call, now_ms)
+
+    caller.persister._place = noted  # type: ignore[method-assign]
+    for _ in range(10):
+        cluster.settle(after_ms=1000)
+    assert placed == []
+    cluster.brokers.change(PartitionChangeRecord(partition_id=1, topic_id=STATES, isr=(102,), leader=102))
+    caller.settle(1)
+    assert caller.answers == [Error.NONE]
 
 
 def test_what_was_asked_for_during_an_answer_comes_later() -> None:
