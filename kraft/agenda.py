@@ -35,7 +35,9 @@ class Slot:
     MARKERS = 12
     LOG_ENDS = 13
     """Questions for the ends of logs, of which share groups tell how far they are behind."""
-    REPORTS = 14
+    LETTERS = 14
+    """Records on their way to dead-letter queues."""
+    REPORTS = 15
     """News for the log of the node."""
 
 

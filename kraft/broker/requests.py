@@ -46,6 +46,7 @@ from kraft.handling.reply_keys import (
     Channel,
     Creation,
     Forwarded,
+    LettersSent,
     LogEndsAsked,
     MarkersSent,
     StatesAsked,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from kraft.coordinators.rooms import CoordinatorRooms
     from kraft.coordinators.runtime.shard import CoordinatorResult
     from kraft.coordinators.share_rooms import ShareRooms
+    from kraft.coordinators.shares.dead_letters import DeadLetters
     from kraft.coordinators.shares.log_ends import LogEnds
     from kraft.coordinators.shares.state import ShareStates
     from kraft.coordinators.shares.state_sender import StateSender
@@ -195,6 +197,7 @@ class Requests:
             *(partial(self._send, one) for one in (verifier, ids, creation, forwarding)),
             self._send_markers,
             self._ask_for_log_ends,
+            self._send_letters,
             _nothing,
         ]
         """The functions that do the work of each slot of the agenda, at a time in ms."""
@@ -240,6 +243,7 @@ class Requests:
                 agenda=self.agenda,
                 manager=self._manager,
                 ends=self._log_ends,
+                letters=self._dead_letters,
                 tell=self._waiting.tell,
             )
             self._shares.fetch.use(self.image)
@@ -288,6 +292,22 @@ class Requests:
             )
             sender.use(self.image)
             self._senders[StatesAsked] = sender
+        return sender
+
+    @cached_property
+    def _dead_letters(self) -> DeadLetters:
+        from kraft.coordinators.shares.dead_letters import DeadLetters
+
+        settings = self._settings
+        sender = DeadLetters(
+            self.agenda,
+            self._manager,
+            settings.groups.share_leader,
+            settings.inter_broker_listener,
+            settings.request_timeout_ms,
+            self._creation.create_queue,
+        )
+        self._senders[LettersSent] = sender
         return sender
 
     @cached_property
@@ -527,6 +547,9 @@ class Requests:
 
     def _ask_for_log_ends(self, now_ms: int) -> Iterator[Send | Outcome]:
         return self._send(self._log_ends, now_ms)
+
+    def _send_letters(self, now_ms: int) -> Iterator[Send | Outcome]:
+        return self._send(self._dead_letters, now_ms)
 
     def _ask_for_states(self, now_ms: int) -> Iterator[Send | Outcome]:
         return self._send(self.persister, now_ms)

@@ -127,6 +127,10 @@ class ShareLeaderConfig(Struct, frozen=True, kw_only=True):
     max_record_locks: Annotated[int, Key("group.share.partition.max.record.locks")] = 2000
     """How far apart the first and the last record may be that are on their way."""
     max_sessions: Annotated[int, Key("group.share.max.share.sessions")] = 2000
+    letters_prefix: Annotated[str, Key("errors.deadletterqueue.topic.name.prefix")] = "dlq."
+    """How the names of dead-letter queues begin."""
+    creates_queues: Annotated[bool, Key("errors.deadletterqueue.auto.create.topics.enable")] = False
+    """Whether a dead-letter queue that does not exist is made."""
 
 
 class GroupConfig(Struct, frozen=True, kw_only=True):

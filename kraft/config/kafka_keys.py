@@ -21,7 +21,8 @@ controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms 
 controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
 controller.quorum.retry.backoff.ms controller.quorum.voters cordoned.log.dirs default.replication.factor
 delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.max.lifetime.ms
-delegation.token.secret.key delete.topic.enable early.start.listeners fetch.max.bytes
+delegation.token.secret.key delete.topic.enable early.start.listeners
+errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix fetch.max.bytes
 group.consumer.assignment.interval.ms group.consumer.assignor.offload.enable group.consumer.assignors
 group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
 group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
@@ -113,7 +114,6 @@ alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.win
 compression.gzip.level compression.lz4.level compression.zstd.level controller.performance.always.log.threshold.ms
 controller.performance.sample.period.ms controller.quota.window.num controller.quota.window.size.seconds
 controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
-errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.coordinator.append.linger.ms
 group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.threads
 group.share.dlq.manager.class.name group.share.persister.class.name

@@ -11,6 +11,7 @@ from msgspec import Struct
 from kraft.agenda import Agenda
 from kraft.coordinators.groups.state import GroupsState
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
+from kraft.coordinators.shares.dead_letters import DeadLetters
 from kraft.coordinators.shares.group_handler import ShareGroupHandler
 from kraft.coordinators.shares.group_states import GroupStates
 from kraft.coordinators.shares.leader import ShareLeader
@@ -50,12 +51,13 @@ def share_rooms(
     agenda: Agenda,
     manager: ReplicaManager,
     ends: LogEnds,
+    letters: DeadLetters,
     tell: Callable[[Hashable], None],
 ) -> ShareRooms:
     """Make the rooms."""
     config = settings.groups.share_leader
     sessions = ShareSessions(config.max_sessions)
-    leader = ShareLeader(agenda, manager, persister, config, tell, sessions.of_group.__contains__)
+    leader = ShareLeader(agenda, manager, persister, config, tell, sessions.of_group.__contains__, letters)
     calls = StateCalls(persister)
     return ShareRooms(
         persister=persister,

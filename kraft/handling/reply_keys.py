@@ -56,6 +56,12 @@ class LogEndsAsked(Struct, frozen=True, gc=False):
     number: int
 
 
+class LettersSent(Struct, frozen=True, gc=False):
+    """Records on their way to the leader of a dead-letter queue."""
+
+    number: int
+
+
 class StatesAsked(Struct, frozen=True, gc=False):
     """A request to the share coordinator."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from kraft.agenda import Agenda, Slot
 from kraft.broker.metadata.forwarding import envelope_of
 from kraft.config.data_settings import REPLICATION_FACTORS
@@ -23,6 +25,8 @@ from transport.protocol.messages import CreateTopicsRequest, CreateTopicsRespons
 from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 _AS_THE_CONTROLLER: Final = -1
+_OF_QUEUES: Final = {"errors.deadletterqueue.group.enable": "true", "message.timestamp.type": "CreateTime"}
+"""The configuration of a dead-letter queue."""
 _CREATION: Final = schema_of(CreateTopicsRequest)
 _KINDS: Final = {topic: kind for kind, topic in TOPICS.items()}
 """The kinds of coordinators, by the topics that keep their state."""
@@ -141,7 +145,16 @@ class AutoCreation:
     def create_internal(self, kind: int) -> None:
         """Ask for the topic of the coordinators of a kind, as this broker and with its own settings."""
         topic = internal_topic(self._settings, kind)
-        if topic is None or topic.name in self._in_flight:
+        if topic is not None:
+            self._create_own(topic)
+
+    def create_queue(self, name: str) -> None:
+        """Ask for a dead-letter queue of share groups, as this broker."""
+        configs = [CreatableTopicConfig(key, value) for key, value in _OF_QUEUES.items()]
+        self._create_own(replace(plain_topic(self._settings, name), configs=configs))
+
+    def _create_own(self, topic: CreatableTopic) -> None:
+        if topic.name in self._in_flight:
             return
         self._in_flight.add(topic.name)
         self._last_number += 1

@@ -38,7 +38,6 @@ class Acknowledgement(Struct, frozen=True, gc=False):
 _AFTER: Final = {
     AckType.GAP: State.ARCHIVED,
     AckType.ACCEPT: State.ACKNOWLEDGED,
-    AckType.REJECT: State.ARCHIVED,
 }
 _Piece = tuple[int, int, AckType]
 
@@ -132,7 +131,13 @@ def _begin(
         partition.lock_ms = min(partition.lock_ms, now_ms + limits.lock_ms)
     else:
         for run in runs:
-            state = partition.after_delivery(run, limits) if kind is AckType.RELEASE else _AFTER[kind]
-            partition.begin(move, run, state)
+            match kind:
+                case AckType.RELEASE:
+                    state = partition.after_delivery(run, limits)
+                case AckType.REJECT:
+                    state = partition.after_rejection(limits)
+                case _:
+                    state = _AFTER[kind]
+            partition.begin(move, run, state, is_rejected=kind is AckType.REJECT)
     if not move.batches or move.batches[-1] is not batch:
         move.batches.append(batch)

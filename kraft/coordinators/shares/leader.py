@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from kraft.agenda import Agenda, Slot
 from kraft.config.group_settings import ShareLeaderConfig
+from kraft.coordinators.shares.dead_letters import EXHAUSTED, FEATURE, QUEUE, REJECTED, SINCE, DeadLetters
 from kraft.coordinators.shares.persister import PersistedState, PersistedWrite, Persister, ShareKey
-from kraft.coordinators.shares.share_partition import BadState, Move, ShareLimits, SharePartition
+from kraft.coordinators.shares.share_partition import BadState, Letter, Move, ShareLimits, SharePartition
 from kraft.handling.steps import Handling
 from kraft.limits import SHARE_LOCKS_LOOKED_AT, SHARE_LOCKS_PAUSE_MS, SHARE_PARTITIONS
 from kraft.partitions.replicas.hosted_partition import HostedPartition
@@ -66,7 +67,7 @@ class Led(Struct, eq=False):
     error: Error = Error.NONE
     """Why the load has failed."""
     writes: int = 0
-    """How many writes are under way."""
+    """How many writes, and ways to the dead-letter queue, are under way."""
     is_ending: bool = False
     """Whether it is forgotten after its writes, unless the group has come back by then."""
     timer_ms: int = NEVER_MS
@@ -83,6 +84,7 @@ class ShareLeader:
         config: The settings of the broker.
         tell: Who waits for a key may go on.
         has_sessions: Whether a group has sessions at this broker.
+        dead_letters: The sender to dead-letter queues.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class ShareLeader:
         config: ShareLeaderConfig,
         tell: Callable[[Hashable], None],
         has_sessions: Callable[[str], bool],
+        dead_letters: DeadLetters,
     ) -> None:
         self.led: dict[ShareKey, Led] = {}
         """By key, the one made last at the end."""
@@ -106,6 +109,7 @@ class ShareLeader:
         self._config = config
         self._tell = tell
         self._has_sessions = has_sessions
+        self._dead_letters = dead_letters
         self._timers: list[tuple[int, int, Led]] = []
         self._timers_set = 0
         self._image = MetadataImage()
@@ -115,7 +119,7 @@ class ShareLeader:
 
     def use(self, image: MetadataImage) -> None:
         """The metadata by which the broker acts from now on."""
-        if image.configs is not self._image.configs:
+        if image.configs is not self._image.configs or image.features is not self._image.features:
             self._limits.clear()
         self._image = image
 
@@ -130,6 +134,7 @@ class ShareLeader:
                 window=int(of.get("share.partition.max.record.locks") or config.max_record_locks),
                 may_renew=of.get("share.renew.acknowledge.enable") != "false",
                 is_committed=of.get("share.isolation.level") == READ_COMMITTED,
+                has_letters=bool(of.get(QUEUE)) and self._image.features.level(FEATURE) >= SINCE,
             )
             if len(self._limits) >= SHARE_PARTITIONS:
                 self._limits.clear()
@@ -178,16 +183,18 @@ class ShareLeader:
         if isinstance(read, Error):
             self._fail(led, told(read))
         elif read.start_offset >= 0:
-            self._load(led, read, read.start_offset)
+            self._load(led, read, read.start_offset, now_ms)
         else:
             led.read = read
         self._tell(led.key)
 
-    def _load(self, led: Led, read: PersistedState, start: int) -> None:
+    def _load(self, led: Led, read: PersistedState, start: int, now_ms: int) -> None:
         try:
             led.partition = SharePartition(read, led.leader_epoch, start)
         except BadState:
             self._fail(led, Error.UNKNOWN_SERVER_ERROR)
+        else:
+            self._send_letters(led, now_ms)
 
     def _fail(self, led: Led, error: Error) -> None:
         led.error = error
@@ -210,7 +217,7 @@ class ShareLeader:
             if frame is not None and frame.offset < log.high_watermark:
                 start = frame.offset
         if led.partition is None and led.error is Error.NONE:
-            self._load(led, read, start)
+            self._load(led, read, start, now_ms)
             led.read = None
 
     def drop(self, led: Led) -> None:
@@ -249,11 +256,13 @@ class ShareLeader:
         else:
             led.partition.undo(move, self.limits(led.key.group_id), now_ms)
             self.set_timer(led)
-        self._after_write(led, error)
+        self._after_write(led, error, now_ms)
         if then is not None:
             then(told(error), now_ms)
 
-    def _after_write(self, led: Led, error: Error) -> None:
+    def _after_write(self, led: Led, error: Error, now_ms: int) -> None:
+        if error not in FENCING:
+            self._send_letters(led, now_ms)
         led.writes -= 1
         is_over = led.is_ending and not led.writes and not self._has_sessions(led.key.group_id)
         if error in FENCING or is_over:
@@ -263,7 +272,30 @@ class ShareLeader:
     def _write_alone(self, led: Led, write: PersistedWrite, now_ms: int) -> None:
         """Write states that hold already, whatever comes of it."""
         led.writes += 1
-        self._persister.write(led.key, write, now_ms, lambda error, _: self._after_write(led, error))
+        self._persister.write(led.key, write, now_ms, partial(self._after_write, led))
+
+    # Dead letters
+
+    def _send_letters(self, led: Led, now_ms: int) -> None:
+        """Send what is on its way to the dead-letter queue, now that the share coordinator knows it."""
+        partition = led.partition
+        if partition is None or not partition.letters or self.known(led.key) is not led:
+            return
+        letters, partition.letters = partition.letters, []
+        most = self.limits(led.key.group_id).deliveries
+        for each in letters:
+            led.writes += 1
+            is_rejected = each.count < most if each.is_rejected is None else each.is_rejected
+            text = REJECTED if is_rejected else EXHAUSTED
+            self._dead_letters.post(led.key, led.part, each, text, partial(self._on_settled, led, each))
+
+    def _on_settled(self, led: Led, letter: Letter, now_ms: int) -> None:
+        """The dead-letter queue has some records, or will never have them."""
+        if self.known(led.key) is led and led.partition is not None:
+            write = led.partition.settle(letter)
+            if write is not None:
+                self._write_alone(led, write, now_ms)
+        self._after_write(led, Error.NONE, now_ms)
 
     # Locks
 

@@ -20,13 +20,7 @@ from metadata_log.types import NEVER_MS
 RECORD_LIMIT: Final = 1
 """The mode in which a fetch acquires no record more than it asked for; any other mode hands out whole batches."""
 _first: Final = attrgetter("first")
-_LOADED: Final = {
-    State.AVAILABLE: State.AVAILABLE,
-    State.ACKNOWLEDGED: State.ACKNOWLEDGED,
-    State.ARCHIVING: State.ARCHIVED,
-    State.ARCHIVED: State.ARCHIVED,
-}
-"""By the state on disk that in memory. There is no dead-letter queue: what was on its way there is archived."""
+_ON_DISK: Final = frozenset((State.AVAILABLE, State.ACKNOWLEDGED, State.ARCHIVING, State.ARCHIVED))
 
 
 class ShareLimits(Struct, frozen=True, gc=False):
@@ -40,6 +34,8 @@ class ShareLimits(Struct, frozen=True, gc=False):
     may_renew: bool = True
     is_committed: bool = False
     """Whether members read only what committed transactions, or none, have written."""
+    has_letters: bool = False
+    """Whether what no member accepts goes to a dead-letter queue before it is archived."""
 
 
 class Span(Struct, frozen=True, gc=False):
@@ -67,11 +63,22 @@ class Take(Struct, frozen=True, gc=False):
     mode: int = 0
 
 
+class Letter(Struct, frozen=True, gc=False):
+    """Offsets that go to the dead-letter queue, both ends included."""
+
+    first: int
+    last: int
+    count: int
+    is_rejected: bool | None
+    """Whether a member has rejected them, or else they were delivered too often; None if nobody knows any more."""
+
+
 class Move(Struct):
     """States that hold once the share coordinator has written them."""
 
     runs: list[Run] = []
     batches: list[Batch] = []
+    letters: list[Letter] = []
 
 
 class BadState(Exception):
@@ -102,6 +109,8 @@ class SharePartition:
         """How many of the offsets from `start` on are done with."""
         self.lock_ms = NEVER_MS
         """The next lock ends at this time or later."""
+        self.letters: list[Letter] = []
+        """What is on its way to the dead-letter queue, and nobody has sent."""
         self._searches = bool(state.batches)
         """Whether offsets before `next` may be free."""
         for each in state.batches:
@@ -111,9 +120,11 @@ class SharePartition:
     def _load(self, each: StateBatch) -> None:
         first, last = each.first_offset, each.last_offset
         try:
-            state = _LOADED[State(each.delivery_state)]
-        except (KeyError, ValueError):
-            raise BadState(f"no record rests in state {each.delivery_state}") from None
+            state = State(each.delivery_state)
+        except ValueError:
+            raise BadState(f"there is no state {each.delivery_state}") from None
+        if state not in _ON_DISK:
+            raise BadState(f"no record rests in state {each.delivery_state}")
         if not self.next <= first <= last:
             raise BadState(f"offsets {first} to {last} are below {self.next} or in the wrong order")
         if first > self.next:
@@ -121,6 +132,8 @@ class SharePartition:
         self._add(Batch(first, last, [Run(first, last, state, each.delivery_count)]))
         if state in TERMINAL:
             self.complete += last - first + 1
+        if state is State.ARCHIVING:
+            self.letters.append(Letter(first, last, each.delivery_count, None))
 
     def _add(self, batch: Batch) -> None:
         self.batches.append(batch)
@@ -297,16 +310,23 @@ class SharePartition:
         begin = bisect_right(self.batches, first, key=_first) - 1
         return self.batches[max(begin, 0) : bisect_right(self.batches, last, key=_first)] if begin >= 0 else []
 
-    def begin(self, move: Move, run: Run, state: State) -> None:
+    def begin(self, move: Move, run: Run, state: State, *, is_rejected: bool = False) -> None:
         """Change a state as soon as the share coordinator has written it."""
         run.state, run.is_moving = state, True
         move.runs.append(run)
+        if state is State.ARCHIVING:
+            move.letters.append(Letter(run.first, run.last, run.count, is_rejected))
         if state in TERMINAL:
             self.complete += run.size
 
     def after_delivery(self, run: Run, limits: ShareLimits) -> State:
         """The state of records that were delivered and not acknowledged."""
-        return State.ARCHIVED if run.count >= limits.deliveries else State.AVAILABLE
+        return self.after_rejection(limits) if run.count >= limits.deliveries else State.AVAILABLE
+
+    @staticmethod
+    def after_rejection(limits: ShareLimits) -> State:
+        """The state of records that are not delivered again."""
+        return State.ARCHIVING if limits.has_letters else State.ARCHIVED
 
     def written(self, runs: Iterable[Run]) -> PersistedWrite:
         """The write for some runs."""
@@ -320,7 +340,24 @@ class SharePartition:
             self._searches = self._searches or run.state is State.AVAILABLE
         for batch in move.batches:
             batch.join()
+        self.letters += move.letters
         self.advance()
+
+    def settle(self, letter: Letter) -> PersistedWrite | None:
+        """Archive what the dead-letter queue has, or will never have; returns what is to be written, if anything is."""
+        settled: list[Run] = []
+        batches = self._around(letter.first, letter.last)
+        for batch in batches:
+            for run in batch.cut(letter.first, letter.last):
+                if run.state is State.ARCHIVING and not run.is_moving:
+                    run.rest(State.ARCHIVED)
+                    self.complete += self._left_of(run)
+                    settled.append(run)
+        write = self.written(settled) if settled else None
+        for batch in batches:
+            batch.join()
+        self.advance()
+        return write
 
     def undo(self, move: Move, limits: ShareLimits, now_ms: int) -> None:
         """A move was not written: each lock goes on, unless it has ended meanwhile."""
@@ -339,9 +376,12 @@ class SharePartition:
         self.advance()
 
     def _unlock(self, run: Run, limits: ShareLimits) -> None:
-        run.rest(self.after_delivery(run, limits))
+        state = self.after_delivery(run, limits)
+        run.rest(State.ARCHIVED if state is State.ARCHIVING and run.last < self.start else state)
         if run.state is State.ARCHIVED:
             self.complete += self._left_of(run)
+        elif run.state is State.ARCHIVING:
+            self.letters.append(Letter(run.first, run.last, run.count, is_rejected=False))
         else:
             self._searches = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -19,13 +19,20 @@ from kraft.coordinators.shares.persister import (
     StateBatch,
     Summary,
 )
-from kraft.wire import Answer, Outcome, WireRequest
+from kraft.handling.reply_keys import LettersSent
+from kraft.wire import Answer, Outcome, Send, WireRequest
 from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import NEVER_MS
 from support.broker.request_brokers import BROKERS, Brokers, NewTopic, wire_request
 from transport.protocol.errors import Error
 from transport.protocol.inbound import ANONYMOUS, Principal
+from transport.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from transport.protocol.messages.share_acknowledge import (
     AcknowledgementBatch,
     AcknowledgePartition,
@@ -43,6 +50,8 @@ from transport.protocol.messages.share_fetch import (
 
 GROUP: Final = 32
 """The resource type of the configuration of a group."""
+_FIRST_LETTER: Final = 9_000_000
+"""The id of the first request to a dead-letter queue."""
 START_MS: Final = 1_795_882_550_000
 """After the records that were captured from Kafka's clients."""
 Ranges = tuple[tuple[int, int, list[int]], ...]
@@ -158,6 +167,17 @@ class ShareBrokers:
         self.brokers = Brokers(topics, now_ms=START_MS, groups=config, authorizer=authorizer)
         self.persister = MemoryPersister()
         self.answered: dict[int, Message] = {}
+        self.letters: list[ProduceRequest] = []
+        """The requests to dead-letter queues."""
+        self.refusing: dict[int, Error | None] = {}
+        """By its number in `letters`, the error of a request to a dead-letter queue; None if it is lost."""
+        self.holds_letters = False
+        """Whether requests to dead-letter queues stay on their way."""
+        self.sends: list[Send] = []
+        """The other requests to nodes."""
+        self._carried: list[tuple[int, Send]] = []
+        """The requests to dead-letter queues on their way, with the brokers that have sent them."""
+        self._asked: dict[int, tuple[int, Hashable]] = {}
         self._last_id = 5_000_000
         for one in BROKERS:
             self.brokers.requests[one]._persister = self.persister  # type: ignore[assignment]
@@ -225,6 +245,35 @@ class ShareBrokers:
                     is_moving = True
                     for outcome in self.brokers.poll(one):
                         self._take(outcome)
+                    for send in self.brokers.due(one):
+                        if isinstance(send.reply_to.key, LettersSent):
+                            self._carried.append((one, send))
+                        else:
+                            self.sends.append(send)
+            if self._carried and not self.holds_letters:
+                is_moving = True
+                self._carry(*self._carried.pop(0))
+            for request_id in [each for each in self._asked if each in self.answered]:
+                is_moving = True
+                broker_id, key = self._asked.pop(request_id)
+                self.brokers.requests[broker_id].on_reply(key, self.answered.pop(request_id), self.now_ms)
+
+    def _carry(self, sender: int, send: Send) -> None:
+        """Bring a request to the leader of a dead-letter queue."""
+        request = send.message
+        assert isinstance(request, ProduceRequest), send
+        number, key = len(self.letters), send.reply_to.key
+        self.letters.append(request)
+        if number in self.refusing:
+            error = self.refusing[number]
+            answers = [TopicProduceResponse(partition_responses=[PartitionProduceResponse(error_code=error or 0)])]
+            answer = None if error is None else ProduceResponse(answers)
+            self.brokers.requests[sender].on_reply(key, answer, self.now_ms)
+            return
+        assert send.target is not None, send
+        request_id = _FIRST_LETTER + number
+        self._asked[request_id] = sender, key
+        self._take(self._handle(send.target.node_id, wire_request(request_id, 0, 13, request)))
 
     def wait(self, until_ms: int) -> None:
         """Let time pass, and do what is due at its time."""
