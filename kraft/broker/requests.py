@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from kraft.coordinators.share_rooms import ShareRooms
     from kraft.coordinators.shares.dead_letters import DeadLetters
     from kraft.coordinators.shares.log_ends import LogEnds
+    from kraft.coordinators.shares.share_fetch import ShareFetchHandler
     from kraft.coordinators.shares.state import ShareStates
     from kraft.coordinators.shares.state_sender import StateSender
     from kraft.coordinators.shares.state_shard import ShareStateShard, StateCounts
@@ -248,6 +249,11 @@ class Requests:
             )
             self._shares.fetch.use(self.image)
         return self._shares
+
+    @property
+    def members_of_shares(self) -> ShareFetchHandler | None:
+        """What serves members of share groups; None as long as no request of a share group has come."""
+        return None if self._shares is None else self._shares.fetch
 
     @property
     def share_states(self) -> CoordinatorRuntime[ShareStates]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from math import nan
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -26,6 +26,9 @@ from kraft.metrics import kafka, own_names
 from kraft.metrics.names import Mbean, Reading
 from kraft.metrics.windows import WINDOW_S, WINDOWS
 
+if TYPE_CHECKING:
+    from kraft.coordinators.shares.share_fetch import ShareFetchHandler
+
 PER_STEP: Final = 500
 """The groups and members that one step looks at: about a millisecond."""
 CLASSIC: Final = {
@@ -35,6 +38,10 @@ CLASSIC: Final = {
     GroupState.DEAD: kafka.DEAD_GROUPS,
     GroupState.EMPTY: kafka.EMPTY_GROUPS,
 }
+
+
+_UNCOUNTED: Final = "GAP"
+"""The acknowledgements that Kafka does not count: a client tells that there is no record."""
 
 
 class GroupCounts(Struct, frozen=True):
@@ -121,6 +128,17 @@ def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -
         yield from _times(runtime.loads, average, longest, now_ms)
     if requests.coordinates_shares:
         yield from _share_readings(requests, now_ms)
+    if requests.members_of_shares is not None:
+        yield from _member_readings(requests.members_of_shares)
+
+
+def _member_readings(handler: ShareFetchHandler) -> Iterator[Reading]:
+    """The metrics of the leader of partitions that share groups consume."""
+    yield Reading(kafka.SHARE_SESSIONS, len(handler.sessions))
+    yield Reading(kafka.SESSION_PARTITIONS, handler.sessions.partitions)
+    for kind, count in handler.acks.counts.items():
+        if kind.name != _UNCOUNTED:
+            yield Reading(kafka.SHARE_ACKNOWLEDGEMENTS, count, (("ackType", kind.name.capitalize()),))
 
 
 def _share_readings(requests: Requests, now_ms: int) -> Iterator[Reading]:

@@ -203,6 +203,17 @@ SHARE_WRITE_MAX: Final = _shares("write-latency-max", "The longest such time in 
 SHARE_PRUNED: Final = _shares(
     "last-pruned-offset", "The offset up to which the coordinator has deleted a partition of its log."
 )
+SHARE_SESSIONS: Final = Mbean(_SERVER, "ShareSessionCache", "ShareSessionsCount", "The sessions of share groups.")
+SESSION_PARTITIONS: Final = Mbean(
+    _SERVER, "ShareSessionCache", "SharePartitionsCount", "The partitions that all of these sessions have."
+)
+SHARE_ACKNOWLEDGEMENTS: Final = Mbean(
+    _SERVER,
+    "ShareGroupMetrics",
+    "RecordAcknowledgementsPerSec",
+    "The records that members of share groups have acknowledged, by the type.",
+    Kind.TOTAL,
+)
 MARKERS_HOMELESS: Final = Mbean(
     "kafka.coordinator.transaction",
     "TransactionMarkerChannelManager",

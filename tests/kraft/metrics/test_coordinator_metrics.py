@@ -16,7 +16,9 @@ from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from support.broker.coordinated_brokers import Coordinated
 from support.broker.group_clients import GroupBrokers
+from support.broker.request_brokers import NewTopic, batch, produce, topic_id
 from support.broker.share_brokers import Caller, change, key, share_brokers
+from support.broker.share_leaders import ShareBrokers, share_acknowledge, share_fetch
 from transport.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from transport.protocol.messages.end_txn import EndTxnRequest
@@ -141,3 +143,23 @@ def test_the_share_coordinator_is_measured_where_there_is_one() -> None:
     assert math.isnan(found[kafka.SHARE_WRITE_MAX, ""])
     without = Coordinated().brokers
     assert not [one for one, _ in values(without.requests[101], without.now_ms) if "share" in one.type]
+
+
+def test_members_of_share_groups_are_measured_at_the_leader() -> None:
+    topic = NewTopic("t", topic_id(1), ((101,), (101,)))
+    world = ShareBrokers([topic])
+    requests = world.brokers.requests[101]
+    assert (kafka.SHARE_SESSIONS, "") not in values(requests, world.now_ms)
+    world.configure("g", share_auto_offset_reset="earliest")
+    world.begin("g", topic)
+    world.ask(101, produce((topic.id, 0), batch(*[b""] * 10)), version=13)
+    world.ask(101, share_fetch(topic, numbers=(0, 1)))
+    world.ask(101, share_acknowledge(topic, 1, (0, 4, [1]), (5, 9, [2, 3, 3, 4, 0]), is_renew_ack=True))
+    found = values(requests, world.now_ms)
+    assert (found[kafka.SHARE_SESSIONS, ""], found[kafka.SESSION_PARTITIONS, ""]) == (1, 2)
+    counts = {kind: found[kafka.SHARE_ACKNOWLEDGEMENTS, kind] for kind in ("Accept", "Release", "Reject", "Renew")}
+    assert counts == {"Accept": 5, "Release": 1, "Reject": 2, "Renew": 1}
+    assert (kafka.SHARE_ACKNOWLEDGEMENTS, "Gap") not in found
+    world.close(101)
+    found = values(requests, world.now_ms)
+    assert (found[kafka.SHARE_SESSIONS, ""], found[kafka.SESSION_PARTITIONS, ""]) == (0, 0)
