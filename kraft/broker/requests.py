@@ -252,7 +252,7 @@ class Requests:
 
     @property
     def members_of_shares(self) -> ShareFetchHandler | None:
-        """What serves members of share groups; None as long as no request of a share group has come."""
+        """The handler for members of share groups; None as long as no request of a share group has come."""
         return None if self._shares is None else self._shares.fetch
 
     @property

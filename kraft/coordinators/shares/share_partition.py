@@ -110,7 +110,7 @@ class SharePartition:
         self.lock_ms = NEVER_MS
         """The next lock ends at this time or later."""
         self.letters: list[Letter] = []
-        """What is on its way to the dead-letter queue, and nobody has sent."""
+        """On its way to the dead-letter queue, and not sent yet."""
         self._searches = bool(state.batches)
         """Whether offsets before `next` may be free."""
         for each in state.batches:
