@@ -53,7 +53,9 @@ DEARER: Final = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: 90,  # The answer has a topic with a partition for each four bytes.
     ApiKey.SHARE_GROUP_HEARTBEAT: 85,  # The right to each topic.
     ApiKey.SHARE_GROUP_DESCRIBE: 210,
-    ApiKey.DELETE_SHARE_GROUP_STATE: 110,  # A share partition by a hash of its names, for each four bytes.
+    ApiKey.READ_SHARE_GROUP_STATE: 110,  # An operation on a share partition for each four bytes.
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: 110,
+    ApiKey.DELETE_SHARE_GROUP_STATE: 205,
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 330,  # A call of a share coordinator for each partition.
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: 180,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: 110,
