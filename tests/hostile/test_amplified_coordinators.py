@@ -87,9 +87,11 @@ PER_TURN_OF_STEPS: Final = 700_000
 """The most instructions of twenty steps that append eight markers each."""
 
 
-def check(apis: Iterable[Api], situation: str, size: int, judge: Callable[[Amplified, str], list[str]]) -> None:
+def check(
+    apis: Iterable[Api], situation: str, size: int, judge: Callable[[Amplified, str], list[str]], seed: int
+) -> None:
     """Ask APIs everything in a situation."""
-    seed = int(os.environ.get("ATTACK_SEED") or SystemRandom().getrandbits(32))
+    seed = int(os.environ.get("ATTACK_SEED", seed))
     print(f"ATTACK_SEED={seed}")
     rng = Random(seed)
     found = [one for api in apis for attack in attacks(api, situation, size, rng) for one in judge(attack, situation)]
@@ -134,14 +136,14 @@ def shortest_of(turns: Callable[[], Iterator[Turn]]) -> float:
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_no_request_costs_more_than_its_bytes_allow(situation: str) -> None:
-    check(APIS, situation, SLICE_BYTES, offences)
+    check(APIS, situation, SLICE_BYTES, offences, seed=1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_no_turn_of_the_largest_requests_is_long(api: Api, situation: str) -> None:
-    check([api], situation, LARGEST_BYTES, offences_in_time)
+    check([api], situation, LARGEST_BYTES, offences_in_time, SystemRandom().getrandbits(32))
 
 
 def test_a_member_may_say_of_one_topic_very_often_what_it_has() -> None:

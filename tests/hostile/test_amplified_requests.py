@@ -169,8 +169,8 @@ async def attack(clock: InstructionClock, role: str, rights: str, size: int, see
     return found
 
 
-def check(role: str, rights: str, size: int) -> None:
-    seed = int(os.environ.get("ATTACK_SEED") or SystemRandom().getrandbits(32))
+def check(role: str, rights: str, size: int, seed: int) -> None:
+    seed = int(os.environ.get("ATTACK_SEED", seed))
     print(f"ATTACK_SEED={seed}")
     clock = InstructionClock()
     found = trio.run(partial(attack, clock, role, rights, size, seed), clock=clock, instruments=[clock])
@@ -179,13 +179,13 @@ def check(role: str, rights: str, size: int) -> None:
 
 @pytest.mark.parametrize(("role", "rights"), CASES)
 def test_no_request_costs_more_than_its_bytes_allow(role: str, rights: str) -> None:
-    check(role, rights, SLICE_BYTES)
+    check(role, rights, SLICE_BYTES, seed=1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("role", "rights"), CASES)
 def test_no_large_request_costs_more_than_its_bytes_allow(role: str, rights: str) -> None:
-    check(role, rights, SOAK_BYTES)
+    check(role, rights, SOAK_BYTES, SystemRandom().getrandbits(32))
 
 
 def test_fetches_that_wait_read_nothing_and_cost_an_append_little(monkeypatch: pytest.MonkeyPatch) -> None:
