@@ -108,6 +108,7 @@ WITHIN: Final[dict[str, tuple[float, str]]] = {
     "PARTITIONS_PER_STEP": (7, "REQUEST_STEPS_PER_TURN"),
     "SHARE_TYPES_PER_STEP": (0.03, "REQUEST_STEPS_PER_TURN"),
     "SHARE_PIECES_PER_STEP": (8, "REQUEST_STEPS_PER_TURN"),
+    "LETTERS_PER_STEP": (5, "REQUEST_STEPS_PER_TURN"),
     "MARKERS_PER_STEP": (60, "REQUEST_STEPS_PER_TURN"),
     "MARKERS_ANSWERED_PER_STEP": (3, "REQUEST_STEPS_PER_TURN"),
     "ADDITIONS_PER_STEP": (60, "REQUEST_STEPS_PER_TURN"),
@@ -179,6 +180,8 @@ SHARE_TYPES_PER_STEP: Final = 16_000
 """The types of acknowledgements whose form a step checks."""
 SHARE_PIECES_PER_STEP: Final = 32
 """The acknowledged runs of records that a step looks at."""
+LETTERS_PER_STEP: Final = 100
+"""The records for a dead-letter queue that a step reads or encodes."""
 MARKERS_PER_STEP: Final = 8
 """The markers of transactions that a step writes: each is an append to a log."""
 ADDITIONS_PER_STEP: Final = 8

@@ -20,7 +20,7 @@ from kraft.coordinators.shares.persister import ShareKey
 from kraft.coordinators.shares.share_partition import Letter
 from kraft.handling.coordinators import place_of
 from kraft.handling.reply_keys import LettersSent, to_broker
-from kraft.limits import SHARE_READ_BYTES
+from kraft.limits import LETTERS_PER_STEP, REQUEST_STEPS_PER_TURN, SHARE_READ_BYTES
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Send, Target
@@ -60,8 +60,6 @@ _RECORDS: Final = 500
 """The most records of a request."""
 _BYTES: Final = 1_000_000
 """The most bytes of their batch, unless one record has more; a topic that takes fewer says so."""
-_RECORDS_PER_STEP: Final = 100
-_STEPS_PER_TURN: Final = 20
 _AGAIN: Final = frozenset(
     (
         *(Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID, Error.LEADER_NOT_AVAILABLE),
@@ -159,7 +157,7 @@ class DeadLetters:
         self._image = image
         while self._later and self._later[0][0] <= now_ms:
             self._ready.append(heappop(self._later)[2])
-        for _ in range(_STEPS_PER_TURN):
+        for _ in range(REQUEST_STEPS_PER_TURN):
             if not self._ready:
                 break
             post = self._ready[0]
@@ -306,7 +304,7 @@ class DeadLetters:
             if bodies and size > post.most_bytes:
                 break
             bodies.append(body)
-            if len(bodies) % _RECORDS_PER_STEP == 0:
+            if len(bodies) % LETTERS_PER_STEP == 0:
                 yield None
         post.end = post.at + len(bodies)
         post.data = batch_of(bodies, base_offset=0, epoch=-1, timestamps=(now_ms, now_ms)).data
@@ -341,7 +339,7 @@ class DeadLetters:
                     continue
                 plain = yield from self._plain(post.key, batch)
                 for at, one in enumerate(records(plain), 1):
-                    if at % _RECORDS_PER_STEP == 0:
+                    if at % LETTERS_PER_STEP == 0:
                         yield None
                     if not first <= one.offset <= last:
                         continue

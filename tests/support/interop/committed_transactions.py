@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 import confluent_kafka
 
+from support import TESTS
 from support.interop.our_brokers import OURS, THEIRS, OurBrokers
 from support.interop.real_kafka import eventually
 
 SECONDS = 60
-SOURCE = Path(__file__).parent.parent / "Transactions.java"
+SOURCE = TESTS / "interop" / "Transactions.java"
 ENDS = ("commit", "abort", "commit", "abort")
 TOPICS = {"ours-leads": [OURS, THEIRS], "kafkas-leads": [THEIRS, OURS]}
 

@@ -24,7 +24,10 @@ OF_COORDINATORS: Final = (
     *("transaction-coordinator-metrics", "TransactionMarkerChannelManager", "txn-marker-channel-metrics"),
 )
 """The types of the metrics of the coordinators of groups and transactions."""
-OF_BROKERS: Final = ("broker-metadata-metrics", "KafkaServer", "share-coordinator-metrics", *OF_COORDINATORS)
+OF_BROKERS: Final = (
+    *("broker-metadata-metrics", "KafkaServer", "share-coordinator-metrics", "ShareSessionCache", "ShareGroupMetrics"),
+    *OF_COORDINATORS,
+)
 """The types of metrics that controllers do not have."""
 Tags = tuple[tuple[str, str], ...]
 
@@ -86,7 +89,7 @@ def values_of_ours(port: int) -> dict[Key, str]:
 
 
 _ROWS: Final = {(one.type, one.name): one for one in KAFKA_METRICS}
-_ATTRIBUTES: Final = {Kind.GAUGE: "Value", Kind.METER: "Count", Kind.HISTOGRAM: "Count"}
+_ATTRIBUTES: Final = {Kind.GAUGE: "Value", Kind.METER: "Count", Kind.HISTOGRAM: "Count", Kind.TOTAL: "Count"}
 """The attribute of an MBean with a name that our first series shows."""
 
 
