@@ -7,9 +7,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.client.questions import ClusterView, KeyType, Questions, TopicPartition
+from kraft.client.questions import ClusterView, Questions, TopicPartition
 from kraft.client.share_groups import SHARE, described_share_group
 from kraft.client.state.assigning import assignment_of
+from kraft.client.state.coordinators import KeyType
 from kraft.client.state.errors import ClientError, refused
 from metadata_log.types import EARLIEST_TIMESTAMP as EARLIEST
 from metadata_log.types import LATEST_TIMESTAMP as LATEST

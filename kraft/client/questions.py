@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from enum import IntEnum
 from typing import Final, TypeVar
 
 import trio
 from msgspec import Struct
 
 from kraft.client.client import Client
+from kraft.client.state.coordinators import NAMES, TOPICS, KeyType, unmade
 from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.requests import ELSEWHERE, METADATA_TIMEOUT_MS, REQUEST_TIMEOUT_MS, pause_ms
 from metadata_log.serde import Message
@@ -25,20 +25,6 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
 
-
-class KeyType(IntEnum):
-    """The kinds of coordinators (Kafka: `FindCoordinatorRequest.CoordinatorType`)."""
-
-    GROUP = 0
-    TRANSACTION = 1
-
-
-_NAMES: Final = {KeyType.GROUP: "group", KeyType.TRANSACTION: "transactional id"}
-_TOPICS: Final = {KeyType.GROUP: "__consumer_offsets", KeyType.TRANSACTION: "__transaction_state"}
-_FACTORS: Final = {
-    KeyType.GROUP: "offsets.topic.replication.factor",
-    KeyType.TRANSACTION: "transaction.state.log.replication.factor",
-}
 UNMADE_S: Final = 5.0
 """How long the topic of the coordinators may be missing: the first question about one makes the brokers create it."""
 NOT_LEADING: Final = frozenset(
@@ -188,7 +174,7 @@ class Questions:
                 return None
             return reply
 
-        return await self.in_time(attempt, f"no coordinator of {_NAMES[kind]} {key} answered")
+        return await self.in_time(attempt, f"no coordinator of {NAMES[kind]} {key} answered")
 
     async def _coordinator(self, kind: KeyType, key: str) -> Endpoint | None:
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
@@ -198,25 +184,25 @@ class Questions:
         if error is Error.NONE:
             return Endpoint(one.host, one.port)
         if not self._is_elsewhere(error, key):
-            raise refused(f"{_NAMES[kind]} {key}", error, one.error_message)
+            raise refused(f"{NAMES[kind]} {key}", error, one.error_message)
         return None
 
     async def _check_internal_topic(self, kind: KeyType, key: str, began_s: float) -> None:
         """Raise `ClientError` if no broker coordinates a key for want of a leader or of the topic, rather than for a
         moment.
         """
-        name = _TOPICS[kind]
+        name = TOPICS[kind]
         topic = (await self.cluster({name})).topics.get(name)
         if topic is None and trio.current_time() - began_s >= UNMADE_S:
             raise ClientError(
-                f"no broker coordinates {_NAMES[kind]} {key}: the brokers do not create {name}",
-                hint=f"Are there as many brokers as {_FACTORS[kind]} says? The log of a broker has the refusal.",
+                f"no broker coordinates {NAMES[kind]} {key}: the brokers do not create {name}",
+                hint=unmade(kind),
             )
         dead = [] if topic is None else [number for number, one in topic.partitions.items() if one.leader == NO_NODE]
         if dead:
             numbers = ", ".join(map(str, dead))
             raise ClientError(
-                f"no broker coordinates {_NAMES[kind]} {key}: these partitions of {name} have no leader: {numbers}",
+                f"no broker coordinates {NAMES[kind]} {key}: these partitions of {name} have no leader: {numbers}",
                 hint="Start the brokers that have their replicas.",
             )
 

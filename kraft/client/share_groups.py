@@ -7,7 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.client.questions import KeyType, Questions, TopicPartition
+from kraft.client.questions import Questions, TopicPartition
+from kraft.client.state.coordinators import KeyType
 from kraft.client.state.errors import ClientError, refused
 from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error

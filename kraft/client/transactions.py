@@ -8,7 +8,8 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.client.groups import by_topic
-from kraft.client.questions import NOT_LEADING, ClusterView, KeyType, Questions, TopicPartition
+from kraft.client.questions import NOT_LEADING, ClusterView, Questions, TopicPartition
+from kraft.client.state.coordinators import KeyType
 from kraft.client.state.errors import refused
 from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error

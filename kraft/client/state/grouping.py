@@ -28,6 +28,7 @@ from kraft.client.state.assigning import (
     subscription_bytes,
 )
 from kraft.client.state.consuming import ConsumerSettings, ConsumerState
+from kraft.client.state.coordinators import KeyType, silence
 from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRecord, End, Isolation, Position
 from kraft.client.state.requests import ELSEWHERE, REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
@@ -338,8 +339,7 @@ class GroupState:
             if self._is_closing:
                 self.is_closed = True
                 return []
-            seconds = self._settings.timeout_ms / 1000
-            raise ClientError(f"group {self.group}: no coordinator answered within {seconds:g} s: {self._last_failure}")
+            raise silence(KeyType.GROUP, self.group, self._settings.timeout_ms, self._last_failure)
         message = self._next_request(now_ms)
         if message is None:
             self._since_ms = None

@@ -17,6 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.client.state.batches import NewRecord
+from kraft.client.state.coordinators import KeyType, silence
 from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.grouping import MemberOffsets
 from kraft.client.state.identity import Identity
@@ -77,8 +78,6 @@ FATAL_OF_A_LEADER: Final = frozenset(
 )
 """The errors of a leader that end the producer. Other errors end the transaction."""
 _NONE: Final = -1
-_TRANSACTION: Final = 1
-_GROUP: Final = 0
 
 
 class TransactionSettings(Struct, frozen=True, kw_only=True):
@@ -333,7 +332,7 @@ class TransactionState:
         producer_id, epoch = self._producer
         name, to = self.transactional_id, self._coordinator
         if to is None:
-            return FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=[name]), self._any_broker()
+            return FindCoordinatorRequest(key_type=KeyType.TRANSACTION, coordinator_keys=[name]), self._any_broker()
         if self._level is None:
             return versions_request(), to
         if self.phase is Phase.BEGINNING:
@@ -354,7 +353,7 @@ class TransactionState:
                 return AddOffsetsToTxnRequest(name, producer_id, epoch, group), to
             where = self._group_coordinators.get(group)
             if where is None:
-                return FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[group]), self._any_broker()
+                return FindCoordinatorRequest(key_type=KeyType.GROUP, coordinator_keys=[group]), self._any_broker()
             return self._commit_request(one.offsets), where
         return EndTxnRequest(name, producer_id, epoch, self.phase is Phase.COMMITTING), to
 
@@ -378,11 +377,10 @@ class TransactionState:
         )
 
     def _silence(self) -> ClientError:
-        seconds = self._settings.timeout_ms / 1000
-        is_unknown = self.phase is Phase.COMMITTING and self._is_ending
-        hint = "The transaction may be committed all the same: `kraft transactions describe`." if is_unknown else None
-        what = f"transactional id {self.transactional_id}: no coordinator answered within {seconds:g} s"
-        return ClientError(f"{what}: {self._last_failure}", hint=hint)
+        failed = silence(KeyType.TRANSACTION, self.transactional_id, self._settings.timeout_ms, self._last_failure)
+        if self.phase is Phase.COMMITTING and self._is_ending:
+            failed.hint = "The transaction may be committed all the same: `kraft transactions describe`."
+        return failed
 
     # Answers
 
@@ -413,7 +411,7 @@ class TransactionState:
             case FindCoordinatorResponse():
                 assert isinstance(request, FindCoordinatorRequest)
                 [one] = answer.coordinators
-                if request.key_type == _TRANSACTION:
+                if request.key_type == KeyType.TRANSACTION:
                     self._coordinator = one.host, one.port
                     self._level = None
                 else:

@@ -127,6 +127,16 @@ def test_an_internal_topic_that_is_refused_costs_a_command_little(capsys: pytest
     assert "transaction.state.log.replication.factor" in done.err
 
 
+def test_members_of_groups_say_why_nobody_coordinates_them(capsys: pytest.CaptureFixture[str]):
+    with Kafka(brokers=1, controllers=1, settings={"offsets.topic.replication.factor": "3"}) as kafka:
+        kafka.create_topic("orders")
+        server = f"--bootstrap-server={kafka.bootstrap_servers}"
+        done = run(capsys, "consume", "orders", "--group=billing", server, "--timeout=1")
+    assert (done.code, done.out) == (1, "")
+    assert "group billing: no coordinator answered within 1 s: " in done.err
+    assert "offsets.topic.replication.factor" in done.err
+
+
 def test_the_producers_of_a_dead_partition(half: Half, capsys: pytest.CaptureFixture[str]):
     place = ("--topic=orders", f"--partition={half.dead[0]}")
     done = soon(capsys, half, "transactions", "describe-producers", *place)
