@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import longest_first
-from support.longest_first import FIRST, TOGETHER, place_of, unit_of
+from support.longest_first import FIRST, LAYERS, TOGETHER, clearness_of, place_of, unit_of
 from support.loopback import PORTS, free_ports, own_ports
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +28,7 @@ def test_tests_of_a_file_or_shared_fixture_run_in_one_process(nodeid: str, unit:
 
 
 def test_each_path_of_the_start_order_exists() -> None:
-    named = {unit for unit in FIRST if unit not in TOGETHER}.union(*TOGETHER.values())
+    named = {unit for unit in FIRST if unit not in TOGETHER}.union(LAYERS, *TOGETHER.values())
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
@@ -49,6 +49,13 @@ def test_tests_that_wait_for_kafkas_jars_are_scheduled_last(monkeypatch: pytest.
     monkeypatch.setattr(longest_first, "are_there", lambda: False)
     spark, kafka = TOGETHER
     assert sorted(UNITS, key=place_of) == [spark, UNITS[2], UNITS[0], UNITS[1], kafka]
+
+
+def test_a_run_that_ends_at_its_first_failure_begins_with_the_clearest() -> None:
+    spark, kafka = TOGETHER
+    transcripts, log = "tests/kraft/quorum/test_transcripts.py", "tests/metadata_log/log/test_log.py"
+    sorted_units = sorted((*UNITS, log, transcripts), key=clearness_of)
+    assert sorted_units == [transcripts, log, UNITS[0], UNITS[2], spark, UNITS[1], kafka]
 
 
 def test_all_users_of_the_two_quorums_are_together() -> None:

@@ -1,4 +1,8 @@
-"""Which test files run in one process, and which start first, where pytest-xdist runs them in several."""
+"""Which test files run in one process, and which start first, where pytest-xdist runs them in several.
+
+A run that ends at its first failure (`-x`, `--maxfail`) begins with what says best what is wrong: a whole cluster that
+fails says little, and takes long to say it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 from support.kafka_jars import are_there
+from support.tiers import KINDS, REST, kind_of
 
 TOGETHER = {
     "the Spark session": ("tests/spark/",),
@@ -36,6 +41,21 @@ NEED_JARS = ("a quorum of each make", "tests/interop/", "tests/test_bench.py")
 """The files that need the jars of Apache Kafka, which may still be downloading."""
 
 
+CLEAREST = ("transcripts", REST, *(kind for kind in KINDS if kind != "transcripts"))
+"""The kinds of proof, that with the clearest failures first."""
+
+LAYERS = (
+    "tests/metadata_log/",
+    "tests/transport/",
+    "tests/kraft/quorum/",
+    "tests/kraft/partitions/",
+    "tests/kraft/replica/",
+    "tests/kraft/broker/",
+    "tests/kraft/coordinators/",
+)
+"""From the lowest up: a failure below explains those above."""
+
+
 def unit_of(nodeid: str) -> str:
     """The unit that runs in one process: the file of a test, since its fixtures start clusters, or a folder."""
     shared = (what for what, users in TOGETHER.items() if nodeid.startswith(users))
@@ -49,6 +69,12 @@ def place_of(unit: str) -> int:
     return next((place for place, start in enumerate(FIRST) if unit.startswith(start)), len(FIRST))
 
 
+def clearness_of(unit: str) -> tuple[int, int]:
+    """Where a unit stands in a run that ends at its first failure."""
+    layer = next((place for place, start in enumerate(LAYERS) if unit.startswith(start)), len(LAYERS))
+    return CLEAREST.index(kind_of(next(iter(TOGETHER.get(unit, (unit,)))))), layer
+
+
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """`--dist loadfile` of pytest-xdist, but for what `TOGETHER` and `FIRST` say."""
 
@@ -56,5 +82,6 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no t
         return unit_of(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        self.workqueue.move_to_end(min(self.workqueue, key=place_of), last=False)
+        order = clearness_of if self.config.option.maxfail else place_of
+        self.workqueue.move_to_end(min(self.workqueue, key=order), last=False)
         super()._assign_work_unit(node)

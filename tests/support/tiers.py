@@ -46,7 +46,7 @@ KINDS = {
         "tests/kraft/node/",
         "tests/kraft/cli/",
         "tests/hostile/",
-        "tests/kraft/testing/",
+        "tests/kraft/test_testing_",
         "tests/test_processes",
         "tests/test_quickstart",
         "tests/docs/",

@@ -14,7 +14,7 @@ from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
 from kraft.sim.world.member_interface import Answer, Flush, Output, SimulatedRequest
 from metadata_log.records.control import VotersRecord
-from support.kraft.transcript_voters import DynamicMember, key_of, name_of, voter_of
+from support.transcripts.voters import DynamicMember, key_of, name_of, voter_of
 
 CONFIG = QuorumConfig(append_linger_ms=0, auto_join=True)
 START_MS = 1_800_000_000_000

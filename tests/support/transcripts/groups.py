@@ -16,6 +16,7 @@ be left out; `generation=` and `id=` are those of the client unless given.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -25,7 +26,7 @@ from kraft.wire import Answer, Outcome
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.serde import Message
 from support.broker.group_clients import LATEST, ORDERS, SESSION_MS, GroupBrokers, committing, joining
-from support.kraft.transcript_format import fields
+from support.transcripts.driver import parted
 from transport.protocol.errors import Error
 from transport.protocol.messages import consumer_group_heartbeat as beats
 from transport.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -80,19 +81,19 @@ class Stage(GroupBrokers):
             self.noted.append((self.brokers.now_ms - self.start_ms, one.request_id, one.message))
 
 
-class GroupTranscript:
+class GroupPlayer:
     """Carries out the commands of one file."""
+
+    settings: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._stage = Stage()
         self._clients: dict[str, Client] = {}
         self._asked: dict[int, str] = {}
 
-    def run(self, command: str) -> list[str]:
+    def act(self, name: str, words: tuple[str, ...]) -> list[str]:
         """Carry out a command; returns what was answered."""
-        name, *words = command.split()
-        given = fields(tuple(one for one in words if "=" in one))
-        plain = [one for one in words if "=" not in one]
+        plain, given = parted(words)
         if name == "groups":
             self._stage = Stage(**{key: int(value) for key, value in given.items()})
             self._clients, self._asked = {}, {}

@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from metadata_log.records import metadata as records
@@ -25,7 +26,7 @@ from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from support.broker.request_brokers import NewTopic, batch, produce, topic_id
 from support.broker.share_groups import ShareBrokers
-from support.kraft.transcript_format import fields
+from support.transcripts.driver import parted
 from transport.protocol.errors import Error
 from transport.protocol.messages import alter_share_group_offsets as alterations
 from transport.protocol.messages import delete_share_group_offsets as deletions
@@ -42,8 +43,10 @@ RECORDS: Final = 10
 CLIENT: Final = "client"
 
 
-class ShareGroupTranscript:
+class ShareGroupPlayer:
     """Carries out the commands of one file."""
+
+    settings: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._begin({})
@@ -63,11 +66,9 @@ class ShareGroupTranscript:
         self._topics = 41
         self._start_ms = self._world.now_ms
 
-    def run(self, command: str) -> list[str]:
+    def act(self, name: str, words: tuple[str, ...]) -> list[str]:
         """Carry out a command; returns what was answered."""
-        name, *words = command.split()
-        given = fields(tuple(one for one in words if "=" in one))
-        plain = [one for one in words if "=" not in one]
+        plain, given = parted(words)
         world = self._world
         match name, plain:
             case "share-groups", _:
@@ -142,7 +143,7 @@ class ShareGroupTranscript:
         ]
         brokers.change(*added)
 
-    def _request(self, name: str, plain: list[str], given: dict[str, str], words: list[str]) -> Message:
+    def _request(self, name: str, plain: list[str], given: dict[str, str], words: tuple[str, ...]) -> Message:
         match name, plain:
             case "beat", [who, epoch]:
                 number = self._epochs.get(who, 0) if epoch == "last" else int(epoch)

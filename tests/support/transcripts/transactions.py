@@ -42,7 +42,7 @@ from metadata_log.records.transaction_state import TransactionLogKey, Transactio
 from metadata_log.serde import Message
 from support.broker.coordinated_brokers import OUT, START_MS, STATE, Coordinated
 from support.broker.transactional_producers import FIRST, NEXT, fail_over
-from support.kraft.transcript_format import fields
+from support.transcripts.driver import parted
 from transport.protocol.errors import Error
 from transport.protocol.messages import add_partitions_to_txn as adding
 from transport.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -141,22 +141,19 @@ class Stage(Coordinated):
         return self.answers.pop(request_id)
 
 
-class TransactionTranscript:
+class TransactionPlayer:
     """Carries out the commands of one file."""
+
+    settings = _SETTINGS
 
     def __init__(self) -> None:
         self._stage = Stage(is_cold=True)
         self._producers: dict[str, Identity] = {}
         self._are_held = False
 
-    def run(self, command: str) -> list[str]:
+    def act(self, name: str, words: tuple[str, ...]) -> list[str]:
         """Carry out a command; returns what happened."""
-        name, *words = command.split()
-        given = fields(tuple(one for one in words if "=" in one))
-        plain = [one for one in words if "=" not in one]
-        unknown = given.keys() - set(_SETTINGS[name].split()) if name in _SETTINGS else ()
-        assert not unknown, f"{name} has no {unknown}"
-        self._do(name, plain, given)
+        self._do(name, *parted(words))
         noted, self._stage.noted = self._stage.noted, []
         return noted
 

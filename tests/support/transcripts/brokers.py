@@ -48,7 +48,7 @@ from metadata_log.records import metadata as records
 from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import OffsetAndEpoch, Uuid
-from support.kraft.transcript_broker_words import (
+from support.transcripts.broker_words import (
     START_MS,
     TIMES,
     Names,
@@ -59,8 +59,8 @@ from support.kraft.transcript_broker_words import (
     request_text,
     whole_text,
 )
-from support.kraft.transcript_driver import CONTROLLER, Answered, Broker, Closed, Output, Replica, Reported, Sent, Spec
-from support.kraft.transcript_format import fields
+from support.transcripts.driver import fields, parted
+from support.transcripts.seats import CONTROLLER, Answered, Broker, Closed, Output, Replica, Reported, Sent, Spec
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
@@ -147,8 +147,10 @@ class Node(Struct):
         return self.broker
 
 
-class Transcript:
+class BrokerPlayer:
     """Runs the commands of one file and keeps what they print."""
+
+    settings = _SETTINGS
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -169,14 +171,10 @@ class Transcript:
         self._open: set[frozenset[int]] = set()
         self._last_request = 0
 
-    def run(self, command: str) -> list[str]:
+    def act(self, name: str, words: tuple[str, ...]) -> list[str]:
         """Carry out one command; the lines it prints."""
         self._lines = []
-        word, *arguments = command.split()
-        settings = {one.partition("=")[0] for one in arguments if "=" in one}
-        unknown = settings - set(_SETTINGS[word].split()) if word in _SETTINGS else ()
-        assert not unknown, f"{word} has no {unknown}"
-        getattr(self, f"_on_{word.replace('-', '_')}")(*arguments)
+        getattr(self, f"_on_{name.replace('-', '_')}")(*words)
         self._go_on()
         return self._lines
 
@@ -184,8 +182,8 @@ class Transcript:
 
     def _on_brokers(self, *arguments: str) -> None:
         self._begin()
-        ids = [int(one) for one in arguments if "=" not in one]
-        given = fields(tuple(one for one in arguments if "=" in one))
+        plain, given = parted(arguments)
+        ids = [int(one) for one in plain]
         racks, count = given.pop("racks", "").split(","), int(given.pop("dirs", 1))
         for at, broker_id in enumerate(ids):
             directories = {
@@ -273,12 +271,12 @@ class Transcript:
     # Commands: metadata
 
     def _on_topic(self, name: str, *arguments: str) -> None:
-        given = fields(tuple(one for one in arguments if "=" in one))
+        plain, given = parted(arguments)
         topic_id = Uuid(bytes([7, len(self._names.topics) + 1] * 8))
         self._names.topics[topic_id] = name
         made: list[Message] = [records.TopicRecord(name=name, topic_id=topic_id)]
         isr, is_placed = _ids(given.pop("isr", "")), "unassigned" not in arguments
-        for number, each in enumerate(one for one in arguments if "=" not in one and one != "unassigned"):
+        for number, each in enumerate(one for one in plain if one != "unassigned"):
             replicas = _ids(each)
             made.append(
                 records.PartitionRecord(

@@ -23,7 +23,7 @@ Every node has its own clock, which only `timeout` and `wait` move: what it prin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from random import Random
 
 from msgspec import Struct
@@ -67,8 +67,8 @@ from kraft.sim.nodes.core_log import pack_batches
 from kraft.sim.nodes.core_member import CoreMember
 from kraft.sim.world.member_interface import Answer, Flush, Output, SimulatedRequest
 from metadata_log.types import OffsetAndEpoch
-from support.kraft.transcript_format import fields
-from support.kraft.transcript_voters import (
+from support.transcripts.driver import fields
+from support.transcripts.voters import (
     DynamicMember,
     VoterMessage,
     VoterMessageReply,
@@ -98,8 +98,10 @@ class InFlight(Struct, frozen=True):
     is_reply: bool
 
 
-class Transcript:
+class QuorumPlayer:
     """Runs the commands of one file and keeps what they print."""
+
+    settings: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._voters = VoterSet.parse("1@n1:9000,2@n2:9000,3@n3:9000")
@@ -115,11 +117,10 @@ class Transcript:
         self._next_request_id = 1
         self._lines: list[str] = []
 
-    def run(self, command: str) -> list[str]:
+    def act(self, name: str, words: tuple[str, ...]) -> list[str]:
         """Carry out one command; the lines it prints."""
         self._lines = []
-        word, *arguments = command.split()
-        getattr(self, f"_on_{word.replace('-', '_')}")(*arguments)
+        getattr(self, f"_on_{name.replace('-', '_')}")(*words)
         return self._lines
 
     # Commands: the cluster
