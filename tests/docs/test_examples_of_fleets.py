@@ -167,7 +167,12 @@ def test_the_dag_runs_the_steps_and_no_other_command(home: Path, tmp_path: Path)
     for _ in range(2):
         words = [sys.executable, "-m", "kraft", *steps["materialize"][1:], "--jobs", "1"]
         done = subprocess.run(
-            words, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, check=False
+            words,
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT), "PATH": "", "KRAFT_PROGRESS": "no"},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")
     assert "run night-2: 2 clusters (2 nothing new), 0 records" in done.stdout
