@@ -43,6 +43,7 @@ SHARED = (
     "kraft.reads",
     "kraft.steps",
     "kraft.limits",
+    "kraft.rates",
     "kraft.wire",
     "kraft.committed",
     "kraft.config",
@@ -104,6 +105,7 @@ LAYERS = (
     Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
     Layer(("kraft.committed",), ("kraft.limits", *BYTES, "metadata_log.image")),
     Layer(("kraft.agenda",), ("metadata_log.types",)),
+    Layer(("kraft.rates",)),
     Layer(("kraft.calls",)),
     Layer(
         ("kraft.server",),
@@ -134,7 +136,8 @@ LAYERS = (
     Layer(("kraft.handling.patterns",), ("kraft.limits",), ("re2",)),
     Layer(("kraft.partitions.log",), ("kraft.limits", "kraft.config", "metadata_log", "transport.protocol.errors")),
     Layer(
-        ("kraft.partitions",), ("kraft.agenda", "kraft.limits", "kraft.config", "metadata_log", "transport.protocol")
+        ("kraft.partitions",),
+        ("kraft.agenda", "kraft.limits", "kraft.rates", "kraft.config", "metadata_log", "transport.protocol"),
     ),
     Layer(
         ("kraft.coordinators.runtime",),
@@ -149,7 +152,7 @@ LAYERS = (
     Layer(
         ("kraft.broker.request",),
         (
-            *("kraft.limits", "kraft.handling", "kraft.partitions", "kraft.coordinators.transactions"),
+            *("kraft.limits", "kraft.rates", "kraft.handling", "kraft.partitions", "kraft.coordinators.transactions"),
             *("kraft.access", "kraft.wire", "metadata_log", "transport.protocol"),
         ),
     ),
@@ -321,6 +324,7 @@ PACKAGES = {
     "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
     "kraft.wire": "the one vocabulary of requests, answers and what is sent to other nodes",
     "kraft.agenda": "the times at which a part of a process has work to do",
+    "kraft.rates": "rates over the last windows of time: quotas and throttles",
     "kraft.committed": "committed records on their way from the log to the parts of a process",
     "kraft.calls": "what the host of a process asks of its parts, besides requests",
     "kraft.supported_features": "the feature levels that controllers and brokers support",

@@ -64,7 +64,8 @@ offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.repli
 offsets.topic.segment.bytes process.roles producer.id.expiration.check.interval.ms producer.id.expiration.ms
 queued.max.request.bytes queued.max.requests quota.window.num quota.window.size.seconds replica.fetch.backoff.ms
 replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class request.timeout.ms
+replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
+replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms
 sasl.enabled.mechanisms sasl.jaas.config sasl.login.callback.handler.class sasl.login.class
 sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
 sasl.mechanism.inter.broker.protocol
@@ -137,8 +138,8 @@ remote.log.manager.task.retry.jitter remote.log.manager.thread.pool.size remote.
 remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
 remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.reader.threads
 remote.log.storage.manager.class.name remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
-replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
-replication.quota.window.size.seconds sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+replica.socket.receive.buffer.bytes replica.socket.timeout.ms sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin
 sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
 sasl.kerberos.ticket.renew.window.factor sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
 sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor

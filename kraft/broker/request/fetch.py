@@ -24,6 +24,7 @@ from kraft.broker.request.reading import (
     divergence,
     failed,
     look,
+    nothing_new,
     read,
     readable_bytes,
 )
@@ -348,7 +349,18 @@ class FetchHandler:
             )
             if rejected is not None:
                 return failed(number, rejected.error)
+        if (
+            partition.leads_throttled
+            and isinstance(outcome, Readable)
+            and self._is_held_back(params, partition, now_ms)
+        ):
+            return nothing_new(partition)
         return outcome
+
+    def _is_held_back(self, params: FetchParams, partition: HostedPartition, now_ms: int) -> bool:
+        """Whether the throttle of leaders gives this reader nothing (`ReplicaManager.shouldLeaderThrottle`)."""
+        is_behind = params.is_follower and params.replica_id not in partition.isr
+        return is_behind and self._manager.hosting.leader_throttle.look(now_ms)
 
     def _readable(self, params: FetchParams, target: FetchTarget, image: MetadataImage) -> HostedPartition | Error:
         """The replica, if it may answer this client."""
@@ -390,6 +402,8 @@ class FetchHandler:
                 wanted.last_fetched_epoch not in (NO_EPOCH, log.last_epoch) or not log.start_offset <= offset
             ) and divergence(partition, wanted) is not None:
                 return None
+            if partition.leads_throttled and params.is_follower and self._waits_for_rate(params, partition):
+                continue
             if offset < bound:
                 if total + min(wanted.max_bytes, 1) >= params.min_bytes:
                     # Below the bound is at least one batch, so that the usual consumer costs nothing here.
@@ -403,6 +417,9 @@ class FetchHandler:
                 if total >= params.min_bytes:
                     return total
         return total
+
+    def _waits_for_rate(self, params: FetchParams, partition: HostedPartition) -> bool:
+        return params.replica_id not in partition.isr and self._manager.hosting.leader_throttle.is_exceeded
 
     def end(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Outcome | Handling[Outcome]:
         """The answer of a Fetch that has waited: what there is now. Followers are not noted a second time."""
@@ -470,6 +487,8 @@ class FetchHandler:
             if throttled is not None:
                 return throttled
         closed = self.sessions.close_small(waiting.context, answered, now_ms, unknown=len(waiting.refused))
+        if params.is_follower and self._manager.hosting.leads_throttled:
+            finished(self._note_throttled(waiting, closed.partitions, now_ms))
         return Answer(
             request.request_id,
             messages.FetchResponse(
@@ -506,6 +525,8 @@ class FetchHandler:
                 return throttled
         unknown = len(waiting.refused)
         closed = yield from self.sessions.close(waiting.context, answered, now_ms, unknown=unknown)
+        if is_follower and self._manager.hosting.leads_throttled:
+            yield from self._note_throttled(waiting, closed.partitions, now_ms)
         return Answer(
             request.request_id,
             messages.FetchResponse(
@@ -538,6 +559,18 @@ class FetchHandler:
             request.request_id,
             messages.FetchResponse(throttle_time_ms=wait_ms, error_code=error, session_id=session_id),
         )
+
+    def _note_throttled(
+        self, waiting: WaitingFetch, answered: Mapping[FetchKey, messages.PartitionData], now_ms: int
+    ) -> Handling[None]:
+        """Count what a follower gets of throttled partitions (`KafkaApis.sizeOfThrottledPartitions`)."""
+        hosting = self._manager.hosting
+        parts = ((each.named, hosting.partitions.get(each.key)) for each in waiting.targets)
+        throttled = {named for named, part in parts if part is not None and part.leads_throttled}
+        own = {named: data for named, data in answered.items() if named in throttled}
+        if own:
+            whole = messages.FetchResponse(responses=(yield from _by_topic(own)))
+            hosting.leader_throttle.note(answer_size(whole, waiting.request.version), now_ms)
 
     def _dressed(
         self,

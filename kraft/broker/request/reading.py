@@ -116,13 +116,27 @@ def look(partition: HostedPartition, wanted: Wanted, isolation: Isolation) -> Pa
             return Readable(partition, log.high_watermark, log.last_stable_offset, start, bound)
     # A reader at the bound is the usual case: most partitions of a session have nothing new.
     is_committed = apart is None and isolation is Isolation.TXN_COMMITTED
+    return nothing_new(
+        partition,
+        NO_DIVERGENCE if apart is None else EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset),
+        aborted=[] if is_committed else None,
+    )
+
+
+def nothing_new(
+    partition: HostedPartition,
+    diverging: EpochEndOffset = NO_DIVERGENCE,
+    aborted: list[AbortedTransaction] | None = None,
+) -> PartitionData:
+    """The result of a partition without records for the client."""
+    log = partition.log
     return PartitionData(
         partition_index=partition.number,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
-        log_start_offset=start,
-        diverging_epoch=NO_DIVERGENCE if apart is None else EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset),
-        aborted_transactions=[] if is_committed else None,
+        log_start_offset=log.start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=aborted,
         records=b"",
     )
 

@@ -83,6 +83,8 @@ class Fetching(Struct):
     not_before_ms: int = 0
     leader_end: int = 0
     """The end of the leader's log, after OFFSET_OUT_OF_RANGE: its log begins there at the latest."""
+    lag: int | None = None
+    """How many committed records it lacked at the last answer; None before the first."""
     is_failed: bool = False
     """Whether only a new leader epoch can start the partition again."""
 
@@ -236,6 +238,9 @@ class Followers:
         if one is None or one.leader != leader or one.is_failed or now_ms < one.not_before_ms:
             return None
         part = self._hosting.partitions[key]
+        if part.follows_throttled and one.lag != 0 and self._hosting.follower_throttle.look(now_ms):
+            self._delay(key, now_ms)
+            return None
         return None if part.is_offline else (one, part)
 
     def _list_offsets(self, lost: dict[PartitionKey, tuple[Fetching, HostedPartition]]) -> ListOffsetsRequest:
@@ -369,6 +374,9 @@ class Followers:
                 self._hosting.report(f"{part} is fetched again: {bad}")
                 self._delay(part.key, now_ms)
             return
+        if part.follows_throttled:
+            self._hosting.follower_throttle.note(len(data.records or b""), now_ms)
+        self._fetching[part.key].lag = max(0, data.high_watermark - log.end_offset)
         log.raise_high_watermark(data.high_watermark)
         log.raise_start(min(data.log_start_offset, log.high_watermark))
         if (log.end_offset, log.high_watermark, log.start_offset) != before:

@@ -52,6 +52,8 @@ class HostedPartition:
         """The brokers with an assigned replica."""
         self.leading: Leading | None = None
         self.set_min_isr(min_isr)
+        self.leads_throttled = self.follows_throttled = False
+        """Whether the throttles of replication hold this replica back as the leader, or as a follower."""
         self.copy: Copy | None = None
         """The copy of the log that moves to another log directory."""
         self.is_offline = log is None

@@ -12,6 +12,7 @@ from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.key import ANY_CHANGE, INTERNAL_TOPICS, PartitionKey
 from kraft.partitions.replicas.log_store import LogStore
 from kraft.partitions.replicas.settings import DataSettings
+from kraft.partitions.replicas.throttles import Throttle
 from metadata_log.disk import DirectoryDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage, Partition
@@ -46,6 +47,13 @@ class Hosting:
         """The partitions that may have moved since the last request to a leader."""
         self.led: dict[PartitionKey, None] = {}
         """The partitions of internal topics whose leadership may have changed since the coordinators last looked."""
+        of_throttles = settings.replication.quota_samples, settings.replication.quota_window_ms
+        self.leader_throttle = Throttle(*of_throttles)
+        """The bound of what followers that catch up get from here."""
+        self.follower_throttle = Throttle(*of_throttles)
+        """The bound of what this broker fetches to catch up."""
+        self.leads_throttled = False
+        """Whether one of the replicas is throttled as a leader."""
         self.findings: list[str] = []
         """The findings that the broker should log."""
         self._judged_failures = 0

@@ -18,10 +18,11 @@ from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.leaders import Leaders
 from kraft.partitions.replicas.log_store import FoundLog
 from kraft.partitions.replicas.settings import DataSettings
+from kraft.partitions.replicas.throttles import FOLLOWER_RATE, LEADER_RATE, MOVES_RATE, UNLIMITED, rate_of
 from kraft.partitions.replicas.topic_settings import TopicSettings, topic_settings
 from metadata_log.disk import DirectoryDisk
 from metadata_log.errors import MetadataLogError
-from metadata_log.image import MetadataImage, Partition
+from metadata_log.image import ConfigsImage, MetadataImage, Partition
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.types import Uuid
 
@@ -133,8 +134,11 @@ class ReplicaManager:
         if image.configs is before.configs:
             return
         self._topics.clear()
+        self._take_rates(image.configs)
+        hosting.leads_throttled = False
         for part in hosting.partitions.values():
             settings = self._settings_of(part.topic)
+            self._take_throttles(part, settings)
             if part.min_isr_setting != settings.min_isr:
                 part.set_min_isr(settings.min_isr)
                 self.leaders.look_again(part)
@@ -143,6 +147,19 @@ class ReplicaManager:
                 if part.copy is not None:
                     part.copy.log.options = settings.log
                 hosting.touch(part)
+
+    def _take_rates(self, configs: ConfigsImage) -> None:
+        """The rates of the throttles of this broker."""
+        hosting, broker_id = self.hosting, self.settings.broker_id
+        hosting.leader_throttle.bound = rate_of(LEADER_RATE, configs, broker_id)
+        hosting.follower_throttle.bound = rate_of(FOLLOWER_RATE, configs, broker_id)
+        default = self.settings.move_bytes_per_second
+        self.moves.limit(rate_of(MOVES_RATE, configs, broker_id, UNLIMITED if default is None else default))
+
+    def _take_throttles(self, part: HostedPartition, settings: TopicSettings) -> None:
+        part.leads_throttled = part.number in settings.leads_throttled
+        part.follows_throttled = part.number in settings.follows_throttled
+        self.hosting.leads_throttled |= part.leads_throttled
 
     def _settings_of(self, topic: str) -> TopicSettings:
         settings = self._topics.get(topic)
@@ -199,7 +216,9 @@ class ReplicaManager:
                 hosting.report(f"{topic}-{key[1]} is offline: {found.damage}")
         elif directory is not None and directory in hosting.store.online:
             log = self._create(key, PartitionName(topic, key[1]), directory, now_ms)
-        part = HostedPartition(key, topic, directory, log, self._settings_of(topic).min_isr)
+        settings = self._settings_of(topic)
+        part = HostedPartition(key, topic, directory, log, settings.min_isr)
+        self._take_throttles(part, settings)
         hosting.partitions[key] = part
         hosting.by_name[part.name] = key
         copy = hosting.store.futures.pop(key, None)

@@ -15,6 +15,7 @@ from kraft.partitions.replicas.epoch_ends import end_of_epoch, truncation
 from kraft.partitions.replicas.hosted_partition import Copy, HostedPartition
 from kraft.partitions.replicas.hosting import Hosting
 from kraft.partitions.replicas.key import PartitionKey
+from kraft.partitions.replicas.throttles import UNLIMITED
 from metadata_log.errors import MetadataLogError
 from metadata_log.records.batch import scan
 from metadata_log.types import NEVER_MS, Uuid
@@ -52,6 +53,8 @@ class Moves:
         """The moves by partition."""
         self._wanted: dict[PartitionKey, Uuid] = {}
         """The directories that the controller has to learn of."""
+        own = hosting.settings.move_bytes_per_second
+        self._bytes_per_second = UNLIMITED if own is None else own
         self._free_ms = 0
         """No copy before this time, for the bound of bytes in a second."""
 
@@ -116,6 +119,12 @@ class Moves:
             store.delete_copy(copy.directory, part.name, part.key[0], now_ms)
         except OSError as failed:
             self._hosting.fail_directory(copy.directory, failed)
+
+    def limit(self, bytes_per_second: int) -> None:
+        """Copy at most so much in a second from now on."""
+        if bytes_per_second != self._bytes_per_second:
+            self._bytes_per_second = bytes_per_second
+            self._free_ms = 0
 
     def directory_of(self, part: HostedPartition) -> Uuid | None:
         """The directory of a replica for the controller: that of the copy once the copy has all records."""
@@ -216,9 +225,7 @@ class Moves:
             self._finish(part, copy, move, now_ms)
 
     def _throttle(self, size: int, now_ms: int) -> None:
-        most = self._hosting.settings.move_bytes_per_second
-        if most is not None:
-            self._free_ms = max(self._free_ms, now_ms) + size * 1000 // most
+        self._free_ms = max(self._free_ms, now_ms) + size * 1000 // max(1, self._bytes_per_second)
 
     def _finish(self, part: HostedPartition, copy: Copy, move: _Move, now_ms: int) -> None:
         """Replace the log by its copy if the metadata names the directory of the copy; otherwise tell the controller.

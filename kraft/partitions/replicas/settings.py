@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from msgspec import Struct
 
 from kraft.config.key import Key
+from kraft.config.settings_reader import SettingsReader
 from kraft.partitions.log.cleaning.choice import CleanerSettings
+from kraft.rates import SAMPLES, WINDOW_MS
 from metadata_log.types import NEVER_MS, Uuid
+
+_QUOTA_WINDOW: Final = "replication.quota.window.size.seconds"
+
+
+def _quota_window_ms(reader: SettingsReader) -> int:
+    seconds: Any = reader.value(_QUOTA_WINDOW) if _QUOTA_WINDOW in reader.settings else 1
+    return int(seconds) * 1000
 
 
 class DataDirectory(Struct, frozen=True):
@@ -36,6 +45,9 @@ class ReplicationSettings(Struct, frozen=True, kw_only=True):
     """For one partition."""
     fetch_response_max_bytes: Annotated[int, Key("replica.fetch.response.max.bytes")] = 10 << 20
     fetch_backoff_ms: Annotated[int, Key("replica.fetch.backoff.ms")] = 1000
+    quota_samples: Annotated[int, Key("replication.quota.window.num")] = SAMPLES
+    """Over how many windows the rate of a throttle is counted."""
+    quota_window_ms: Annotated[int, Key(_QUOTA_WINDOW, read=_quota_window_ms)] = WINDOW_MS
 
 
 class DataSettings(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from kraft.config.definitions import NODE, decimal_number, whole_number
 from kraft.config.kafka_keys import why_unusable
 from kraft.config.properties import trim
 from kraft.partitions.log.options import LogOptions
+from kraft.partitions.replicas.throttles import FOLLOWER_REPLICAS, LEADER_REPLICAS, throttled_partitions
 from metadata_log.compression import Compression
 from metadata_log.image import ConfigsImage, ResourceType
 from metadata_log.records.topic_synonyms import TOPIC_SYNONYMS
@@ -29,10 +30,14 @@ _NO_FLUSH: Final = 2**63 - 1
 
 
 class TopicSettings(Struct, frozen=True):
-    """The settings of one topic: those of its logs, and `min.insync.replicas`."""
+    """The settings of one topic: those of its logs, `min.insync.replicas`, and the partitions that are throttled."""
 
     log: LogOptions
     min_isr: int
+    leads_throttled: Container[int] = ()
+    """The partitions whose leader here holds back followers that are not in sync."""
+    follows_throttled: Container[int] = ()
+    """The partitions whose follower here holds itself back while it is not in sync."""
 
 
 def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Mapping[str, str]) -> TopicSettings:
@@ -110,7 +115,12 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         max_compaction_lag_ms=max_lag_ms,
         delete_retention_ms=number("delete.retention.ms", defaults.delete_retention_ms),
     )
-    return TopicSettings(log, number("min.insync.replicas", 1))
+    return TopicSettings(
+        log,
+        number("min.insync.replicas", 1),
+        throttled_partitions(LEADER_REPLICAS, overrides, broker_id),
+        throttled_partitions(FOLLOWER_REPLICAS, overrides, broker_id),
+    )
 
 
 def _static_number(static: Mapping[str, str], key: str, default: int) -> int:

@@ -218,6 +218,26 @@ def test_a_bound_of_bytes_in_a_second_slows_a_move() -> None:
     assert manager.moves.take_wanted() == {KEY: SECOND}
 
 
+def test_the_bound_of_a_move_changes_while_it_goes_on() -> None:
+    disk = MemoryDisk()
+    manager = two_directories(disk)
+    image = replayed(image_of(), rate_of_moves("", "1000"), rate_of_moves("1", "1"))
+    publish(manager, image)
+    fill(manager, 100)
+    manager.moves.alter(KEY, "e", NOW_MS)
+    size = part_of(manager).log.size_bytes
+    run_until(manager, NOW_MS + 2 * size)
+    assert manager.moves.take_wanted() == {}
+    publish(manager, replayed(image, rate_of_moves("1", None)), NOW_MS + 2 * size)
+    run_until(manager, NOW_MS + 3 * size + 3000, NOW_MS + 2 * size)
+    assert manager.moves.take_wanted() == {KEY: SECOND}
+
+
+def rate_of_moves(broker: str, value: str | None) -> records.ConfigRecord:
+    name = "replica.alter.log.dirs.io.max.bytes.per.second"
+    return records.ConfigRecord(resource_type=4, resource_name=broker, name=name, value=value)
+
+
 def test_a_power_failure_at_any_moment_of_a_move_leaves_one_owner_with_every_record() -> None:
     """Before each disk operation of the move: after a start there is one log, and the metadata and the log agree."""
     operations = 0
