@@ -68,7 +68,7 @@ COST_US: Final[dict[str, float]] = {
     "SHARE_STATE_BATCHES": 2.5,
     "STATES_PER_REQUEST": 20,
     "STATE_BATCHES_PER_REQUEST": 2.5,
-    "STATES_PLACED_PER_TURN": 50,
+    "STATES_PLACED_PER_TURN": 120,
     "TRANSACTION_PARTITIONS": 2.5,
     "KEYS_CLEARED_AT_ONCE": 10,
     "STORE_KEYS": 1,
@@ -81,6 +81,7 @@ COST_US: Final[dict[str, float]] = {
     "HEARTBEAT_TOPICS": 50,
     "HEARTBEAT_PARTITIONS": 2,
     "HASHES_PER_STEP": 50,
+    "PARTITIONS_HASHED_PER_STEP": 5,
     "TARGET_TOPICS_PER_STEP": 10,
     "DRAFT_BYTES_PER_STEP": 1,
     "SHARE_PARTITIONS_PER_STEP": 5,
@@ -216,8 +217,10 @@ STATES_PER_REQUEST: Final = 500
 """The share partitions in a request of a broker to a share coordinator."""
 STATE_BATCHES_PER_REQUEST: Final = 10_000
 """Their state batches; one share partition may have all of them."""
-STATES_PLACED_PER_TURN: Final = 500
-"""The share partitions of which a turn looks up the coordinators, or asks its own."""
+STATES_PLACED_PER_TURN: Final = 200
+"""The share partitions of which a turn looks up the coordinators, or asks its own; and the answers that
+it passes on.
+"""
 TOPICS_COMPARED_PER_STEP: Final = 5000
 """The topics of two images that are compared in one step, to find deleted ones."""
 COORDINATOR_UNITS_PER_TURN: Final = 1000
@@ -277,6 +280,8 @@ HASHES_PER_STEP: Final = 200
 """The topics whose partitions and racks a step hashes."""
 PARTITIONS_PER_HASH: Final = 100
 """How many further partitions take about the time of a topic."""
+PARTITIONS_HASHED_PER_STEP: Final = 2000
+"""The partitions of one topic whose racks a step hashes; each may have other brokers."""
 TARGET_TOPICS_PER_STEP: Final = 1000
 """Of how many topics a portion writes the targets, which is at least the target of a member: some milliseconds."""
 DRAFT_BYTES_PER_STEP: Final = 8 << 10

@@ -1,4 +1,4 @@
-"""The cost of operations of consumer groups at the limits of clients, in instructions: less than one turn."""
+"""The cost of operations of groups at the limits of clients, in instructions: less than one turn."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
+import pytest
+
 from kraft.broker.requests import Requests
+from kraft.coordinators.groups.shares import states
 from kraft.limits import NAMED_TOPICS, TURN_MS
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.types import Uuid
 from support.broker.group_clients import GROUPS, GroupBrokers
 from support.broker.request_brokers import NewTopic, due_of, topic_id
+from support.broker.share_groups import ShareBrokers
 from support.hostile.instructions import SECONDS_PER_INSTRUCTION
 from support.work_counted import count_opcodes, is_ours, trace
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from transport.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 TURN: Final = int(TURN_MS / 1000 / SECONDS_PER_INSTRUCTION)
 BEGINNINGS: Final = (Requests.on_request.__code__, due_of.__code__)
@@ -98,3 +103,30 @@ def test_a_member_names_as_many_topics_as_it_may_and_then_others_within_a_turn_e
     # It gives up the first ones before it gets the others.
     assert max(group.names(others), group.names(others)) < TURN
     assert group.assigned == NAMED_TOPICS
+
+
+def share_turns(group: ShareBrokers, epoch: int) -> tuple[int, Any]:
+    """The longest turn from a heartbeat on, until all share coordinators have answered, and the answer."""
+    names = None if epoch else ["large"]
+
+    def beat() -> None:
+        group.send(101, ShareGroupHeartbeatRequest("g", MEMBER, epoch, None, names))
+        group.wait(2000)
+
+    cost = longest_turn(beat)
+    (answer,) = group.answers.values()
+    group.answers.clear()
+    return cost, answer
+
+
+def test_the_states_of_very_many_share_partitions_begin_within_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker coordinates the group and all of its states, and each partition has other replicas."""
+    monkeypatch.setattr(states, "SHARE_PARTITIONS_PER_GROUP", 2500)
+    replicas = tuple((150 + at % 100, 110 + at // 400) for at in range(PARTITIONS))
+    group = ShareBrokers(NewTopic("large", topic_id(3), replicas), states=(101,) * 10)
+    first, answer = share_turns(group, 0)
+    assert (answer.error_code, answer.member_epoch) == (Error.NONE, 2)
+    second, answer = share_turns(group, answer.member_epoch)
+    assert [len(one.partitions) for one in answer.assignment.topic_partitions] == [2500]
+    # Half of it, as much of this work is done in C.
+    assert max(first, second) < TURN // 2

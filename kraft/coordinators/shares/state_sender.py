@@ -134,9 +134,11 @@ class StateSender:
         self._homeless_ms = 0
         """When there is something to do for the calls that wait for it."""
         self._seek_pause_ms = FIRST_PAUSE_MS
+        self._room = STATES_PLACED_PER_TURN
+        """So many calls are still placed before the next turn of this object."""
         self._later: list[tuple[int, int, Call]] = []
         """A heap of calls that are tried again, by time in ms and order."""
-        self._ended: list[tuple[Call, Found | Error]] = []
+        self._ended: deque[tuple[Call, Found | Error]] = deque()
         self._order = 0
 
     def __len__(self) -> int:
@@ -178,7 +180,10 @@ class StateSender:
             waiting.append(call)
             return
         self._calls[key] = deque((call,))
-        self._place(call, now_ms)
+        if self._unplaced:
+            self._unplaced.append(call)
+        else:
+            self._place(call, now_ms)
 
     # ------------------------------------------------------------------------------------------------- the coordinators
 
@@ -199,7 +204,15 @@ class StateSender:
             self._agenda.now(Slot.STATES)
 
     def _place(self, call: Call, now_ms: int) -> None:
-        """Carry out a call here, or let it wait for the next request to its coordinator."""
+        """Carry out a call here, or let it wait for the next request to its coordinator.
+
+        A group may call for thousands of share partitions. Those beyond a number wait in their order for the next turn.
+        """
+        if self._room <= 0:
+            self._unplaced.append(call)
+            self._agenda.now(Slot.STATES)
+            return
+        self._room -= 1
         topic_id = self._image.topics.by_name.get(TOPICS[SHARE])
         if topic_id is None:
             self._miss_topic(call, now_ms)
@@ -271,20 +284,21 @@ class StateSender:
 
     def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
         """Tell what has ended, and send what is due."""
+        while self._later and self._later[0][0] <= now_ms:
+            self._unplaced.append(heappop(self._later)[2])
+        self._room = STATES_PLACED_PER_TURN
+        for _ in range(min(len(self._unplaced), STATES_PLACED_PER_TURN)):
+            self._place(self._unplaced.popleft(), now_ms)
         self._tell(now_ms)
         if self._homeless:
             self._seek_topic(now_ms)
-        while self._later and self._later[0][0] <= now_ms:
-            self._unplaced.append(heappop(self._later)[2])
-        for _ in range(min(len(self._unplaced), STATES_PLACED_PER_TURN)):
-            self._place(self._unplaced.popleft(), now_ms)
         for way in [one for one in self._placed if one not in self._busy]:
             yield from self._send(way, now_ms)
         self._agenda.by(Slot.STATES, self._next_ms())
 
     def _tell(self, now_ms: int) -> None:
-        ended, self._ended = self._ended, []
-        for call, result in ended:
+        for _ in range(min(len(self._ended), STATES_PLACED_PER_TURN)):
+            call, result = self._ended.popleft()
             if self._is_to_try_again(call, result):
                 assert isinstance(result, Error), result
                 self._try_again(call, result, now_ms)

@@ -30,6 +30,7 @@ class ShareBrokers:
         coordinators: Which broker coordinates a group; 101 for others.
         version: The level of `share.version`.
         authorizer: The settings of an authorizer; None if everything is allowed.
+        states: The leaders of the partitions of `__share_group_state`.
         settings: The settings of share groups.
     """
 
@@ -39,6 +40,7 @@ class ShareBrokers:
         coordinators: dict[str, int] | None = None,
         version: int = 2,
         authorizer: AuthorizerSettings | None = None,
+        states: tuple[int, ...] = (101, 102, 103),
         **settings: int,
     ) -> None:
         leaders = [101] * _COUNT
@@ -49,7 +51,7 @@ class ShareBrokers:
                 NewTopic(
                     "__consumer_offsets", OFFSETS, tuple((one,) for one in leaders), {"cleanup.policy": "compact"}
                 ),
-                NewTopic("__share_group_state", STATES, ((101,), (102,), (103,)), {"retention.ms": "-1"}),
+                NewTopic("__share_group_state", STATES, tuple((one,) for one in states), {"retention.ms": "-1"}),
                 *topics,
             ],
             authorizer=authorizer,

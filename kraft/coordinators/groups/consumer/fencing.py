@@ -54,7 +54,8 @@ def fence(draft: Draft, members: Iterable[Member], image: MetadataImage, hashes:
         draft.end_member(member.member_id)
     for regex in sorted({one.regex for one in gone if one.regex} - set(draft.group.regexes)):
         draft.end_regex(regex)
-    draft.epoch(draft.group.epoch + 1, hashes.of_group(image, draft.group.topics))
+    after = draft.group
+    draft.epoch(after.epoch + 1, hashes.without_steps(image, after.topics, after.metadata_hash))
     if not draft.group.members and (image.features.metadata_version or 0) >= GROUPS_OF_4_4:
         # An empty group has what it should have (KAFKA-19846); time 0 lets the next member be assigned at once.
         draft.target_epoch(draft.group.epoch, 0)

@@ -309,7 +309,8 @@ class ShareGroups:
         """Remove a member; the next heartbeat of another one assigns what it had."""
         draft = ShareDraft(group)
         draft.end_member(member_id)
-        draft.epoch(group.epoch + 1, self.hashes.of_group(context.image, draft.group.names))
+        metadata_hash = self.hashes.without_steps(context.image, draft.group.names, group.metadata_hash)
+        draft.epoch(group.epoch + 1, metadata_hash)
         if not draft.group.members and (context.image.features.metadata_version or 0) >= GROUPS_OF_4_4:
             draft.target_epoch(draft.group.epoch, 0)
         self._counted.share_epochs += 1

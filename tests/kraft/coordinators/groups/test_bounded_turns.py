@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 from typing import Final
 
@@ -300,7 +301,7 @@ class Portions(World):
         self.hashed, self.most = 0, 0
         right = hashing.topic_hash
 
-        def counted(topic: TopicImage, brokers: Map[int, Broker]) -> int:
+        def counted(topic: TopicImage, brokers: Map[int, Broker]) -> Generator[None, None, int]:
             self.hashed += 1
             return right(topic, brokers)
 

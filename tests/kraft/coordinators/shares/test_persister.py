@@ -10,6 +10,7 @@ from kraft.coordinators.shares.persister import PersistedState, Persister, Share
 from kraft.coordinators.shares.state_sender import PATIENCE_MS, TOPIC_PATIENCE_MS, Call
 from kraft.handling.coordinators import partition_of
 from kraft.handling.reply_keys import StatesAsked
+from kraft.limits import STATES_PLACED_PER_TURN
 from kraft.wire import Send
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.types import Uuid
@@ -185,7 +186,8 @@ def test_calls_that_wait_for_the_topic_share_one_wait_and_are_refused_together()
         assert answers == []
         brokers.now_ms += 10
         brokers.due(101)
-    brokers.due(101)
+    for _ in range(1000 // STATES_PLACED_PER_TURN + 1):
+        brokers.due(101)
     assert answers == [Error.COORDINATOR_NOT_AVAILABLE] * 1000
     assert 5 <= len(asked) <= 10, asked
     assert len(persister) == 0
