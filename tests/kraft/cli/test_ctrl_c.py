@@ -245,6 +245,47 @@ def test_each_command_ends_quietly_at_ctrl_c_under_load(place: Place) -> None:
     assert "\n".join(noisy) == ""
 
 
+SWALLOWED = """
+import signal, sys, time, weakref
+import kraft.cli.main
+from kraft.__main__ import main
+
+class Thing: ...
+
+def command():
+    thing = Thing()
+    reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+    del thing
+    print("goes on", flush=True)
+    time.sleep(60)
+
+kraft.cli.main.main = command
+main()
+"""
+PENDING = """
+import os, signal
+real = signal.signal
+
+def signal_before_it(number, action):
+    if action is signal.SIG_DFL:
+        os.kill(os.getpid(), number)
+    return real(number, action)
+
+signal.signal = signal_before_it
+from kraft.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("program", "code", "out"), [(SWALLOWED, 130, "goes on\n"), (PENDING, -signal.SIGINT, "")])
+def test_an_interrupt_that_python_would_drop_ends_the_command(program: str, code: int, out: str) -> None:
+    """KeyboardInterrupt in a callback goes nowhere, and a signal that comes while its action changes is forgotten."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, out, "")
+
+
 def test_each_command_is_tried_or_said_to_be_tried_elsewhere() -> None:
     leaves = {one for one in COMMANDS if not any(other.startswith(f"{one} ") for other in COMMANDS)}
     tried = {one for one in leaves if any(f"{line} ".startswith(f"{one} ") for line in LINES)}
