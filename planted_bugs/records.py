@@ -147,7 +147,7 @@ def watermark_from_a_stale_fetch(code: Patches) -> None:
 @survivor(
     Scope.DATA_CLUSTER,
     tried=30,
-    killed_by="tests/kraft/partitions/replicas/test_watermarks.py::test_a_follower_that_has_lost_records_ends_where_it_fetches",
+    killed_by="tests/kraft/partitions/replicas/test_replication.py::test_a_follower_that_has_lost_records_ends_where_it_fetches",
     because="Probably a broker that restarts leaves its ISRs, or finds another leader epoch.",
 )
 def ends_of_followers_never_fall(code: Patches) -> None:

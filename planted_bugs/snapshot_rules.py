@@ -58,7 +58,7 @@ def snapshot_before_the_log_is_flushed(code: Patches) -> None:
     Scope.DYNAMIC,
     tried_classic=29,
     tried=100,
-    killed_by=("tests/metadata_log/log/test_snapshot_receiver.py::test_every_snapshot_of_kafka_arrives"),
+    killed_by=("tests/metadata_log/log/test_snapshot.py::test_every_snapshot_of_kafka_arrives"),
     because="The reset of the log that follows at once flushes the same directory.",
 )
 def snapshot_without_directory_flush(code: Patches) -> None:

@@ -147,7 +147,7 @@ def update_of_a_former_directory(code: Patches) -> None:
     Scope.DYNAMIC,
     tried_classic=32,
     tried=100,
-    killed_by="tests/kraft/quorum/test_two_nodes_with_one_id.py",
+    killed_by="tests/kraft/quorum/test_joining.py",
     because="No two simulated nodes have one id at the same time.",
 )
 def two_nodes_with_one_id_remove_each_other(code: Patches) -> None:

@@ -1,7 +1,7 @@
 """A broker of each make without a plug-in for topologies answers StreamsGroupTopologyDescriptionUpdate alike.
 
 This file, run by itself with `PYTHONPATH=tests`, records what a broker of
-Kafka answers, for `tests/kraft/coordinators/groups/test_topology_answers.py`.
+Kafka answers, for `tests/kraft/coordinators/groups/test_group_probes.py`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,6 @@ pytestmark = pytest.mark.kafka
 
 
 def test_the_stored_verdicts_on_listeners_are_kafkas(newer_kafka: KafkaInstallation, tmp_path: Path) -> None:
-    """`tests/kraft/config/test_listener_verdicts.py` compares ours with them."""
+    """`tests/kraft/config/test_kafkas_verdicts.py` compares ours with them."""
     answers = verdicts(newer_kafka, tmp_path, list(files()))
     assert [kind == "read" for kind, _ in answers] == stored()

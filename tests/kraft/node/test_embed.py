@@ -1,17 +1,20 @@
-"""`open_node`: a replicated log inside of one's own program, over real TCP and real files."""
+"""`open_node`: a replicated log inside of one's own program, over real TCP and real files, with its metrics."""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
+import kraft
 import kraft.asyncio
 import kraft.sync
 from kraft.node.embed import open_node
@@ -162,3 +165,30 @@ def test_a_directory_in_place_of_a_configuration_is_refused_with_the_remedy() ->
             module.open_node(directory)
     with pytest.raises(TypeError, match=remedy), kraft.sync.open_store(directory):
         raise AssertionError("a store was opened")
+
+
+# A program hears of the metrics of the node that it embeds.
+
+
+async def test_a_program_hears_of_the_metrics_of_its_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[Mapping[str, float]] = []
+    twice = trio.Event()
+
+    def tell(values: Mapping[str, float]) -> None:
+        heard.append(values)
+        if len(heard) == 2:
+            twice.set()
+        raise ZeroDivisionError("a bug of the program")
+
+    with trio.fail_after(20), caplog.at_level(logging.WARNING):
+        settings = {"controller.quorum.election.timeout.ms": "150"}
+        monitor = kraft.metrics_hook(tell, every_s=0.05)
+        async with kraft.create(f"{tmp_path}/1", node_id=1, monitor=monitor, settings=settings) as node:
+            await node.append([b"x"])
+            await twice.wait()
+            assert await node.append([b"the node lives"]) > 0
+    assert "a bug of the program" in caplog.text
+    last = heard[-1]
+    assert last['kraft_node_info{node_id="1"}'] == 1
+    assert last["kraft_has_quorum"] == 1
+    assert all(isinstance(value, float | int) for value in last.values())

@@ -1,4 +1,4 @@
-"""A follower's conclusions from its leader's answers and refusals: when it campaigns and which votes it grants."""
+"""A follower's conclusions from its leader's answers and refusals, and from listeners that differ."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from kraft.quorum.effects import SendRequest
 from kraft.quorum.events import FailureCause, Replied, RequestFailed, Tick
-from kraft.quorum.messages import BatchFacts, FetchReply, Vote, VoteReply
-from kraft.quorum.values import ElectionState, ListenerAddress, QuorumConfig, ReplicaKey
+from kraft.quorum.messages import BatchFacts, BeginQuorumEpoch, FetchReply, Vote, VoteReply
+from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.replica.storage.fetched import facts_of
 from metadata_log.records.batch_builder import build_batch
 from support.kraft.one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
@@ -124,3 +124,42 @@ def test_a_fetch_timeout_ends_by_the_clock_of_the_follower(ahead_ms: int) -> Non
     assert one.core.state_name == "Follower"
     one.advance(1)
     assert one.core.state_name == "Prospective"
+
+
+# Nodes with different first listeners, as while a quorum goes from one security protocol to another.
+
+
+CLEAR, SECURE = ListenerAddress("OLD", "n3", 9093), ListenerAddress("NEW", "n3", 9193)
+
+
+@pytest.mark.parametrize(
+    ("own", "leaders", "reached"),
+    [
+        ("OLD", (SECURE, CLEAR), CLEAR),
+        ("NEW", (SECURE, CLEAR), SECURE),
+        ("NEW", (CLEAR, SECURE), SECURE),
+        ("OTHER", (SECURE, CLEAR), SECURE),
+    ],
+)
+def test_a_follower_connects_to_the_leader_at_its_own_first_listener(
+    own: str, leaders: tuple[ListenerAddress, ...], reached: ListenerAddress
+) -> None:
+    """A follower in the clear once connected to the TLS port of a leader that named this listener first."""
+    one = OneCore(listener=own, election=None)
+    begin = BeginQuorumEpoch(epoch=6, leader_id=3, voter=ReplicaKey(2), endpoints=Endpoints(leaders))
+    one.ask(begin)
+    assert one.asked(3).address == reached
+    assert one.core.leader_address == reached
+
+
+def test_a_follower_without_a_named_listener_uses_the_name_of_its_first_endpoint() -> None:
+    one = OneCore(endpoints=Endpoints((CLEAR, SECURE)), election=None)
+    begin = BeginQuorumEpoch(epoch=6, leader_id=3, voter=ReplicaKey(2), endpoints=Endpoints((SECURE, CLEAR)))
+    one.ask(begin)
+    assert one.asked(3).address == CLEAR
+
+
+def test_a_voter_is_asked_for_its_vote_at_the_own_first_listener() -> None:
+    assert Endpoints((SECURE, CLEAR)).at("OLD") == CLEAR
+    assert endpoints(1).at("OLD") == endpoints(1).default
+    assert Endpoints().at("OLD") is None

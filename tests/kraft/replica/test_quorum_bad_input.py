@@ -1,8 +1,4 @@
-"""Errors of an operator, a disk or a clock at one member of a quorum: the member stops with a named error, or goes on
-as the tests state; the others commit on, and nothing acknowledged is lost.
-
-`test_replica_rpc` has the messages of strangers, and `test_damaged_directories` has damaged files.
-"""
+"""What strangers and peers send that is not allowed, and forged answers that were once believed."""
 
 from __future__ import annotations
 
@@ -14,6 +10,9 @@ import pytest
 from msgspec import structs
 
 from kraft.process.hosting import host_controller
+from kraft.quorum.effects import PeerFault, SendRequest
+from kraft.quorum.events import Replied, Tick
+from kraft.quorum.messages import Vote, VoteReply
 from kraft.quorum.voters import VoterSet
 from kraft.replica.storage.snapshots import SnapshotFiles
 from metadata_log.errors import CorruptBatch, DirectoryError
@@ -24,6 +23,7 @@ from metadata_log.records.frame import encode_control
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch, Uuid
 from support.kraft.command_line import CLUSTER_ID as FORMATTED_CLUSTER_ID
+from support.kraft.one_core import OneCore
 from support.kraft.replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
 from support.kraft.simulated_quorum import (
     OFTEN,
@@ -45,7 +45,12 @@ from support.kraft.simulated_quorum import (
     write,
 )
 from transport.protocol.errors import Error
-from transport.protocol.messages import FetchResponse, VoteRequest, VoteResponse
+from transport.protocol.messages import BeginQuorumEpochRequest, FetchResponse, VoteRequest, VoteResponse
+from transport.protocol.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequestPartitionData,
+    BeginQuorumEpochRequestTopicData,
+    LeaderEndpoint,
+)
 from transport.protocol.messages.vote import VoteRequestPartitionData, VoteRequestTopicData
 
 
@@ -352,3 +357,61 @@ def test_voters_in_the_log_of_a_static_quorum_are_refused() -> None:
     file.close()
     with pytest.raises(CorruptBatch, match="a voter set stands in the log"):
         net.start(node)
+
+
+# Answers that the simulated attacker found to be believed.
+
+
+@pytest.mark.parametrize("error", [Error.UNKNOWN_SERVER_ERROR, Error.UNKNOWN_TOPIC_OR_PARTITION])
+def test_a_granted_vote_with_an_error_does_not_count(error: Error) -> None:
+    """Kafka's `handleVoteResponse` takes such an answer for an error, whatever else it says."""
+    one = OneCore()
+    one.now_ms += 60_000
+    asked = [effect for effect in one.step(Tick()) if isinstance(effect, SendRequest)]
+    asked = [effect for effect in asked if isinstance(effect.message, Vote)]
+    assert len(asked) == 2, "node 2 stands, and asks the others"
+    epoch = one.core.epoch
+    granted = VoteReply(epoch=epoch, error=error, granted=True)
+    effects = one.step(Replied(asked[0].request_id, asked[0].peer_id, granted))
+    assert one.core.state_name == "Prospective"
+    assert one.core.epoch == epoch
+    assert any(isinstance(effect, PeerFault) and error.name in effect.what for effect in effects)
+
+
+@pytest.mark.parametrize(("host", "port"), [("", 9093), ("n3", 0)])
+def test_a_leader_without_an_endpoint_is_not_followed(host: str, port: int) -> None:
+    """The node could not reach it, nor tell others where it is; a JVM stops over such an answer."""
+    net = Net(3)
+    leader = net.elect()
+    node = next(one for one in net.processes if one != leader)
+    epoch = net.processes[node].replica.core.epoch
+    part = BeginQuorumEpochRequestPartitionData(leader_id=4711, leader_epoch=epoch + 1)
+    request = BeginQuorumEpochRequest(
+        cluster_id=CLUSTER_ID,
+        topics=[BeginQuorumEpochRequestTopicData(METADATA_TOPIC, [part])],
+        leader_endpoints=[LeaderEndpoint("CONTROLLER", host, port)],
+    )
+    answer = net.ask(node, request)
+    assert answer.topics[0].partitions[0].error_code == Error.INVALID_REQUEST
+    assert net.processes[node].replica.core.leader.leader_id == leader
+
+
+def test_a_follower_fetches_again_soon_after_an_answer_about_something_else() -> None:
+    """The follower does not wait until the request is out of time."""
+    net = Net(3)
+    leader = net.elect()
+    forged: list[int] = []
+
+    def forge(node: int, answer: Message) -> Message:
+        if isinstance(answer, FetchResponse) and answer.responses and not forged:
+            forged.append(node)
+            return FetchResponse()
+        return answer
+
+    net.on_the_way = forge
+    net.submit(leader, b"value")
+    net.settle()
+    assert forged == [leader]
+    net.advance(200)
+    assert {one.replica.log.end_offset for one in net.processes.values()} == {2}
+    assert any(isinstance(effect, PeerFault) for _, effect in net.traces)

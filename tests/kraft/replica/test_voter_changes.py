@@ -1,7 +1,8 @@
-"""Voters are added, removed and updated in quorums of replicas in memory (KIP-853, KIP-1186)."""
+"""Voters come and go in dynamic quorums (KIP-853), formatted by us and begun by Apache Kafka."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -9,12 +10,15 @@ import pytest
 from kraft.process.hosting import host_controller
 from kraft.process.process import Process
 from kraft.quorum.values import QuorumConfig, VersionRange
-from kraft.quorum.voter_history import STATIC
+from kraft.quorum.voter_history import DYNAMIC, STATIC
 from kraft.quorum.voters import Voter
+from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message, encode, schema_of
 from metadata_log.types import Uuid
+from support.kraft.loaded_replica import batches_of, controller, loaded_disk
 from support.kraft.replica_net import CLUSTER_ID, Net
 from support.kraft.simulated_quorum import (
+    NO_VOTERS,
     add,
     agree_on,
     describe,
@@ -27,20 +31,11 @@ from support.kraft.simulated_quorum import (
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request
-from transport.protocol.messages import (
-    AddRaftVoterResponse,
-    EnvelopeRequest,
-    EnvelopeResponse,
-    UpdateRaftVoterRequest,
-)
+from transport.protocol.messages import AddRaftVoterResponse, EnvelopeRequest, EnvelopeResponse, UpdateRaftVoterRequest
 from transport.protocol.messages.add_raft_voter import Listener
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from transport.protocol.messages.principal import DefaultPrincipalData
-from transport.protocol.messages.update_features import (
-    FeatureUpdateKey,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
+from transport.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from transport.protocol.messages.update_raft_voter import KRaftVersionFeature
 from transport.protocol.messages.update_raft_voter import Listener as UpdatedListener
 
@@ -420,3 +415,44 @@ def test_a_node_without_the_leaders_endpoint_learns_and_follows() -> None:
     )
     net.until(lambda: net.log_of(2) == net.log_of(1))
     assert net.processes[2].replica.core.state_name == "Follower"
+
+
+# Dynamic quorums (KIP-853), in memory: formatted by us, and begun by Apache Kafka.
+
+
+@cache
+def dynamic3() -> dict[int, MemoryDisk]:
+    return {node: loaded_disk("clusters", f"dynamic3/nodes/c{node}") for node in (1, 2, 3, 4)}
+
+
+def real_dynamic_net(**changes: Any) -> Net:
+    disks = {node: disk.fork() for node, disk in dynamic3().items()}
+    return Net(4, application=host_controller, disks=disks, cluster_id=None, voters=NO_VOTERS, **changes)
+
+
+def test_logs_of_kafkas_dynamic_quorum_continue_under_our_nodes() -> None:
+    """Nothing that was committed is lost, and the new leader writes down where it listens now."""
+    before = {node: batches_of(disk) for node, disk in dynamic3().items()}
+    net = real_dynamic_net()
+    assert {replica.replica.core.history.kraft_version for replica in net.processes.values()} == {DYNAMIC}
+    voting = net.processes[1].replica.core.voters
+    leader = net.elect()
+    assert leader in voting.ids
+    net.until(lambda: controller(net, leader).controller.is_active)
+    core = net.processes[leader].replica.core
+    own = core.voters.find(leader)
+    assert own is not None
+    assert own.endpoints.listeners[0].host == f"n{leader}"
+    assert core.voters.keys == voting.keys
+    net.advance(1500)
+    for node, replica in net.processes.items():
+        assert replica.replica.core.voters == core.voters, node
+        assert replica.replica.core.is_voter == (node in voting.ids), node
+    held = {
+        offset: data
+        for batches in before.values()
+        for offset, data in batches.items()
+        if sum(other.get(offset) == data for other in before.values()) >= voting.majority
+    }
+    start = core.log.start_offset
+    assert {at: data for at, data in held.items() if at >= start}.items() <= batches_of(net.disks[leader]).items()

@@ -1,7 +1,8 @@
-"""Space-time pictures: as documented, the violated moment is marked, and a phone shows them legibly."""
+"""Pictures and traces of runs: as documented, the violated moment is marked, and they are the same on every system."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from kraft.sim.pictures.execution import Execution, execution_of
 from kraft.sim.pictures.records import Records
 from kraft.sim.search.schedule import decode_schedule
 from kraft.sim.world.actions import Administer
+from kraft.sim.world.trace import Trace
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import encode
@@ -100,3 +102,23 @@ def test_a_request_of_a_client_tells_what_is_asked() -> None:
     body = encode(ProduceRequest(acks=-1, topic_data=[named]), version)
     told = Records().request_of(Administer(0, 101, 1, ApiKey.PRODUCE, version, body))
     assert told == "gets Produce for unknown topic-0: 1 record, sequence 7 of producer 5, acks=all"
+
+
+# The trace of a run says the same on every system.
+
+
+EIO_OF_A_BROWSER = 29
+
+
+def traced(number: int) -> Trace:
+    trace = Trace()
+    trace.add(10, 1, f"fetch: OSError {OSError(number, 'write failed', '/log/x')}")
+    return trace
+
+
+def test_an_error_of_the_system_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = traced(errno.EIO)
+    assert here.text == "10 1 fetch: OSError [EIO] write failed: '/log/x'"
+    digest = here.digest
+    monkeypatch.setattr("errno.errorcode", {EIO_OF_A_BROWSER: "EIO"})
+    assert traced(EIO_OF_A_BROWSER).digest == digest

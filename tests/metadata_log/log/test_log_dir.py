@@ -1,4 +1,4 @@
-"""Log directories: formatted as kafka-storage formats them, opened only by the node that they belong to."""
+"""The files and names in a log directory, and the marker of a clean shutdown."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from metadata_log.disk import replace_file
 from metadata_log.errors import DirectoryError
+from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.log_dir import (
     LOCK_FILE,
     MetaProperties,
@@ -26,6 +27,7 @@ from metadata_log.log.log_dir import (
     read_bootstrap,
     read_meta_properties,
 )
+from metadata_log.log.partition_names import DELETE, FUTURE, STRAY, PartitionName, parse_partition_name
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
@@ -380,3 +382,101 @@ def test_partition_metadata_of_another_topic() -> None:
 )
 def test_partition_metadata_as_java_reads_it(text: bytes) -> None:
     assert str(parse_partition_metadata(text)) == "kzvpwDEBRmuWTZqeuC5LbA"
+
+
+# The names of partition directories, as brokers give them.
+
+
+UUID = "6f1e2d3c4b5a69788796a5b4c3d2e1f0"
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [
+        ("orders-0", PartitionName("orders", 0)),
+        ("a-b.c-17", PartitionName("a-b.c", 17)),
+        ("__cluster_metadata-0", PartitionName("__cluster_metadata", 0)),
+        (f"orders-3.{UUID}-delete", PartitionName("orders", 3, DELETE)),
+        (f"orders-3.{UUID}-future", PartitionName("orders", 3, FUTURE)),
+        (f"a.b-3.{UUID}-stray", PartitionName("a.b", 3, STRAY)),
+        ("x-1.2-3", PartitionName("x-1.2", 3)),
+    ],
+)
+def test_the_name_of_a_partition_directory_is_parsed(name: str, partition: PartitionName) -> None:
+    assert parse_partition_name(name) == partition
+    assert str(partition) == f"{partition.topic}-{partition.number}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "-0",
+        "orders",
+        "orders-",
+        "orders-x",
+        "orders--1x",
+        "orders-\u0661",
+        f"orders-3.{UUID}-other",
+        ".orders-0",
+        "a/b-0",
+    ],
+)
+def test_another_name_is_no_partition(name: str) -> None:
+    assert parse_partition_name(name) is None
+
+
+# The file of a clean shutdown: it proves the end of one run, in every log directory, and only once.
+
+
+def disk_with(**contents: bytes | None) -> MemoryDisk:
+    """Log directories with these files, durably; none in a directory with None."""
+    disk = MemoryDisk()
+    for name, content in contents.items():
+        disk.mkdir(f"/{name}")
+        if content is not None:
+            file = disk.open(f"/{name}/{CLEAN_SHUTDOWN_FILE}", create=True)
+            file.append(content)
+            file.fsync()
+            file.close()
+        disk.fsync_dir(f"/{name}")
+    disk.fsync_dir("/")
+    return disk
+
+
+def test_the_file_survives_a_crash_and_has_the_content_of_kafka() -> None:
+    disk = disk_with(a=None)
+    write_clean_shutdown(disk, "/a", 17)
+    disk.crash()
+    assert disk.read(f"/a/{CLEAN_SHUTDOWN_FILE}") == b'{"version":0,"brokerEpoch":17}'
+    assert take_clean_shutdown(disk, ["/a"]) == 17
+
+
+SEVEN, EIGHT = b'{"version":0,"brokerEpoch":7}', b'{"version":0,"brokerEpoch":8}'
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "epoch"),
+    [
+        (SEVEN, SEVEN, 7),
+        (SEVEN, EIGHT, -1),
+        (None, SEVEN, -1),
+        (SEVEN, None, -1),
+        (None, None, -1),
+        (b"", b"", -1),
+        (b"", SEVEN, -1),
+        (b'{"version":0', b'{"version":0', -1),
+        (b'{"version":0,"brokerEpoch":"7"}', b'{"version":0,"brokerEpoch":"7"}', -1),
+    ],
+)
+def test_the_files_of_all_directories_must_agree(first: bytes | None, second: bytes | None, epoch: int) -> None:
+    """Brokers before 3.8 leave an empty file."""
+    disk = disk_with(a=first, b=second)
+    assert take_clean_shutdown(disk, ["/a", "/b"]) == epoch
+    disk.crash()
+    assert [disk.list(path) for path in ("/a", "/b")] == [[], []], "they prove nothing about the run that begins"
+    assert take_clean_shutdown(disk, ["/a", "/b"]) == -1
+
+
+def test_no_directory_proves_no_clean_shutdown() -> None:
+    assert take_clean_shutdown(MemoryDisk(), []) == -1

@@ -34,7 +34,7 @@ REACHED_BY_RUNS: dict[str, str] = {
     "kraft.invariants.partitions._raise_if#0": "last-known-leaders-stay",
     "kraft.invariants.voters.VoterLedger.not_made#0": "voter-change-answered-at-once",
     "kraft.testing.records.RecordCheck.check#0": (
-        "tests/kraft/test_testing_records.py::test_a_lost_acknowledged_record_is_found"
+        "tests/kraft/test_testing_brokers.py::test_a_lost_acknowledged_record_is_found"
     ),
     "kraft.sim.nodes.broker_contacts.BrokerContacts._check_expiry#0": "an-old-session-fences-the-new-incarnation",
     "kraft.sim.nodes.broker_contacts.BrokerContacts._check_unfencing#0": "unfenced-before-its-own-registration",

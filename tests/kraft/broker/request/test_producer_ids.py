@@ -1,16 +1,19 @@
-"""Producer ids come from blocks of the controller: no id twice, the next block in time, and a wait with an end."""
+"""Producer ids come from blocks of the controller: no id twice, a wait with an end, and snapshots of very many."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from typing import Any
 
+import pytest
+
 from kraft.agenda import Agenda
 from kraft.coordinators.transactions.producer_ids import ProducerIds
 from kraft.handling.reply_keys import Channel
+from kraft.partitions.log import producer_files, producers
 from kraft.wire import Answer
 from metadata_log.image import MetadataImage
-from support.broker.request_brokers import Brokers, NewTopic, topic_id, wire_request
+from support.broker.request_brokers import Brokers, NewTopic, batch, produce, topic_id, wire_request
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsResponse
@@ -86,3 +89,33 @@ def test_the_next_block_is_requested_early_and_used_when_the_present_one_is_empt
 def test_half_of_a_producer_identity_is_a_mistake() -> None:
     half = InitProducerIdRequest(transactional_id=None, producer_id=5)
     assert response_of(new_brokers().send(101, half)[1]).error_code == Error.INVALID_REQUEST
+
+
+# A broker goes on with a snapshot of very many producers between other work, and stops asking for turns then.
+
+
+COUNT = 60
+
+
+def test_a_snapshot_of_many_producers_is_finished_by_later_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_files, "PRODUCERS_AT_ONCE", COUNT // 2)
+    monkeypatch.setattr(producers, "PRODUCERS_PER_STEP", 10)
+    configs = {"internal.segment.bytes": str(COUNT * 80), "file.delete.delay.ms": "1"}
+    brokers = Brokers([NewTopic("many", topic_id(1), ((101,),), configs)])
+    key = topic_id(1), 0
+    log = brokers.part(101, key).log
+    manager = brokers.managers[101]
+    at = 0
+    while log.producers.unwritten is None:
+        brokers.ask(101, produce(key, batch(b"v", producer_id=at, sequence=0), acks=1))
+        at += 1
+        assert at < 10 * COUNT, "no segment was rolled"
+    rolled = log.producers.unwritten
+    turns = 0
+    while log.producers.unwritten is not None:
+        assert manager.deadline_ms() == 0
+        manager.shrink(brokers.now_ms)
+        turns += 1
+    assert turns > rolled // 10
+    assert rolled in log.producers.snapshots
+    assert manager.deadline_ms() > brokers.now_ms

@@ -1,8 +1,4 @@
-"""Requests about classic groups, at every version, get the answers of a broker of Kafka.
-
-The requests come at the times at which Kafka got them, in virtual time. Ids of members differ, and so does the order in
-which topics and groups stand in an answer.
-"""
+"""Requests about groups, at every version, get the answers of a broker of Kafka, with its texts."""
 
 from __future__ import annotations
 
@@ -12,12 +8,26 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
+from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
+from kraft.coordinators.groups.streams_handler import StreamsGroupHandler
+from kraft.handling.rights import Rights
 from kraft.wire import Answer
+from metadata_log.records.metadata import AccessControlEntryRecord, FeatureLevelRecord
 from metadata_log.serde.json_form import from_json, to_json
 from metadata_log.types import Uuid
-from support.broker.request_brokers import START_MS, Brokers, NewTopic, wire_request
+from support.broker.group_clients import GroupBrokers
+from support.broker.request_brokers import START_MS, Brokers, NewTopic, cluster_of, replayed, wire_request
+from support.broker.topology_answers import OFF, ON, Exchange, recorded
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_request, decode_response, encode_response
+from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from transport.protocol.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
 
 PROBES: Final = Path(__file__).parents[3] / "data" / "group_probes.jsonl.gz"
 DELAY_MS: Final = 3000
@@ -132,3 +142,84 @@ def test_each_answer_is_kafkas() -> None:
     # The first one says what is wrong; the others often follow from it.
     told = [f"{what}\nKafka {json.dumps(theirs)}\nours  {json.dumps(ours)}" for what, theirs, ours in replay.wrong]
     assert not told, f"{len(told)} answers are not Kafka's, at first {told[0]}"
+
+
+# Where Kafka answers a text beside an error, a client is told why it was refused.
+
+
+MEMBER = str(Uuid.ZERO)
+
+
+def beat(**fields: Any) -> ConsumerGroupHeartbeatRequest:
+    """A heartbeat that joins, but for these fields."""
+    joins: dict[str, Any] = {"member_id": MEMBER, "member_epoch": 0, "rebalance_timeout_ms": 9000}
+    joins |= {"subscribed_topic_names": ["orders"], "topic_partitions": []}
+    return ConsumerGroupHeartbeatRequest("g", **(joins | fields))
+
+
+def world(**settings: Any) -> GroupBrokers:
+    brokers = GroupBrokers(**settings)
+    brokers.brokers.change(FeatureLevelRecord(name="group.version", feature_level=1))
+    return brokers
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "words"),
+    [
+        ({"member_id": "x", "member_epoch": 5}, Error.UNKNOWN_MEMBER_ID, "Member x"),
+        ({"member_epoch": 7}, Error.FENCED_MEMBER_EPOCH, "rejoin"),
+        ({"member_epoch": -1, "member_id": "x"}, Error.UNKNOWN_MEMBER_ID, "x"),
+        ({"instance_id": "i", "member_epoch": 3, "member_id": "x"}, Error.UNKNOWN_MEMBER_ID, "i"),
+        ({"member_epoch": -3}, Error.INVALID_REQUEST, "epoch"),
+        ({"subscribed_topic_regex": "("}, Error.INVALID_REGULAR_EXPRESSION, "regular expression"),
+    ],
+)
+def test_a_refused_heartbeat_says_why(fields: dict[str, Any], error: Error, words: str) -> None:
+    brokers = world()
+    assert brokers.ask(beat(), 1).error_code == 0
+    answer = brokers.ask(beat(**fields), 1)
+    assert answer.error_code == error
+    assert words in (answer.error_message or ""), answer
+
+
+# StreamsGroupTopologyDescriptionUpdate is answered with the bytes of a broker of Kafka 4.4.0.
+
+
+KEY = 93
+DENY, LITERAL = 2, 3
+
+
+@pytest.mark.parametrize("name", [ON, OFF])
+def test_each_answer_has_kafkas_bytes(name: str) -> None:
+    rule = AccessControlEntryRecord(
+        id=Uuid(bytes(16)),
+        resource_type=AclResource.GROUP,
+        resource_name="hidden",
+        pattern_type=LITERAL,
+        principal="User:ANONYMOUS",
+        host="*",
+        operation=AclOperation.READ,
+        permission_type=DENY,
+    )
+    image = replayed(cluster_of([]), FeatureLevelRecord(name="streams.version", feature_level=1), rule)
+    rights = Rights(AuthorizerSettings(allows_without_acl=True))
+    rights.use(image)
+    handler = StreamsGroupHandler(is_enabled=name == ON, rights=rights)
+    for one in recorded()[name]:
+        header, message = decode_request(bytes.fromhex(one.request), apis=ALL_APIS)
+        request: Any = wire_request(1, KEY, 0, message)
+        answer = handler.update_topology(request, image, 0).message
+        assert encode_response(KEY, 0, header.correlation_id, answer, apis=ALL_APIS).hex() == one.answer, one.group
+
+
+def test_the_recorded_answers_are_kafkas_three() -> None:
+    def error(one: Exchange) -> tuple[str, int]:
+        _, answer = decode_response(KEY, 0, bytes.fromhex(one.answer), apis=ALL_APIS)
+        assert isinstance(answer, StreamsGroupTopologyDescriptionUpdateResponse)
+        return one.group, answer.error_code
+
+    unsupported = Error.UNSUPPORTED_VERSION
+    assert {name: dict(map(error, found)) for name, found in recorded().items()} == {
+        ON: {"g": unsupported, "hidden": Error.GROUP_AUTHORIZATION_FAILED, "": unsupported},
+        OFF: {"g": unsupported, "hidden": unsupported, "": unsupported},
+    }

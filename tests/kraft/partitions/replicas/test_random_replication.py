@@ -1,14 +1,10 @@
-"""Random runs of three brokers: what is committed stays, replicas agree below the watermark, and all agree at the end.
-
-Brokers are killed, cut off and started again, leaders are elected from the ISR, and fetches, answers of the controller
-and time come in any order. Each failure names its seed.
-"""
+"""Random runs of brokers and their clients: what is committed stays, is written once, and all agree at the end."""
 
 from __future__ import annotations
 
 import pytest
 
-from support.kraft.random_replicas import RandomRun
+from support.kraft.random_replicas import ClientsRun, RandomRun
 
 
 def random_run(seed: int, *, steps: int = 120, loses_power: bool = False) -> None:
@@ -31,3 +27,24 @@ def test_committed_records_that_are_flushed_survive_power_failures(seed: int) ->
 def test_committed_records_survive_in_many_random_runs(loses_power: bool) -> None:
     for seed in range(100, 400):
         random_run(seed, steps=250, loses_power=loses_power)
+
+
+# Clients of three brokers under random faults.
+
+
+def run_of(seed: int) -> ClientsRun:
+    print(f"seed {seed}")
+    made = ClientsRun(seed)
+    made.run(200)
+    return made
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_acknowledged_records_survive_once_and_are_read_as_they_are(seed: int) -> None:
+    run_of(seed)
+
+
+def test_the_runs_acknowledge_and_repeat() -> None:
+    runs = [run_of(seed) for seed in range(20, 24)]
+    assert sum(len(run.acknowledged) for run in runs) > 50
+    assert sum(run.repeated for run in runs) > 5

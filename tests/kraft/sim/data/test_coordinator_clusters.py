@@ -1,6 +1,8 @@
-"""Seeded runs of brokers that coordinate groups and transactions."""
+"""Seeded runs of brokers that coordinate groups and transactions, and their simulated clients."""
 
 from __future__ import annotations
+
+from random import Random
 
 import pytest
 
@@ -9,8 +11,17 @@ from kraft.sim.nodes.cluster import COORDINATOR_CLUSTER
 from kraft.sim.runs.brokers import CHAOS_MS, cluster_simulator
 from kraft.sim.runs.seeded_run import CALM_MS, whole_run
 from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.workloads.coordinator_clients import ClassicMember, World
 from kraft.sim.workloads.coordinator_watch import CoordinatorWatch
+from kraft.sim.workloads.record_clients import TransactionalProducer
+from metadata_log.image import MetadataDelta, MetadataImage
+from metadata_log.records import metadata as records
+from metadata_log.types import OffsetAndEpoch, Uuid
 from support.kraft.hash_seeds import outputs_of
+from transport.protocol.messages.init_producer_id import InitProducerIdResponse
+from transport.protocol.messages.offset_commit import OffsetCommitRequest
+from transport.protocol.messages.produce import ProduceRequest
+from transport.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
 
 def _run(seed: int) -> CoordinatorWatch:
@@ -75,3 +86,56 @@ def test_a_seed_with_coordinators_gives_the_same_run_in_every_process() -> None:
         "from kraft.sim import run_cluster; print(run_cluster(5, kind='coordinator-cluster', chaos_ms=9000)[0].digest)"
     )
     assert len(outputs_of(script)) == 1
+
+
+# What a simulated member of a group sends late.
+
+
+TOPIC = Uuid(bytes(15) + b"\x07")
+
+
+@pytest.mark.parametrize(
+    ("is_mixed", "commits"), [(False, [("a", 4), ("a", 5), ("b", 6)]), (True, [("a", 5)])], ids=["classic", "mixed"]
+)
+def test_no_commit_is_late_where_a_consumer_group_takes_it(is_mixed: bool, commits: list[tuple[str, int]]) -> None:
+    """A consumer group takes a commit of a former epoch of its member, over a newer one (`coordinator-cluster` seed
+    5032).
+    """
+    member = ClassicMember(Random(1), World(MetadataImage()), "group", 0, is_mixed=is_mixed)
+    member._former = [("a", 4, {0: 7}), ("a", 5, {0: 9}), ("b", 6, {0: 10})]
+    member._member_id, member._epoch = "b", 7
+    late = [
+        (member_id, epoch)
+        for member_id, epoch, positions in member._former * 20
+        if isinstance(member._late(TOPIC, member_id, epoch, positions), OffsetCommitRequest)
+    ]
+    assert sorted(set(late)) == commits
+
+
+# A simulated producer of transactions ends each transaction, wherever its partitions are led.
+
+
+def image(leader: int) -> MetadataImage:
+    delta = MetadataDelta(MetadataImage())
+    partition = records.PartitionRecord(partition_id=0, topic_id=TOPIC, replicas=(101,), isr=(101,), leader=leader)
+    delta.replay(records.TopicRecord(name="t", topic_id=TOPIC), 0)
+    delta.replay(partition, 1)
+    return delta.apply(OffsetAndEpoch(epoch=1, offset=2))
+
+
+def test_a_transaction_is_aborted_in_the_end_if_a_partition_has_no_leader() -> None:
+    """Otherwise readers of the other partitions wait for ever (`data-cluster` seed 1000125)."""
+    producer = TransactionalProducer(Random(1), "one")
+    producer.next_request(image(101), 0, is_over=False)
+    producer.on_answer(InitProducerIdResponse(producer_id=5))
+    asked = producer.next_request(image(101), 0, is_over=False)
+    assert asked is not None
+    assert isinstance(asked[1], ProduceRequest)
+    again = producer.next_request(image(101), 0, is_over=True)
+    assert again is not None
+    assert isinstance(again[1], ProduceRequest), "a partition with a leader gets its batch"
+    ended = producer.next_request(image(-1), 0, is_over=True)
+    assert ended is not None
+    request = ended[1]
+    assert isinstance(request, WriteTxnMarkersRequest)
+    assert [(one.producer_id, one.transaction_result) for one in request.markers] == [(5, False)]

@@ -1,16 +1,18 @@
-"""The page about `kraft produce` and `kraft consume` is true: its commands print what the page shows."""
+"""The commands and programs on the pages about records, groups and transactions print what the pages show."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.documented_programs import HOWTO, program, run_program
 from support.kraft.command_line import run
-from support.kraft.data_cluster import data_cluster
+from support.kraft.data_cluster import DataCluster, data_cluster
 
 PAGE = "write-and-read-records.md"
 ADDRESS = "127.0.0.1:19101"
@@ -48,3 +50,25 @@ def test_the_commands_and_the_program_print_what_the_page_shows(
         host, _, port = cluster.bootstrap.partition(":")
         printed = run_program(str(program(PAGE, "records.py", folder)), host, port, folder=folder)
     assert f"```\n{printed}```" in text
+
+
+# The programs on the pages about groups and transactions print what the pages show.
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
+    settings: dict[str, Any] = {
+        "offsets_topic_replication_factor": "1",
+        "transaction_state_log_replication_factor": "1",
+        "transaction_state_log_min_isr": "1",
+        "group_initial_rebalance_delay_ms": "0",
+    }
+    with data_cluster(tmp_path_factory.mktemp("nodes"), **settings) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize(("page", "name"), [("consumer-groups.md", "members.py"), ("transactions.md", "copier.py")])
+def test_a_program_prints_what_its_page_shows(cluster: DataCluster, tmp_path: Path, page: str, name: str):
+    host, _, port = cluster.bootstrap.partition(":")
+    printed = run_program(str(program(page, name, tmp_path)), host, port, folder=tmp_path)
+    assert f"```\n{printed}```" in (HOWTO / page).read_text()
