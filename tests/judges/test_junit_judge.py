@@ -2,54 +2,113 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from support.interop.kafka_or_skip import skip_here
 from support.judges import junit
-from support.judges.junit import Expected, Found, main, read, row, table, verdicts
+from support.judges.junit import (
+    Expected,
+    Found,
+    add,
+    as_row,
+    faults_of,
+    former,
+    main,
+    read,
+    run,
+    sitting,
+    table,
+    verdicts,
+)
+from support.judges.table import Row
 
-KNOWN = Expected("a.B", passed=2, failed={"testC": "release: other words"}, sometimes={"testF": "a race"})
-REPORT = """<testsuite>
-<testcase name="testA()[1]" classname="a.B"/>
-<testcase name="testA()[2]" classname="a.B"><skipped/></testcase>
-<testcase name="testD(ClusterInstance)[1]" classname="a.B"><system-out>x</system-out></testcase>
-<testcase name="testC(ClusterInstance)[1]" classname="a.B"><failure message="expected: 0" type="E"/></testcase>
-<testcase name="testE()[1]" classname="a.B"><error type="java.lang.RuntimeException"/></testcase>
-</testsuite>"""
+KNOWN = Expected("a.B", passed=3, failed={"testC": "release: other words"}, sometimes={"testF": "test: a race"})
+LINES = """{"test":"testA[1]","name":"testA [1]","status":"successful","seconds":0.1,"why":""}
+{"test":"testA[2]","name":"testA [2]","status":"aborted","seconds":0.1,"why":""}
+{"test":"testC[1]","name":"testC [1]","status":"failed","seconds":0.1,"why":"expected: 0"}
+{"test":"testE","name":"testE()","status":"failed","seconds":0.1,"why":"java.lang.RuntimeException"}
+{"test":"testG","na"""
 
 
 def test_each_class_of_the_table_is_there_once_with_reasons() -> None:
     known = table()
-    assert len({one.short for one in known}) == len(known) >= 10
-    assert all(one.passed > 0 and all(one.reasons.values()) for one in known)
-    assert {one.cluster for one in known} <= {"isolated", "combined", "both"}
+    names = [one.name for one in known.classes] + list(known.not_run)
+    assert len(set(names)) == len(names) >= 10
+    assert faults_of(known) == []
+    assert {one.cluster for one in known.classes} <= {"isolated", "combined", "both"}
 
 
-def test_a_report_is_read(tmp_path: Path) -> None:
-    report = tmp_path / "report.xml"
-    report.write_text(REPORT)
-    found = read(report)
-    assert (found.passed, found.failed) == (2, {"testC": "expected: 0", "testE": "java.lang.RuntimeException"})
-    assert row(KNOWN, found) == (
-        "| B | 2 | 2 | testC: release: other words; testE: unknown: java.lang.RuntimeException |"
+def test_the_lines_that_a_jvm_wrote_before_it_died_are_read(tmp_path: Path) -> None:
+    lines = tmp_path / "tests.jsonl"
+    assert read(lines) == (0, {})
+    lines.write_text(LINES)
+    assert read(lines) == (1, {"testC[1]": "expected: 0", "testE": "java.lang.RuntimeException"})
+
+
+def test_a_row_has_the_reasons_of_the_table() -> None:
+    found = Found("a.B", passed=1, failed={"testE": "expected: 0", "testC[1]": "expected: 1"}, commit="1")
+    told = {"testC[1]": "release: other words", "testE": "unexplained: expected: 0"}
+    assert as_row(KNOWN, found, "1") == Row("B", 1, told)
+    found.ended = "time"
+    assert as_row(KNOWN, found, "2") == Row(
+        "B", 1, told | {"(the rest)": "unexplained: the run was cut: time"}, commit="1"
     )
 
 
 @pytest.mark.parametrize(
-    ("found", "is_jvm", "told"),
+    ("found", "told"),
     [
-        (Found(2, {"testC": "x"}), False, []),
-        (Found(2, {"testC": "x", "testE": "y"}), False, ["testE: y"]),
-        (Found(2, {"testC": "x", "testF": "y"}), False, []),
-        (Found(1, {"testC": "x"}), False, ["1 tests passed, and 2 should"]),
-        (Found(3), False, ["testC passes: take it out of the table"]),
-        (Found(3), True, []),
+        (Found("B", passed=3, failed={"testC[1]": "x", "testC[2]": "x"}), []),
+        (Found("B", passed=3, failed={"testC": "x", "testE": "y"}), ["testE: y"]),
+        (Found("B", passed=2, failed={"testC": "x", "testF": "y"}), []),
+        (Found("B", passed=3, failed={"testC": "x"}, ended="died"), ["the run was cut: died"]),
+        (
+            Found("B", passed=2, failed={"testC": "x"}),
+            ["2 tests passed and 0 of those that may, where the table says 3"],
+        ),
+        (
+            Found("B", passed=4, failed={}),
+            [
+                "testC passes: take it out of the table",
+                "4 tests passed and 0 of those that may, where the table says 3",
+            ],
+        ),
+        (Found("B", "jvm", passed=4), []),
+        (Found("B", "jvm", passed=3, failed={"testC": "x", "testE": "y"}), ["testE: y"]),
     ],
 )
-def test_what_is_otherwise_is_told(found: Found, told: list[str], *, is_jvm: bool) -> None:
-    assert verdicts(KNOWN, found, is_jvm=is_jvm) == told
+def test_what_is_otherwise_is_told(found: Found, told: list[str]) -> None:
+    assert verdicts(KNOWN, found) == told
+
+
+def test_the_last_result_of_a_class_counts(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    assert former(path) == {}
+    add(path, Found("a.B", passed=1, commit="old", date="2026-11-28"))
+    add(path, last := Found("a.B", passed=3, failed={"testC": "x"}, commit="new", date="2026-11-29"))
+    assert former(path) == {"a.B": last}
+    whole = sitting(junit.Table([KNOWN, Expected("a.D", 1)]), former(path), "Two cores.")
+    assert (whole.passed, whole.failed, whole.commit, whole.date) == (3, 1, "new", "2026-11-29")
+
+
+@pytest.mark.parametrize(
+    ("program", "ended"),
+    [("raise SystemExit(1)", "whole"), ("raise SystemExit(9)", "died"), ("while True: pass", "time")],
+)
+def test_a_run_that_is_cut_leaves_what_had_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, ended: str
+) -> None:
+    def instead(expected: Expected, jars: str, classes: Path, reports: Path) -> list[str]:
+        written = f"open({str(reports / 'tests.jsonl')!r}, 'w').write({LINES!r})"
+        return [sys.executable, "-c", f"{written}\n{program}"]
+
+    monkeypatch.setattr(junit, "OUT", tmp_path)
+    monkeypatch.setattr(junit, "command", instead)
+    found = run(KNOWN, "", tmp_path, Found("a.B"), seconds=1.0 if ended == "time" else 60)
+    assert (found.ended, found.passed, len(found.failed)) == (ended, 1, 2)
 
 
 def test_a_class_that_is_not_in_the_table_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +120,7 @@ def test_a_class_that_is_not_in_the_table_is_refused(capsys: pytest.CaptureFixtu
 
 @pytest.mark.soak
 @pytest.mark.kafka
-@pytest.mark.parametrize("name", [one.short for one in table()])
+@pytest.mark.parametrize("name", [one.short for one in table().classes])
 def test_a_class_of_kafkas_tests_passes(name: str) -> None:
     if junit.missing():
         skip_here(junit.missing())
