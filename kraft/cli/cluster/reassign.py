@@ -12,6 +12,7 @@ import trio
 
 from kraft.admin import AdminClient, Reassignment, TopicPartition, alter_reassignments, list_reassignments
 from kraft.admin.plan import origin_of, plan_moves
+from kraft.admin.throttles import throttle_moves, unthrottle
 from kraft.cli.cluster.administration import Cluster, image_of, on_a_cluster, parse_brokers, parse_partition
 from kraft.cli.near import unknown_broker, unknown_topic
 from kraft.cli.progress import LongJob
@@ -22,6 +23,7 @@ from kraft.config.errors import CommandFailed
 from metadata_log.image import MetadataImage, Partition
 
 POLL_SECONDS: Final = 0.5
+_THROTTLED: Final = "throttled to {} bytes/s; `kraft reassign unthrottle` ends that, once the moves are complete"
 Targets = dict[TopicPartition, tuple[int, ...]]
 
 
@@ -57,6 +59,12 @@ def reassign_command() -> None:
 @click.option("--topic-partition", "word", metavar="T:P", help="This partition, to exactly --to, the first to lead.")
 @click.option("--to", metavar="B,B,…", help="The brokers that get the replicas.")
 @click.option("--save-before", type=click.Path(dir_okay=False), metavar="OUT", help="Save the current assignment.")
+@click.option(
+    "--throttle",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="The most that each broker sends and takes for the moves in a second; `unthrottle` or --wait ends that.",
+)
 @click.option("--wait", is_flag=True, help="Until the brokers have copied everything.")
 @on_a_cluster
 def start_command(
@@ -66,14 +74,15 @@ def start_command(
     word: str | None,
     to: str | None,
     save_before: str | None,
+    throttle: int | None,
     wait: bool,
     cluster: Cluster,
 ) -> None:
     """Move the partitions in FILE, which is a file of kafka-reassign-partitions or of `kraft reassign plan`, or the
     partitions in --topic or --topic-partition.
 
-    The command returns once the controller has committed the reassignments; the brokers then copy. A throttle is a
-    setting of brokers and topics: see `kraft configs`.
+    The command returns once the controller has committed the reassignments; the brokers then copy. --throttle sets what
+    `kafka-reassign-partitions --throttle` does: rates of the brokers, and the replicas that they hold back.
     """
     if (file is not None) + bool(topics) + (word is not None) != 1 or (file is None) != (to is not None):
         raise click.UsageError("Say which partitions to move: FILE, or --topic or --topic-partition with --to.")
@@ -93,13 +102,27 @@ def start_command(
     lines = [f"{one}: {_ids(before[one])} → {_ids(targets[one])}" for one in sorted(targets)] or ["Nothing is to move."]
     if targets:
         try:
+            if throttle is not None:
+                cluster.ask(partial(throttle_moves, before=before, after=targets, bytes_per_second=throttle))
             cluster.ask(partial(alter_reassignments, wanted=targets))
             lines += [_wait(cluster, targets)] if wait else []
+            if throttle is not None:
+                lines += _end_of_throttle(cluster) if wait else [_THROTTLED.format(throttle)]
         except KeyboardInterrupt:
             hint = "see `kraft reassign list`, and `kraft reassign cancel` to stop it"
             click.echo(f"\nThe reassignments in progress continue: {hint}.", err=True)
             raise
     cluster.say({"reassignments": moved, "complete": wait or not targets}, lines)
+
+
+def _end_of_throttle(cluster: Cluster) -> list[str]:
+    """Remove all throttles; returns the lines that tell of it."""
+    freed = cluster.ask(_unthrottle)
+    return [f"no longer throttled: {', '.join(freed)}"] if freed else []
+
+
+async def _unthrottle(admin: AdminClient) -> tuple[str, ...]:
+    return await unthrottle(admin, await image_of(admin))
 
 
 async def _plan(
@@ -211,6 +234,18 @@ def list_command(*, cluster: Cluster) -> None:
     cluster.say(
         {"reassignments": _json(reassignments)}, table(names, rows) if rows else ["No reassignment is under way."]
     )
+
+
+@reassign_command.command(
+    "unthrottle",
+    short_help="End all throttles of replication.",
+    epilog="Example: kraft reassign unthrottle --bootstrap-controller 127.0.0.1:9093",
+)
+@on_a_cluster
+def unthrottle_command(*, cluster: Cluster) -> None:
+    """Remove the throttles of replication from all topics and brokers, as kafka-reassign-partitions --verify does."""
+    freed = cluster.ask(_unthrottle)
+    cluster.say({"freed": freed}, [f"{one}: no longer throttled" for one in freed] or ["Nothing is throttled."])
 
 
 @reassign_command.command(

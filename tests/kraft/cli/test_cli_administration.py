@@ -278,6 +278,29 @@ def test_reassignments_and_elections(ask: Asked, tmp_path: Path) -> None:
     ask.lines("topics", "delete", "moving")
 
 
+def test_throttles_of_moves(ask: Asked) -> None:
+    ask.lines("topics", "create", "heavy", "--assignment", "101:102,102:101")
+    move = ("reassign", "--topic-partition", "heavy:1", "--to", "101,103", "--throttle", "5000")
+    assert ask.lines(*move)[-1].startswith("throttled to 5000 bytes/s; `kraft reassign unthrottle` ends that")
+
+    def settings(kind: str, name: str) -> dict[str, str | None]:
+        found = ask.json("configs", "describe", kind, name)["configs"]
+        return {one["key"]: one["value"] for one in found if "throttled" in one["key"]}
+
+    lists = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+    # A controller, as Kafka's, hides the values of what it does not know the type of.
+    rates = dict.fromkeys(("leader.replication.throttled.rate", "follower.replication.throttled.rate"))
+    assert settings("topic", "heavy") == dict(zip(lists, ("1:102,1:101", "1:103"), strict=True))
+    assert [settings("broker", each) for each in ("101", "102", "103")] == [rates] * 3
+    ask.lines("reassign", "cancel", "--all")
+    assert ask.json("reassign", "unthrottle") == {"freed": ["topic heavy", "broker 101", "broker 102", "broker 103"]}
+    assert ask.lines("reassign", "unthrottle") == ["Nothing is throttled."]
+    assert settings("topic", "heavy") == {}
+    back = ("reassign", "--topic-partition", "heavy:1", "--to", "101,102", "--throttle", "5000", "--wait")
+    assert ask.lines(*back)[-1] == "no longer throttled: topic heavy, broker 101, broker 102"
+    ask.lines("topics", "delete", "heavy")
+
+
 def test_an_interrupted_wait_reports_what_goes_on(ask: Asked) -> None:
     ask.lines("topics", "create", "slow", "--assignment", "101")
     command = [sys.executable, "-m", "kraft", "reassign", "--topic-partition", "slow:0", "--to", "102", "--wait"]
