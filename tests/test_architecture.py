@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-ROOT = Path(__file__).parent.parent
+from support import ROOT
+
 LATE = ("kraft", "metadata_log", "transport")
 """Packages that load a name when it is first asked for."""
 OURS = (*LATE, "pyspark_kraft")

@@ -25,49 +25,54 @@ def bench(name: str, *options: str) -> str:
     return done.stdout
 
 
-def test_a_commit_costs_more_than_its_system_calls(tmp_path: Path) -> None:
-    """The bench itself checks every record, and that each write of ours is committed."""
-    told = bench("floor.py", "--bursts=2", "--computing=1,1,1,1", f"--dir={tmp_path}")
-    assert [line.split()[0] for line in told.splitlines()[2:]] == ["ours", "bare", "computing"]
+OURS = ["--targets=ours", "--heat=0.1"]
+SMALL: dict[str, tuple[list[str], list[str]]] = {
+    "floor.py": (["--bursts=2", "--computing=1,1,1,1"], ["ours", "bare", "computing"]),
+    "controller.py": (
+        [
+            *(*OURS, "--what=decide,beat,load", "--topics=2", "--partitions=20", "--reps=1"),
+            *("--brokers=3", "--seconds=0.1", "--load=200", "--load-reps=1"),
+        ],
+        [
+            "fence one of 40 ISRs, ms",
+            "heartbeats of 3 brokers, a second",
+            "start with a snapshot of 200 partitions, ms",
+        ],
+    ),
+    "controller.py turns": (
+        ["--what=turns", "--load=2000", "--partitions=20"],
+        ["become active", "make a snapshot", "apply 9,362 records as a standby"],
+    ),
+    "commit.py": (
+        [*OURS, "--clients=1,2", "--reps=2", "--seconds=0.2"],
+        ["median (least-most) of 2"],
+    ),
+    "produce.py": (
+        [
+            *(*OURS, "--brokers=1", "--client=confluent", "--reps=1", "--session=4"),
+            *("--megabytes=1", "--requests=40", "--partitions=4"),
+        ],
+        ["produce, MiB/s", "acks=all p99, ms", "fetch 64 KiB of a long log, CPU us"],
+    ),
+    "failover.py": ([*OURS, "--rounds=2"], ["killed", "stopped gracefully"]),
+    "metrics/scrape.py": (["--rounds=2", "--seconds=0.5", "--every=0.3", "--clients=4"], ["median"]),
+    "fleet.py scale": (["--only=records", "--powers=4", "--views=records", "--rounds=1"], ["CPU µs/record"]),
+    "ab.py HEAD .": (
+        ["--what=commit,log,produce,fetch", "--clients=1,2", "--outstanding=1,8", "--reps=1", "--seconds=0.2"],
+        ["the longest turn of the new leader took"],
+    ),
+}
+"""For each bench the options of a small run, and what it then prints beside other figures."""
 
 
-def test_controllers_bench_reports_each_figure(tmp_path: Path) -> None:
-    """Ours alone: the bench itself checks that every request succeeds and that a fenced broker is in no ISR."""
-    decide = ["--topics=2", "--partitions=20", "--reps=1"]
-    what = "--what=decide,beat,load"
-    small = [what, *decide, "--brokers=3", "--seconds=0.1", "--load=200", "--load-reps=1", "--heat=0.1"]
-    told = bench("controller.py", "--targets=ours", *small, f"--dir={tmp_path}")
-    for line in (
-        "create a topic of 20 partitions, ms",
-        "fence the leader of 21, ms",
-        "fence one of 40 ISRs, ms",
-        "40 ISRs grow, 5,000 a request, ms",
-        "heartbeats of 3 brokers, a second",
-        "start with a log of 200 partitions, ms",
-        "start with a snapshot of 200 partitions, ms",
-    ):
-        assert line in told
-
-
-def test_turns_bench_reports_each_phase(tmp_path: Path) -> None:
-    """Each phase has its line; the bench itself checks that it does its work."""
-    small = ["--what=turns", "--load=2000", "--partitions=20"]
-    told = bench("controller.py", *small, f"--dir={tmp_path}")
-    for line in (
-        "longest turn with 2,000 partitions",
-        "become active",
-        "fence a broker that is in 300 ISRs",
-        "balance: no leadership can return",
-        "elect the preferred leaders of all partitions",
-        "unregister the broker",
-        "create a topic of 20 partitions",
-        "delete a topic of 200 partitions",
-        "delete 18 topics of 100 partitions",
-        "make a snapshot",
-        "load the snapshot in place of the former state",
-        "apply 9,362 records as a standby",
-    ):
-        assert line in told
+@pytest.mark.parametrize("name", SMALL)
+def test_a_bench_measures_at_a_small_size(name: str, tmp_path: Path) -> None:
+    """Each checks by itself that its work is done: that each write is committed, each record consumed."""
+    script, *words = name.removesuffix(" turns").split()
+    options, expected = SMALL[name]
+    told = bench(script, *words, *options, f"--dir={tmp_path}")
+    assert [line for line in expected if line not in told] == [], told
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="another release of Python has other instructions")
@@ -162,21 +167,6 @@ def test_ours_is_measured_where_no_peer_is_installed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_commits_are_measured_side_by_side(tmp_path: Path) -> None:
-    """The commit before the working tree, in turn with it; the bench itself checks each answer."""
-    small = ["--clients=1,2", "--outstanding=1,8", "--reps=1", "--seconds=0.2", f"--dir={tmp_path}"]
-    what = "--what=commit,log,produce,fetch"
-    told = bench("ab.py", "HEAD", ".", what, *small)
-    lines = told.splitlines()[2:]
-    assert sum("the longest turn of the new leader took" in line for line in lines) == 2
-    rows = [line.replace("log, tasks", "tasks").split() for line in lines if "longest turn" not in line]
-    logs = [("log", "1"), ("log", "8"), ("tasks", "1"), ("tasks", "8")]
-    expected = [("commit", "1"), ("commit", "2"), *logs, ("produce", "1"), ("produce", "2"), ("fetch", "16")]
-    assert [(row[0], row[1]) for row in rows] == expected
-    assert all(number(row[2]) > 0 < number(row[3]) for row in rows), rows
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_commit_that_is_not_in_the_clone_is_skipped_with_the_reason(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCH / "ab.py"), "0" * 40, f"--dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -184,70 +174,8 @@ def test_a_commit_that_is_not_in_the_clone_is_skipped_with_the_reason(tmp_path: 
     assert done.stdout.startswith(f"skipped: {'0' * 40} is not here: this"), done.stdout
 
 
-def test_commit_bench_prints_each_median_with_its_spread(tmp_path: Path) -> None:
-    """Ours alone; the generator itself checks that each write is committed."""
-    small = ["--targets=ours", "--clients=1,2", "--reps=2", "--seconds=0.2", "--heat=0.2", f"--dir={tmp_path}"]
-    told = bench("commit.py", *small)
-    rows, medians = told.split("median (least-most) of 2")
-    assert [line.split()[3] for line in rows.splitlines() if line.startswith("ours")] == ["1", "2"] * 2
-    found = [line.split()[3:] for line in medians.splitlines() if line.startswith("ours")]
-    assert [cells[0] for cells in found] == ["1", "2"]
-    for cells in found:
-        rate, p50, p99, cpu, ratio = zip(cells[1::2], cells[2::2], strict=True)
-        assert ratio == ("1.00", "(1.00-1.00)")
-        for median, spread in (rate, p50, p99, cpu):
-            least, most = spread.strip("()").split("-")
-            assert 0 < number(least) <= number(median) <= number(most), cells
-    assert list(tmp_path.iterdir()) == []
-
-
 def number(printed: str) -> float:
     return float(printed.replace(",", ""))
-
-
-def test_produce_bench_reports_each_figure_of_a_broker(tmp_path: Path) -> None:
-    """Ours alone; the bench itself checks that each record is acknowledged, and that each one is consumed."""
-    small = ["--targets=ours", "--brokers=1", "--client=confluent", "--reps=1", "--session=4", "--json"]
-    load = ["--megabytes=1", "--heat=0.1", "--requests=40", "--partitions=4"]
-    told = bench("produce.py", *small, *load, f"--dir={tmp_path}")
-    lines = {line["name"]: line for line in json.loads(told)["lines"]}
-    expected = (
-        *("start to first record, ms", "produce, MiB/s", "consume, MiB/s", "acks=all p50, ms", "acks=all p99, ms"),
-        *("memory before, MiB", "memory with 4 more partitions, MiB"),
-    )
-    for name in expected:
-        value = lines.pop(name)["value"]
-        assert 0 < value["least"] == value["median"] == value["most"], name
-    assert set(lines) == {
-        "start to first record, CPU ms",
-        "produce, MiB per CPU s",
-        "consume, MiB per CPU s",
-        "acks=all, CPU us of a request",
-        *(f"produce to {count} partitions, CPU us of a batch" for count in (1, 4)),
-        *(f"produce to a {length} log, CPU us of a batch" for length in ("short", "long")),
-        *(f"fetch 64 KiB of a {length} log, CPU us" for length in ("short", "long")),
-    }
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_failover_bench_reports_both_kinds_of_outage(tmp_path: Path) -> None:
-    """Ours alone; the bench itself checks that another node commits, and that all voters catch up."""
-    small = ["--targets=ours", "--rounds=2", "--heat=0.2", f"--dir={tmp_path}"]
-    told = bench("failover.py", *small)
-    rounds, medians = told.split("median ms")
-    gaps: dict[str, list[float]] = {"killed": [], "stopped gracefully": []}
-    for line in rounds.splitlines():
-        if line.endswith(" ms"):
-            how = "killed" if "killed" in line else "stopped gracefully"
-            gaps[how].append(float(line.split()[-2]))
-    assert {how: len(found) for how, found in gaps.items()} == {"killed": 2, "stopped gracefully": 2}
-    for line in medians.splitlines()[1:]:
-        how = "killed" if "killed" in line else "stopped gracefully"
-        median, least, most, ratio = map(float, line.split()[-4:])
-        assert [least, most] == [min(gaps[how]), max(gaps[how])]
-        assert least <= median <= most
-        assert ratio == 1.0
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_calls_of_an_event_are_counted() -> None:
@@ -287,13 +215,6 @@ def test_digests_of_runs_survive_another_process_and_show_a_changed_part(tmp_pat
     assert (changed.returncode, changed.stdout) == (1, "core, seed 0: messages differ\n0 of 1 runs are equal\n")
 
 
-def test_scrape_bench_reports_rates_and_the_time_of_a_scrape(tmp_path: Path) -> None:
-    """The bench itself scrapes over HTTP while it commits."""
-    small = ["--rounds=2", "--seconds=0.5", "--every=0.3", "--clients=4"]
-    told = bench("metrics/scrape.py", *small, f"--dir={tmp_path}")
-    assert [line.split()[0] for line in told.splitlines()] == ["round", "round", "median", "a"]
-
-
 def test_the_bench_of_seeds_goes_on_where_it_ended_and_repeats_what_it_stored(tmp_path: Path) -> None:
     """A planted difference of a stored digest is seen, and the page counts the seeds of each profile."""
     results, written = tmp_path / "results.jsonl", tmp_path / "page.md"
@@ -326,16 +247,6 @@ def test_the_bench_of_seeds_goes_on_where_it_ended_and_repeats_what_it_stored(tm
     changed = ask("--check=2")
     assert changed.returncode == 1
     assert changed.stdout.startswith("core: 0 of 2 digests are equal")
-
-
-def test_the_bench_of_a_fleet_reads_a_log_of_any_length(tmp_path: Path) -> None:
-    """A log of repeated rounds is planned and read whole: each record has a row."""
-    small = ["--only=records", "--powers=4", "--views=records", "--rounds=1", f"--dir={tmp_path}"]
-    told = bench("fleet.py", "scale", *small)
-    figures = r"\d\.\d\d \(.*?\) CPU µs/record, ([\d,]+) rows, .* MiB; planning .* s, 1 tasks, .* MiB"
-    records = re.search(rf"^records, ([\d,]+) records, 1 MiB: {figures}$", told, re.MULTILINE)
-    assert records is not None, told
-    assert records[1] == records[2]
 
 
 def test_the_bench_of_embedded_dictionaries_loses_nothing_of_ours(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -13,7 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-ROOT: Final = Path(__file__).parents[1]
+from support import ROOT
+
 ALL: Final = "constraints-hashed.txt"
 CONTAINER: Final = "deploy/container/requirements.txt"
 BUILD: Final = "deploy/container/build-requirements.txt"

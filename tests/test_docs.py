@@ -16,12 +16,12 @@ import pytest
 import trio
 
 from kraft.cli.main import kraft
+from support import ROOT
 from support.documented_programs import HOWTO, program, run_program
 from support.eventually import pause
 from support.loopback import free_ports
 from support.real_data import unpack
 
-ROOT = Path(__file__).parent.parent
 PAGES = sorted(
     [*ROOT.glob("*.md"), ROOT / "examples/README.md", ROOT / "tests/README.md", *(ROOT / "docs").rglob("*.md")]
 )

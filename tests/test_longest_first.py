@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from support import longest_first
+from support import ROOT, longest_first
 from support.longest_first import FIRST, LAYERS, TOGETHER, clearness_of, place_of, unit_of
 from support.loopback import PORTS, free_ports, own_ports
-
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parent.parent
+from support import ROOT
+
 TESTS = ROOT / "tests"
 SUPPORT = TESTS / "support"
 PACKAGES = ("kraft", "metadata_log", "transport")

@@ -1,4 +1,4 @@
-"""The short run is the same for everybody, and is what its table and its first line say."""
+"""How the suite runs: the short run is the same for everybody, long files start first, what a machine lacks is said."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import ROOT
+from support.left_out import WITHOUT, leave_out
 from support.progress import Progress, repeat_command
 from support.tiers import (
     FULL,
@@ -106,3 +107,18 @@ def test_the_command_that_repeats_a_failure_has_the_order_of_tasks() -> None:
     sections = [("Captured order of tasks setup", "TRIO_SEED=17\n")]
     assert repeat_command("tests/a.py::test_a[x y]", sections) == "TRIO_SEED=17 uv run pytest 'tests/a.py::test_a[x y]'"
     assert repeat_command("tests/a.py::test_a", []) == "uv run pytest 'tests/a.py::test_a'"
+
+
+# What a machine lacks is left out only where somebody has said so.
+
+
+def test_a_missing_program_fails_under_ci_unless_the_machine_is_to_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setenv(WITHOUT, "pyright")
+    with pytest.raises(pytest.fail.Exception, match=r"no postgres here. If this .*: TESTS_WITHOUT=postgresql"):
+        leave_out("postgresql", "no postgres here")
+    with pytest.raises(pytest.skip.Exception, match="no pyright here"):
+        leave_out("pyright", "no pyright here")
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception, match="no postgres here"):
+        leave_out("postgresql", "no postgres here")

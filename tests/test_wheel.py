@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import zipfile
 from email import message_from_string
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from support import ROOT
+
 TYPED = ("kraft", "metadata_log", "transport")
 PACKAGES = (*TYPED, "pyspark_kraft")
 

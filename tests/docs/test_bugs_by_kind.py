@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support import ROOT
+
 PARTS = 5
 
 

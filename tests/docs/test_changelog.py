@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support import ROOT
+
 FRAGMENT = re.compile(r"\+[a-z0-9-]+\.(?:added|changed|removed|fixed|security)\.md")
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support import ROOT
+
 TASKS: dict[str, dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["poe"]["tasks"]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 CI = (ROOT / ".ci" / "run").read_text()

@@ -15,10 +15,10 @@ from threading import Thread, Timer
 
 import pytest
 
+from support import ROOT
 from support.documented_programs import shape
 from support.eventually import eventually
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorials" / "your-first-quorum.md"
 BLOCK = re.compile(r"^```\n(?P<text>\$ .*?)^```$", re.MULTILINE | re.DOTALL)
 NODE = re.compile(r"^  (?:controller|broker) (?P<id>\d+)  pid (?P<pid>\d+)  (?P<address>\S+:\d+) ", re.MULTILINE)

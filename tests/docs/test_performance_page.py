@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support import ROOT
+
 RECORD = (ROOT / "docs" / "measurements.md").read_text()
 SECTIONS = {
     match[1]: match[2] for match in re.finditer(r"^## (.+?)\n(.*?)(?=^## |\Z)", RECORD, re.MULTILINE | re.DOTALL)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from metadata_log.releases import SUPPORTED_RELEASES
+from support import ROOT
 from support.interop.release_table import HEAD
 
-ROOT = Path(__file__).parents[2]
 OLDEST, NEWEST = (release.rpartition(".")[0] for release in (SUPPORTED_RELEASES[0], SUPPORTED_RELEASES[-1]))
 NAMING = [
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in path.parts),

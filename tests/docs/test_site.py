@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from metadata_log.spark.options import OPTION_NAMES
+from support import ROOT
 from support.left_out import leave_out
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GROUPS = ("Tutorials", "How-to guides", "Reference", "Explanation", "Laboratory")
 LINK = re.compile(r"\]\(([\w./-]+)\.md(?:#\S+)?\)")

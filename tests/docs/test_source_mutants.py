@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from support import ROOT
+
 TOOL = ROOT / "bench" / "mutate_source.py"
 EPOCHS = "metadata_log.log.epochs:EpochHistory.truncate_end: entry.offset < end_offset => entry.offset <= end_offset"
 RETENTION = (

@@ -15,6 +15,7 @@ import metadata_log.disk
 from metadata_log.disk import OsDisk, make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk, MemoryFile
 from support.metadata_log.disk_contract import CHECKS, Check
+from support.power import failing_after
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -203,43 +204,15 @@ def test_replaced_file_is_old_or_new_after_a_crash_anywhere() -> None:
         for seed in range(20):
             disk = new_disk()
             replace_file(disk, "/d", "f", b"old")
-            if crash_in(disk, steps, Random(seed), lambda disk: replace_file(disk, "/d", "f", b"new")):
-                assert disk.read("/d/f") in {b"old", b"new"}, (steps, seed)
-                finished = False
-            else:
-                disk.crash()
-                assert disk.read("/d/f") == b"new"
-                finished = True
+            with failing_after(disk, steps) as power:
+                replace_file(disk, "/d", "f", b"new")
+            disk.crash(Random(seed) if power.failed else None)
+            assert disk.read("/d/f") in ({b"old", b"new"} if power.failed else {b"new"}), (steps, seed)
+            finished = not power.failed
         if finished:
             break
         steps += 1
     assert steps == 5
-
-
-class Crash(Exception):
-    pass
-
-
-def crash_in(disk: MemoryDisk, steps: int, rng: Random | None, work: object) -> bool:
-    """Do `work` and crash after `steps` disk operations; False if it ended before."""
-    left = steps
-
-    def count(_operation: str, _path: str) -> None:
-        nonlocal left
-        if left == 0:
-            raise Crash
-        left -= 1
-
-    disk.on_operation = count
-    try:
-        assert callable(work)
-        work(disk)
-    except Crash:
-        disk.on_operation = None
-        disk.crash(rng)
-        return True
-    disk.on_operation = None
-    return False
 
 
 def _began(*, cut_to: int | None = None) -> tuple[MemoryDisk, MemoryFile, MemoryFile]:

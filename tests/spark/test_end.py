@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[2]
+from support import ROOT
+
 TESTS = (
     "tests/kraft/cli/test_cli_serve.py::test_a_port_in_use_is_one_clear_line",
     "tests/spark/test_end.py::test_a_session_counts",

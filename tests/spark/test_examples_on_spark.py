@@ -12,10 +12,10 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
+from support import ROOT
 from support.real_data import unpack
 from support.spark.spark_processes import spark_class
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "fleet"
 
 

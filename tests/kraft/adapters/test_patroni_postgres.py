@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
+from support import ROOT
 from support.eventually import eventually
 from support.kraft.store_quorums import prepare, running
 from support.left_out import leave_out
 from support.loopback import free_ports
 
-ROOT = Path(__file__).parents[3]
 BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 TTL = 20
 """Seconds: the least that Patroni allows."""

@@ -28,6 +28,7 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import OffsetAndEpoch
 from support.kraft.command_line import run
+from support.power import failing_after
 from support.real_data import archive as real_archive
 from support.real_data import unpack
 
@@ -35,10 +36,6 @@ CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 SEGMENT_BYTES = 600
 TO = "archive"
 NODE = "node/__cluster_metadata-0"
-
-
-class PowerFailure(Exception):
-    pass
 
 
 # ------------------------------------------------------------------------------------------------- a node that writes
@@ -522,22 +519,11 @@ def test_a_power_failure_at_any_operation_loses_no_archived_record(seed: int) ->
     while crashed:
         disk, writer = MemoryDisk(), Writer(MemoryDisk())
         writer.append(5)
-        left, done = operations, [0]
-
-        def count(_operation: str, _path: str) -> None:
-            nonlocal left
-            if left == 0:
-                raise PowerFailure
-            left -= 1
-
-        disk.on_operation = count
-        crashed = False
-        try:
+        done = [0]
+        with failing_after(disk, operations) as power:
             for _ in story(disk, writer, open_archive(disk, TO)):
                 done.append(archive_end(disk))  # noqa: PERF401 (kept also where the power fails)
-        except PowerFailure:
-            crashed = True
-        disk.on_operation = None
+        crashed = power.failed
         disk.crash(Random(seed) if seed else None)
         where = f"operation {operations}, seed {seed}"
         archive = open_archive(disk, TO)

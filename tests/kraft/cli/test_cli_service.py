@@ -21,12 +21,12 @@ from kraft.cli.main import kraft
 from kraft.cli.run.log_output import LESS, MORE, shift_level
 from kraft.config.environment import settings_of
 from kraft.node.loggers import LEVELS
+from support import ROOT
 from support.eventually import eventually
 from support.kraft.cli_serving import formatted, serving
 from support.kraft.command_line import CLUSTER_ID, run, settings_of_the_process, write_config
 from support.loopback import free_ports
 
-ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 
 

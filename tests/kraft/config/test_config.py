@@ -24,6 +24,7 @@ from kraft.node.embed import tcp_transport
 from kraft.quorum.values import Endpoints, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.interface.options import ReplicaOptions
+from support import ROOT
 from transport.limits import MAX_CONNECTIONS
 from transport.serving import INT_MAX
 
@@ -35,7 +36,6 @@ controller.listener.names=CONTROLLER
 listeners=CONTROLLER://127.0.0.1:9001
 log.dirs=/var/lib/kraft
 """
-ROOT = Path(__file__).parents[3]
 
 
 def segment_bytes(config: Config) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -18,8 +17,8 @@ from kraft.partitions.replicas.topic_settings import topic_settings
 from metadata_log.image import ConfigsImage, ResourceType
 from metadata_log.image.configs import replay_config
 from metadata_log.records.metadata import ConfigRecord
+from support import ROOT
 
-ROOT: Final = Path(__file__).parents[3]
 BROKER: Final = """process.roles=broker
 node.id=1
 controller.quorum.voters=100@localhost:9093

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import lzma
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -12,9 +11,9 @@ import pytest
 from kraft.config import Config, ConfigError
 from kraft.config.definitions import NODE
 from kraft.config.keys import NARROWER
+from support import ROOT
 from support.listener_files import files, stored
 
-ROOT: Final = Path(__file__).parents[3]
 VERDICTS: Final = json.loads(lzma.decompress((ROOT / "tests/data/config_verdicts.json.xz").read_bytes()))
 PAGE: Final = (ROOT / "docs/differences.md").read_text("utf-8")
 

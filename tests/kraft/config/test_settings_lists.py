@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -14,8 +13,8 @@ from kraft.config.group_synonyms import group_bounds, group_synonym
 from kraft.config.kafka_keys import READ, REFUSED, WITHOUT_EFFECT
 from kraft.config.keys import SEGMENT_BYTES_OVERRIDE
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS
+from support import ROOT
 
-ROOT: Final = Path(__file__).parents[3]
 CODE: Final = ROOT / "kraft"
 TABLES: Final = frozenset(
     (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +13,7 @@ from kraft.quorum import voters
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import majority
 from planted_bugs import MUTANTS
+from support import ROOT
 from support.invariants import (
     belief_cases,
     compaction_cases,
@@ -27,7 +27,6 @@ from support.invariants import (
 from support.invariants.check_sites import REACHED_BY_RUNS, Case, all_sites, played
 from support.invariants.scripted_node import VOTERS, uuid
 
-ROOT = Path(__file__).parents[3]
 CASES: list[Case] = [
     *consensus_cases.CASES.all,
     *partition_cases.CASES.all,

@@ -66,6 +66,7 @@ from support.kraft.plain_logs import (
     stored,
     write,
 )
+from support.power import failing_after
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Cause
 from transport.protocol.messages.fetch import (
@@ -279,10 +280,6 @@ def test_a_replica_that_moves_takes_its_whole_state_along(seed: int, kept: str) 
         assert structs.replace(stopped, **unsaved) == structs.replace(before, **unsaved)
 
 
-class Power(Exception):
-    pass
-
-
 OTHER_TOPIC = Uuid(bytes([9, 9] * 8))
 SETTINGS = {"internal.segment.bytes": "500"}
 
@@ -382,24 +379,13 @@ def check_made_again(*, is_power: bool, is_damaged: bool, lags: bool) -> None:
             manager.hosting.store.writer = Lagging(disk)
             # The former checkpoints wait in the thread as well.
             manager.shrink(NOW_MS + CHECKPOINTS_MS)
-        second, left = made_again(first), operations
-
-        def count(_operation: str, _path: str) -> None:
-            nonlocal left
-            if left == 0:
-                raise Power
-            left -= 1
-
-        disk.on_operation = count
-        try:
+        second = made_again(first)
+        with failing_after(disk, operations) as power:
             if lags:
                 publish(manager, replayed(first, records.RemoveTopicRecord(topic_id=TOPIC)))
                 manager.shrink(NOW_MS)
             publish(manager, second)
-            was_cut = False
-        except Power:
-            was_cut = True
-        disk.on_operation = None
+        was_cut = power.failed
         if was_cut or is_damaged:
             # What is offline keeps its place until the next start.
             ended(disk, is_power=is_power)

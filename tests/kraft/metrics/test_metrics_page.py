@@ -22,11 +22,11 @@ from kraft.metrics.names import Dialect, Kind, Mbean, Reading, series_of
 from kraft.metrics.own_names import OWN_METRICS
 from kraft.metrics.windows import Quantiles
 from kraft.node.metrics.meters import Meters
+from support import ROOT
 from support.eventually import eventually
 from support.kraft.command_line import CLUSTER_ID, run, write_config
 from support.loopback import free_ports
 
-ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs/reference/metrics.md"
 HOWTO = ROOT / "docs/howto/metrics-and-health.md"
 

@@ -27,8 +27,9 @@ from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde.codec import finished
 from metadata_log.types import METADATA_TOPIC, NO_NODE
-from support.kraft.crashing_replica import Node, PowerFailure, crash_everywhere, granted, leader_change, vote
+from support.kraft.crashing_replica import Node, crash_everywhere, granted, leader_change, vote
 from support.kraft.replica_net import DIRECTORY, START_MS, formatted_disk, options, voter_set
+from support.power import failing_after
 from transport.protocol.messages import (
     VoteRequest,
     VoteResponse,
@@ -121,22 +122,10 @@ def test_a_start_may_be_interrupted_anywhere() -> None:
     """Also the first one, which makes the log, its directory and quorum-state."""
     for kept in range(40):
         disk = formatted_disk(1)
-        left = kept
-
-        def fail_at(operation: str, path: str) -> None:
-            nonlocal left
-            if left == 0:
-                raise PowerFailure(operation, path)
-            left -= 1
-
-        disk.on_operation = fail_at
-        try:
+        with failing_after(disk, kept) as power:
             Node(disk)
-        except PowerFailure:
-            pass
-        else:
+        if not power.failed:
             break
-        disk.on_operation = None
         disk.crash(Random(kept))
         assert Node(disk).replica.replica.core.epoch == 0
     else:

@@ -13,13 +13,10 @@ from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch
+from support.power import failing_after
 
 SEGMENT_BYTES = 400
 RANDOM_CRASHES = 12
-
-
-class PowerFailure(Exception):
-    pass
 
 
 class CrashScenario:
@@ -93,22 +90,10 @@ def crash_after(
     operations: int, work: Callable[[MemoryDisk, CrashScenario], None]
 ) -> tuple[MemoryDisk, CrashScenario, bool]:
     """Let the power fail before disk operation number `operations` of `work`; whether it came to that."""
-    disk, scenario, left = MemoryDisk(), CrashScenario(), operations
-
-    def count(_operation: str, _path: str) -> None:
-        nonlocal left
-        if left == 0:
-            raise PowerFailure
-        left -= 1
-
-    disk.on_operation = count
-    try:
+    disk, scenario = MemoryDisk(), CrashScenario()
+    with failing_after(disk, operations) as power:
         work(disk, scenario)
-    except PowerFailure:
-        disk.on_operation = None
-        return disk, scenario, True
-    disk.on_operation = None
-    return disk, scenario, False
+    return disk, scenario, power.failed
 
 
 @pytest.mark.parametrize("work", [appending, truncating, reopening], ids=lambda work: work.__name__)

@@ -1,4 +1,6 @@
-"""Compiled and reference codecs agree; whatever is wrong is named, and costs no more than the input."""
+"""The compiled codecs, those of rare kinds and those that write in steps do the same as the reference."""
+
+from __future__ import annotations
 
 import tracemalloc
 from typing import Any
@@ -10,12 +12,20 @@ from hypothesis import strategies as st
 from metadata_log.errors import DecodeError, EncodeError, UnsupportedVersion
 from metadata_log.records.metadata import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from metadata_log.serde import decode, decode_from, encode, from_json, schema_of, to_json
+from metadata_log.serde.codec import encode_in_steps, finished
 from metadata_log.serde.fields import ArrayOf, fields_at
 from metadata_log.serde.primitives import Reader, Writer, read_struct, write_struct
 from metadata_log.types import Uuid
 from support.serde_golden import FAMILIES, golden
 from support.serde_values import CLASS_VERSIONS, CLASSES, is_flexible, values
-from transport.protocol.messages import ApiVersionsRequest, FetchRequest, RequestHeader, VoteRequest
+from transport.protocol.messages import (
+    ApiVersionsRequest,
+    ElectLeadersResponse,
+    FetchRequest,
+    RequestHeader,
+    VoteRequest,
+)
+from transport.protocol.messages.elect_leaders import PartitionResult, ReplicaElectionResult
 from transport.protocol.messages.fetch import FetchTopic, ReplicaState
 
 relaxed = settings(
@@ -270,3 +280,50 @@ def test_every_class_and_version_thoroughly(cls, version):
         assert reference_decode(cls, version, raw) == (message, len(raw))
 
     check()
+
+
+# A long message is written in steps.
+
+
+def elections(topics: int, partitions: int) -> ElectLeadersResponse:
+    outcomes = [PartitionResult(partition_id=at, error_code=84, error_message="not needed") for at in range(partitions)]
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic=f"topic-{number}", partition_result=outcomes) for number in range(topics)
+        ]
+    )
+
+
+@relaxed
+@given(st.data(), st.integers(1, 5), st.integers(1, 5))
+def test_encoding_in_steps_gives_the_bytes_of_one_step(data: st.DataObject, first: int, following: int) -> None:
+    cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
+    message = data.draw(values(cls, version, flexible=is_flexible(cls, version)), label="message")
+    assert b"".join(finished(encode_in_steps(message, version, first, following))) == encode(message, version)
+
+
+def test_each_step_encodes_a_bounded_number_of_elements() -> None:
+    message = elections(topics=30, partitions=100)
+    steps = encode_in_steps(message, 2, 10, 100)
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            pieces = done.value
+            break
+        count += 1
+    assert count == 1 + (30 * 101 - 10) // 100
+    size = max(len(piece) for piece in pieces)
+    assert size < 100 * len(encode(elections(1, 100), 2)) // 90
+    assert b"".join(pieces) == encode(message, 2)
+
+
+def test_encoding_in_steps_raises_the_usual_errors() -> None:
+    message = elections(topics=1, partitions=1)
+    with pytest.raises(EncodeError, match="no version 77"):
+        finished(encode_in_steps(message, 77, 1, 1))
+    outcome = PartitionResult(partition_id=1 << 40)
+    bad = ElectLeadersResponse(replica_election_results=[ReplicaElectionResult(topic="t", partition_result=[outcome])])
+    with pytest.raises(EncodeError, match="partitionId"):
+        finished(encode_in_steps(bad, 2, 1, 1))

@@ -66,7 +66,3 @@ def latest(found: list[tuple[int, bytes, bytes | None]]) -> dict[bytes, tuple[in
         else:
             state[key] = (offset, value)
     return state
-
-
-class PowerFailure(Exception):
-    pass

@@ -28,6 +28,7 @@ from metadata_log.records.frame import encode_control
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, Uuid
 from support.kraft.replica_net import START_MS, options, voter_set
+from support.power import failing_after
 from transport.protocol.messages import (
     BeginQuorumEpochRequest,
     FetchRequest,
@@ -44,10 +45,6 @@ from transport.protocol.messages.vote import (
     VoteRequestPartitionData,
     VoteRequestTopicData,
 )
-
-
-class PowerFailure(Exception):
-    """The process ends here."""
 
 
 class Node:
@@ -167,21 +164,9 @@ def crash_everywhere(
         seeds = [None, *range(6)]
         for seed in seeds:
             node = prepare()
-            left = operations
-
-            def fail_at(operation: str, path: str) -> None:
-                nonlocal left
-                if left == 0:
-                    raise PowerFailure(operation, path)
-                left -= 1
-
-            node.disk.on_operation = fail_at
-            finished = True
-            try:
+            with failing_after(node.disk, operations) as power:
                 act(node)
-            except PowerFailure:
-                finished = False
-            node.disk.on_operation = None
+            finished = not power.failed
             print("operation", operations, "seed", seed)
             node.disk.crash(None if seed is None else Random(seed))
             check(node, node.disk)

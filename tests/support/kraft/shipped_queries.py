@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from support import ROOT
 from support.kraft.scraped import Scrape, lacking
 
-ROOT = Path(__file__).parents[3]
 ALERTS = ROOT / "deploy/prometheus/kraft-alerts.yml"
 DASHBOARD = ROOT / "deploy/grafana/kraft-quorum.json"
 

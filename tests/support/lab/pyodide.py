@@ -9,9 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from support import ROOT
 from support.left_out import leave_out
 
-ROOT: Final = Path(__file__).parents[3]
 RUNNER: Final = Path(__file__).with_name("run_seeds.mjs")
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from msgspec import Struct
 
+from support import ROOT
 from support.scenarios.every_coordinator_scenario import COORDINATOR_SCENARIOS
 from support.scenarios.every_scenario import SCENARIOS
 
-ROOT = Path(__file__).parents[4]
 REFERENCE = ROOT / "docs" / "reference"
 PLANS = {
     "broker-scenarios.md": [f"B{number:02}" for number in range(1, 41)],

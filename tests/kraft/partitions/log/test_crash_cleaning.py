@@ -9,7 +9,8 @@ from msgspec import structs
 from kraft.partitions.log.partition_log import PartitionLog
 from metadata_log.memory_disk import MemoryDisk
 from support.broker.dirty_logs import OPTIONS, dirty_log
-from support.kraft.cleaned_partitions import PowerFailure, batches_in, clean, committed, latest, sequences
+from support.kraft.cleaned_partitions import batches_in, clean, committed, latest, sequences
+from support.power import failing_after
 
 RANDOM_CRASHES = 2
 SEED = 21
@@ -31,22 +32,9 @@ def prepared() -> tuple[MemoryDisk, PartitionLog, int]:
 def crashed_after(operations: int) -> tuple[MemoryDisk, bool]:
     """Let the power fail before a disk operation of the cleaning; whether it came to that."""
     disk, log, now_ms = prepared()
-    left = operations
-
-    def count(_operation: str, _path: str) -> None:
-        nonlocal left
-        if left == 0:
-            raise PowerFailure
-        left -= 1
-
-    disk.on_operation = count
-    try:
+    with failing_after(disk, operations) as power:
         clean(log, disk, now_ms)
-    except PowerFailure:
-        disk.on_operation = None
-        return disk, True
-    disk.on_operation = None
-    return disk, False
+    return disk, power.failed
 
 
 def test_a_power_failure_at_any_moment_leaves_the_log_cleaned_or_as_it_was() -> None:

@@ -18,7 +18,7 @@ from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from support.broker.broker_logs import NOW_MS
-from support.kraft.cleaned_partitions import PowerFailure
+from support.power import failing_after
 
 OPTIONS = LogOptions(segment_bytes=400, index_interval_bytes=100)
 NAME = PartitionName("p", 0)
@@ -101,22 +101,10 @@ def truncating(disk: MemoryDisk, written: Written) -> None:
 
 def crash_after(operations: int, work: Callable[[MemoryDisk, Written], None]) -> tuple[MemoryDisk, Written, bool]:
     """Let the power fail before disk operation number `operations` of `work`; whether it came to that."""
-    disk, written, left = MemoryDisk(), Written(), operations
-
-    def count(_operation: str, _path: str) -> None:
-        nonlocal left
-        if left == 0:
-            raise PowerFailure
-        left -= 1
-
-    disk.on_operation = count
-    try:
+    disk, written = MemoryDisk(), Written()
+    with failing_after(disk, operations) as power:
         work(disk, written)
-    except PowerFailure:
-        disk.on_operation = None
-        return disk, written, True
-    disk.on_operation = None
-    return disk, written, False
+    return disk, written, power.failed
 
 
 @pytest.mark.parametrize("work", [appending, truncating], ids=lambda work: work.__name__)

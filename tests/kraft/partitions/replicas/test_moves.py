@@ -32,14 +32,11 @@ from support.broker.data_brokers import (
 from support.broker.moving_brokers import FIRST, SECOND, assigned, image_of, moved, started, two_directories
 from support.broker.request_brokers import wire_request
 from support.kraft.random_replicas import run_until
+from support.power import failing_after
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import alter_replica_log_dirs as alter
 from transport.protocol.messages import describe_log_dirs as describe
-
-
-class Power(Exception):
-    pass
 
 
 def fill(manager: ReplicaManager, count: int) -> None:
@@ -251,23 +248,11 @@ def test_a_power_failure_at_any_moment_of_a_move_leaves_one_owner_with_every_rec
             fill(manager, 12)
             part_of(manager).log.flush()
             values = values_of(manager)
-            left, seen = operations, [image]
-
-            def count(_operation: str, _path: str) -> None:
-                nonlocal left
-                if left == 0:
-                    raise Power
-                left -= 1
-
-            disk.on_operation = count
-            try:
+            seen = [image]
+            with failing_after(disk, operations) as power:
                 manager.moves.alter(KEY, "e", NOW_MS)
                 moved(manager, image, seen)
-                was_cut = False
-            except Power:
-                was_cut = True
-            image = seen[-1]
-            disk.on_operation = None
+            image, was_cut = seen[-1], power.failed
             disk.crash(Random(seed) if seed else None)
             where = f"operation {operations}, seed {seed}"
             again = started(disk, image)
