@@ -93,7 +93,7 @@ def test_the_steps_of_the_action_give_a_job_a_kafka(tmp_path: Path, wheel: Path)
         assert set(job.action["outputs"]) == job.outputs.keys()
         assert len(job.outputs["bootstrap-servers"].split(",")) == 2
         delivered(job.outputs["bootstrap-servers"])
-        with urllib.request.urlopen(f"{job.outputs['control']}/", timeout=20) as answer:
+        with urllib.request.urlopen(f"{job.outputs['control']}/", timeout=60) as answer:
             assert json.load(answer)["brokers"] == [101, 102]
     finally:
         job.end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -181,8 +180,6 @@ async def test_a_lost_acknowledged_record_is_found(autojump_clock: MockClock) ->
 
 
 SESSION_SECONDS = 45
-REAL_SECONDS = 5
-"""More than enough: on a quiet machine it is a tenth of that."""
 
 
 async def reading(member: GroupConsumer) -> None:
@@ -197,10 +194,7 @@ async def until_it_has(member: GroupConsumer, count: int) -> None:
 
 @pytest.mark.parametrize("protocol", GroupProtocol)
 def test_a_member_that_hangs_loses_its_partitions_after_its_session(protocol: GroupProtocol) -> None:
-    began = time.monotonic()
-    waited = a_member_hangs(protocol)
-    assert SESSION_SECONDS - 5 <= waited <= SESSION_SECONDS + 10
-    assert time.monotonic() - began < REAL_SECONDS
+    assert SESSION_SECONDS - 5 <= a_member_hangs(protocol) <= SESSION_SECONDS + 10
 
 
 @in_virtual_time

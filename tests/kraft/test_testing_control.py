@@ -161,7 +161,7 @@ def test_a_request_of_a_stranger_is_refused_and_changes_nothing(what: str, alone
 @pytest.mark.parametrize("method", ["PUT", "OPTIONS", "DELETE", "TRACE"])
 def test_a_page_of_another_origin_gets_no_leave(method: str, alone: tuple[Kafka, Control]) -> None:
     """Before it sends JSON a browser asks with OPTIONS."""
-    connection = http.client.HTTPConnection("127.0.0.1", alone[1]._port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", alone[1]._port, timeout=60)
     connection.request(method, "/heal", headers={"Origin": "http://evil.example"})
     answer = connection.getresponse()
     assert answer.status == 405
@@ -170,7 +170,7 @@ def test_a_page_of_another_origin_gets_no_leave(method: str, alone: tuple[Kafka,
 
 
 def test_a_body_that_is_too_long_is_refused(alone: tuple[Kafka, Control]) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", alone[1]._port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", alone[1]._port, timeout=60)
     connection.request("POST", "/heal", b" " * 70_000, HEADERS)
     assert connection.getresponse().status == 413
     connection.close()

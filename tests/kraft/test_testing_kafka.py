@@ -190,11 +190,11 @@ def test_every_listener_is_there_from_the_start(kafka: Kafka) -> None:
     kafka.create_topic("orders")
     for security in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         config = kafka.client_config("confluent-kafka", security=security, user="alice")
-        assert list(AdminClient(config).list_topics(timeout=10).topics) == ["orders"], security
+        assert list(AdminClient(config).list_topics(timeout=60).topics) == ["orders"], security
     scram = kafka.client_config("confluent-kafka", security="SASL_SSL", user="bob", mechanism="SCRAM-SHA-512")
-    assert list(AdminClient(scram).list_topics(timeout=10).topics) == ["orders"]
+    assert list(AdminClient(scram).list_topics(timeout=60).topics) == ["orders"]
     certified = kafka.client_config("confluent-kafka", security="SSL", certificate="carol")
-    assert list(AdminClient(certified).list_topics(timeout=10).topics) == ["orders"]
+    assert list(AdminClient(certified).list_topics(timeout=60).topics) == ["orders"]
     wrong = {**scram, "sasl.password": "wrong"}
     with pytest.raises(KafkaException):
         AdminClient(wrong).list_topics(timeout=1)

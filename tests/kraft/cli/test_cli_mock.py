@@ -34,7 +34,7 @@ def test_a_registry_serves_beside_it(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, ended_at_last(process):
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
-        with urllib.request.urlopen(f"{ready['REGISTRY']}/subjects", timeout=20) as answer:
+        with urllib.request.urlopen(f"{ready['REGISTRY']}/subjects", timeout=60) as answer:
             assert json.load(answer) == []
         # The same as a process of its own, at the same brokers.
         command = [sys.executable, "-m", "kraft", "registry", "--bootstrap-server", ready["PLAINTEXT"], "--port", "0"]
@@ -42,12 +42,12 @@ def test_a_registry_serves_beside_it(tmp_path: Path) -> None:
             assert other.stdout is not None
             told = json.loads(other.stdout.readline())
             assert told["event"] == "ready"
-            with urllib.request.urlopen(f"{told['url']}/schemas/types", timeout=20) as answer:
+            with urllib.request.urlopen(f"{told['url']}/schemas/types", timeout=60) as answer:
                 assert "AVRO" in json.load(answer)
             other.send_signal(signal.SIGINT)
-            assert other.wait(20) == 0
+            assert other.wait(60) == 0
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_it_says_when_it_serves_and_its_faults_happen(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_it_says_when_it_serves_and_its_faults_happen(tmp_path: Path) -> None:
             producer.produce("orders", value, on_delivery=lambda error, _: outcomes.append(error))
             producer.flush(20)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert [None if one is None else one.code() for one in outcomes] == [KafkaError.INVALID_RECORD, None]
 
 
@@ -84,7 +84,7 @@ def test_a_directory_is_kept_and_the_next_start_goes_on_with_it(
         assert (other.code, other.out) == (1, "")
         assert "node 1 of this directory runs already" in other.err
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     with Kafka(directory=tmp_path / "kept") as kafka:
         kafka.produce("orders", ["two"])
         kafka.create_topic("later")
@@ -160,7 +160,7 @@ def test_its_control_outlives_its_node() -> None:
         ask("/restart", {"node_id": 1})
         assert ask("/")["running"] == [1]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_the_port_of_its_control_may_be_in_use(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def test_certificates_and_failed_handshakes_of_a_node_are_metrics(tmp_path: Path
         assert of_authority == trusted.ends.timestamp()
         assert before.value(FAILED, listener="CONTROLLER") == 0
 
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as stranger:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
             while stranger.recv(1024):
                 pass

@@ -199,7 +199,7 @@ async def test_a_voter_that_finds_no_other_voter_is_never_ready(tmp_path: Path) 
         controller_quorum_fetch_timeout_ms="200",
     )
     async with node as (_, metrics):
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             for _ in count():
                 if 'reason="no-majority-reachable"' in (await asked(metrics, "/metrics")).body:
                     break

@@ -40,7 +40,7 @@ FAST = {
 async def test_a_quorum_begins_with_the_backup_of_another(tmp_path: Path) -> None:
     backups = str(tmp_path / "backups")
     os.mkdir(backups)
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with kraft.create_store(f"{tmp_path}/1", settings=FAST) as one:
             with pytest.raises(kraft.NodeError, match="nothing to back up"):
                 await one.node.backup(backups)
@@ -198,7 +198,7 @@ async def test_cancelled_reads_of_a_snapshot_leave_no_file_open(
         opened.append(os_open(disk, path, create=create, writable=writable))
         return opened[-1]
 
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         async with kraft.create(f"{tmp_path}/1", settings=FAST) as one:
             await one.snapshot(b"state", offset=await one.append([b"value"]) + 1)
             monkeypatch.setattr(OsDisk, "open", noted)
@@ -370,7 +370,7 @@ async def test_a_directory_says_what_its_log_is_of_before_the_log_has_a_record(
 
 
 async def test_what_is_no_state_of_the_log_is_refused(tmp_path: Path) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with kraft.create(f"{tmp_path}/1", settings=FAST) as node:
             offset = await node.append([b"a", b"b", b"c"])
             for wrong, why in ((offset + 1, "inside of a batch, which ends at offset"), (10**9, "and not yet what is")):

@@ -37,7 +37,7 @@ async def values_of(node: Node, count: int) -> list[bytes]:
 
 
 async def test_three_nodes_over_tcp_commit_and_serve_reads(tmp_path: Path) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with quorum(configs(tmp_path, free_ports(3))) as nodes:
             leader = await leader_of(nodes)
             first = await leader.append([b"one", b"two"])
@@ -69,14 +69,14 @@ async def test_a_restarted_quorum_keeps_its_log_and_accepts_appends(tmp_path: Pa
 
 async def test_no_descriptor_is_open_after_the_block(tmp_path: Path) -> None:
     before = sorted(os.listdir("/proc/self/fd"))
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with quorum(configs(tmp_path, free_ports(3))) as nodes:
             await (await leader_of(nodes)).append([b"x"])
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 async def test_an_append_to_a_stopped_node_raises_node_stopped(tmp_path: Path) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with quorum(configs(tmp_path, free_ports(1))) as nodes:
             await nodes[0].wait_for_leader()
             await nodes[0].append([b"x"])
@@ -87,7 +87,7 @@ async def test_an_append_to_a_stopped_node_raises_node_stopped(tmp_path: Path) -
 async def test_a_directory_in_use_is_refused_and_left_alone(tmp_path: Path) -> None:
     config = configs(tmp_path, free_ports(1))[0]
     other = configs(tmp_path, free_ports(1))[0]
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with open_node(config) as node:
             await node.wait_for_leader()
             with pytest.raises(DirectoryError, match=r"node 1 of this directory runs already \(this process\)"):
@@ -97,7 +97,7 @@ async def test_a_directory_in_use_is_refused_and_left_alone(tmp_path: Path) -> N
 
 
 async def test_a_port_in_use_is_one_plain_error(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, trio.fail_after(20):
+    with socket.create_server(("127.0.0.1", 0)) as taken, trio.fail_after(60):
         config = configs(tmp_path, [taken.getsockname()[1]])[0]
         with pytest.raises(OSError, match="Address already in use") as refused:
             async with open_node(config):
@@ -108,7 +108,7 @@ async def test_a_port_in_use_is_one_plain_error(tmp_path: Path) -> None:
 async def test_an_unformatted_directory_is_one_plain_error(tmp_path: Path) -> None:
     config = configs(tmp_path, free_ports(1))[0]
     os.remove(tmp_path / "node-1" / "meta.properties")
-    with trio.fail_after(20), pytest.raises(DirectoryError):
+    with trio.fail_after(60), pytest.raises(DirectoryError):
         async with open_node(config, transport=TcpTransport()):
             pytest.fail("the node runs without a formatted directory")
 
@@ -180,7 +180,7 @@ async def test_a_program_hears_of_the_metrics_of_its_node(tmp_path: Path, caplog
             twice.set()
         raise ZeroDivisionError("a bug of the program")
 
-    with trio.fail_after(20), caplog.at_level(logging.WARNING):
+    with trio.fail_after(60), caplog.at_level(logging.WARNING):
         settings = {"controller.quorum.election.timeout.ms": "150"}
         monitor = kraft.metrics_hook(tell, every_s=0.05)
         async with kraft.create(f"{tmp_path}/1", node_id=1, monitor=monitor, settings=settings) as node:

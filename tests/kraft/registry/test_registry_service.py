@@ -189,7 +189,7 @@ def everything(url: str) -> Any:
 
 
 def get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         assert answer.headers["content-type"] == "application/vnd.schemaregistry.v1+json"
         return json.load(answer)
 
@@ -224,7 +224,7 @@ def test_strangers_get_errors_and_nobody_else_does(kafka: Kafka) -> None:
         ("GET", "/subjects?a=1&b=2&c=3&d=4&e=5&f=6&g=7&h=8&i=9", b"", 400),
         ("GET", "/subjects?offset=x", b"", 400),
     ):
-        connection = HTTPConnection(host, int(port), timeout=20)
+        connection = HTTPConnection(host, int(port), timeout=60)
         connection.request(method, path, body)
         answer = connection.getresponse()
         assert answer.status == status, (method, path[:60], answer.read()[:200])
@@ -280,7 +280,7 @@ def test_a_body_may_wait_for_permission_and_connections_live_on(kafka: Kafka) ->
     head = (
         f"POST /subjects/s/versions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection((host, int(port)), timeout=20) as stream:
+    with socket.create_connection((host, int(port)), timeout=60) as stream:
         for _ in range(2):
             stream.sendall(head.encode())
             assert stream.recv(1000).startswith(b"HTTP/1.1 100 ")
@@ -296,7 +296,7 @@ def test_without_a_cluster_requests_fail_by_name(kafka: Kafka, monkeypatch: pyte
         data, headers = json.dumps({"compatibility": "FULL"}).encode(), {"content-type": "application/json"}
         request = urllib.request.Request(f"{url}/config", data, headers, method="PUT")
         with pytest.raises(HTTPError) as failed:
-            urllib.request.urlopen(request, timeout=20)
+            urllib.request.urlopen(request, timeout=60)
         assert failed.value.code == 500
         assert json.load(failed.value)["error_code"] == 50002
     finally:
