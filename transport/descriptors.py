@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import suppress
 from typing import Final
 
 SPARE_DESCRIPTORS: Final = 8
@@ -15,6 +16,21 @@ ACCEPT_PAUSE_SECONDS: Final = 0.1
 
 _FOR_FILES: Final = 256
 """Descriptors that connections of peers leave to files, to this node's own connections and to libraries."""
+
+
+def raise_limit() -> None:
+    """Raise this process's limit of open files as far as the system lets it, as the JVM does (`-XX:+MaxFDLimit`).
+
+    A broker holds three files for each segment, and a login shell or a service manager allows 1024 by default.
+    """
+    try:
+        import resource
+    except ImportError:  # where there is no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # a system may refuse a limit that it calls allowed
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def connections_allowed() -> int:

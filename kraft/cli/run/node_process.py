@@ -26,6 +26,7 @@ from kraft.operate.interrupts import run_tasks
 from kraft.process.parts import ApplicationFactory
 from kraft.security.contexts import LoadedTls, load_tls
 from metadata_log.disk import DirectoryDisk, OsDisk
+from transport.descriptors import raise_limit
 
 if TYPE_CHECKING:
     from kraft.node.metrics.monitor import Monitor
@@ -44,6 +45,7 @@ def serve(
 ) -> None:
     """Run the node of a configuration until a signal, or until standard input closes if that is asked for."""
     log_to_stderr(log_level, log_format)
+    raise_limit()
     tls = load_tls(config)
     for warning in (*config.warnings, *tls.warnings):
         LOGGER.warning("%s", warning)

@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import re
+import resource
 import signal
 import socket
 from pathlib import Path
@@ -46,6 +47,21 @@ def test_a_node_stops_when_its_parent_process_dies(capsys: pytest.CaptureFixture
         assert node.process.stdin is not None
         node.process.stdin.close()
         assert node.process.wait() == 0
+
+
+def test_a_node_raises_its_limit_of_open_files_as_far_as_it_may(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As the JVM does. A broker with some hundred partitions has more files than a shell allows by default."""
+    config = formatted(capsys, tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
+    try:
+        with serving(config) as node:
+            node.said("listening")
+            assert resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_an_open_listener_without_acls_is_warned_of_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def descriptors(wanted: int) -> Iterator[int]:
 
 @scenario("B39", by_default=False)
 def ten_thousand_connections_hold_up_no_client(cluster: Cluster) -> None:
-    """A broker inherits the limit of descriptors of this process, and raises it no further."""
+    """A broker raises its limit of descriptors as far as it may; this process does so for its own ends."""
     topic = cluster.create("b39-many")
     leader = cluster.leader(topic)
     with descriptors(CONNECTIONS + OWN_FILES) as allowed, ExitStack() as idle:
