@@ -19,6 +19,7 @@ from support.judges.ducktape_table import (
     MANIFEST,
     Parametrization,
     Result,
+    Side,
     chosen,
     keep,
     manifest,
@@ -37,7 +38,7 @@ RANGE = Parametrization(
 KNOWN_TO_FAIL = msgspec.structs.replace(BOUNCE, failed="release: other words")
 
 
-def passed(one: Parametrization, *, commit: str = "abc", side: str = "ours") -> Result:
+def passed(one: Parametrization, *, commit: str = "abc", side: Side = "ours") -> Result:
     return Result(one.label, side, commit, "2026-11-29T10:00:00+00:00", True, 42.4)
 
 

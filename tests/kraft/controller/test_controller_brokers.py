@@ -186,3 +186,21 @@ def test_isr_shrinks_raise_the_leader_epoch_only_before_3_6(level: int, *, bumpe
     cluster.do(create(topic("t", [A, B])))
     cluster.do(heartbeat(B, want_fence=True))
     assert cluster.partition("t").leader_epoch == int(bumped)
+
+
+# Placement
+
+
+def test_no_replica_is_placed_on_a_broker_that_shuts_down() -> None:
+    """It leads in the meantime and is not fenced yet; a replica on it would be out of the ISR from the begin."""
+    cluster = Cluster(A, B, C)
+    cluster.do(create(topic("led", [C, A])), heartbeat(C, want_shut_down=True), heartbeat(A), heartbeat(B))
+    cluster.do(create(topic("placed", count=12, factor=2)))
+    assert {cluster.leads("placed", number)[1] for number in range(12)} == {(A, B), (B, A)}
+    said = cluster.do(create(topic("too-wide", count=1, factor=3)))
+    [told] = said["topics"]
+    assert told["error_code"] == Error.INVALID_REPLICATION_FACTOR
+    assert "only 2 broker(s)" in told["error_message"]
+    # A user may name it, and it is then no member of the ISR.
+    cluster.do(create(topic("named", [C, B])))
+    assert cluster.leads("named") == (B, (B,))

@@ -278,3 +278,15 @@ def test_what_follows_an_operation_joins_no_transactional_batch() -> None:
     assert isinstance(data, bytes)
     found = [(batch.is_transactional, len(list(records(batch, where="here")))) for batch in scan(data, where="here")]
     assert found == [(False, 1), (True, 1), (False, 1)]
+
+
+def test_no_answer_of_one_term_comes_from_the_watermark_of_another() -> None:
+    """Another broker led in between, so that what a request has waited for may be gone although offsets went on."""
+    brokers = GroupBrokers(REPLICATED, ORDERS)
+    number = brokers.send(committing(7))
+    assert number not in brokers.answers
+    for leader in (102, 101):
+        brokers.brokers.change(PartitionChangeRecord(partition_id=0, topic_id=GROUPS.id, leader=leader))
+    brokers.brokers.replicate(GROUPS_KEY)
+    brokers.wait(0)
+    assert brokers.answers.pop(number).topics[0].partitions[0].error_code == Error.NOT_COORDINATOR

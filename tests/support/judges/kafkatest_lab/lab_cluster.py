@@ -54,7 +54,9 @@ class _Channel:
         )
 
     def makefile(self, mode: str, _size: int = -1) -> "_File":
-        return _File(self, self._process.stdin if "w" in mode else self._process.stdout)
+        stream = self._process.stdin if "w" in mode else self._process.stdout
+        assert stream is not None
+        return _File(self, stream)
 
     def makefile_stderr(self, _mode: str, _size: int = -1) -> "_Errors":
         return _Errors(self._errors)
@@ -180,7 +182,7 @@ class _Sftp:
         pass
 
 
-class LabAccount(LinuxRemoteAccount):
+class LabAccount(LinuxRemoteAccount):  # type: ignore[misc]
     """A node as ducktape sees it."""
 
     def __init__(self, name: str, pid: str, ip: str) -> None:
@@ -199,7 +201,7 @@ class LabAccount(LinuxRemoteAccount):
         pass
 
 
-class LabCluster(Cluster):
+class LabCluster(Cluster):  # type: ignore[misc]
     """The nodes that lab.sh has made."""
 
     def __init__(self, *_args: object, **_kwargs: object) -> None:
