@@ -27,8 +27,10 @@ from support.judges.ducktape_table import (
     read_report,
     read_results,
     row,
+    sitting,
     verdict,
 )
+from support.judges.table import KINDS, Row
 
 _BRIDGE = ["unshare", "--net", "--mount", "--pid", "--fork", "ip", "link", "add", "lab0", "type", "bridge"]
 BOUNCE = Parametrization("sanity_checks/test_bounce.py::TestBounce.test_simple_run", 4, {"quorum_size": 1})
@@ -52,6 +54,8 @@ def test_each_parametrization_is_there_once_with_the_nodes_that_it_asks_for() ->
     assert len(set(labels)) == len(known) >= 40
     assert all(re.fullmatch(r"[a-z_/]+\.py::\w+\.\w+", one.test) and 2 <= one.nodes <= 12 for one in known)
     assert not any(one.failed and one.sometimes for one in known)
+    reasons = [one.failed or one.sometimes for one in known if one.failed or one.sometimes]
+    assert all(reason.partition(":")[0] in KINDS for reason in reasons)
 
 
 def test_labels_are_those_of_ducktape_and_words_those_of_a_table() -> None:
@@ -118,8 +122,20 @@ def test_what_is_otherwise_is_told(one: Parametrization, result: Result, told: s
 
 def test_a_row_says_why_a_test_failed() -> None:
     assert row(BOUNCE, passed(BOUNCE)) == "| test_bounce test_simple_run | quorum_size=1 | passed | 42 s |  |"
-    assert row(BOUNCE, failed(BOUNCE, "a|b")).endswith(r"| failed | 42 s | unknown: a\|b |")
+    assert row(BOUNCE, failed(BOUNCE, "a|b")).endswith(r"| failed | 42 s | unexplained: a\|b |")
     assert row(KNOWN_TO_FAIL, failed(BOUNCE)).endswith("| failed | 42 s | release: other words |")
+
+
+def test_the_page_has_a_row_for_each_test_and_says_what_passed_late() -> None:
+    three = msgspec.structs.replace(BOUNCE, parameters={"quorum_size": 3})
+    results = [failed(BOUNCE), passed(BOUNCE), failed(three), passed(RANGE, commit="def"), passed(RANGE, side="jvm")]
+    made = sitting([BOUNCE, three, RANGE], results, "ours", "4.2.0", "Two cores.")
+    assert (made.judge, made.version, made.date, made.commit) == ("ducktape", "4.2.0", "2026-11-29", "abc")
+    assert made.conditions == "Two cores. 1 passed only in a later run."
+    assert made.rows == [
+        Row("consumer_test test_x", 1, {}, 42, "def"),
+        Row("test_bounce test_simple_run", 1, {"quorum_size=3": "unexplained: TimeoutError('x')"}, 85),
+    ]
 
 
 def test_what_is_missing_is_named_at_once(tmp_path: Path) -> None:
@@ -135,7 +151,7 @@ def test_the_command_lists_and_shows_what_was_found(
     monkeypatch.setattr(ducktape, "RESULTS", results)
     assert main(["--list"]) == 0
     assert capsys.readouterr().out.splitlines() == [one.label for one in known]
-    assert main(["--table", known[0].test]) == 0
+    assert main(["--print", known[0].test]) == 0
     assert "1 passed, 0 failed" in capsys.readouterr().out
 
 

@@ -4,13 +4,13 @@
     uv run poe judge ducktape --source ~/kafka test_bounce            # those with this in their names
     uv run poe judge ducktape --source ~/kafka --jvm test_bounce      # the same at Kafka's own brokers
     uv run poe judge ducktape --source ~/kafka --mixed test_bounce    # node 2 of each cluster is Kafka's
-    uv run poe judge ducktape --table                                 # what was found so far, and run nothing
+    uv run poe judge ducktape --print --save                          # run nothing, keep what was found for the page
 
 `~/kafka` is a source tree of Apache Kafka, 4.2 or later: `git clone --depth 1 -b 4.2.0 https://github.com/apache/kafka`.
 It needs root, a JDK, Maven (which fetches Kafka's jars once), uv, iproute2 and util-linux. A node is a set of
 namespaces, no packet leaves the machine, and all processes end with the command. Results are kept one by one: after an
-interruption the same command goes on where it stopped, and --again begins anew. The manifest says which tests fail, and
-why; the command returns 1 if one is otherwise. Kafka's tests wait for seconds, so that they fail on a loaded machine.
+interruption the same command goes on where it stopped, and --afresh begins anew. The manifest says which tests fail,
+and why; the command returns 1 if one is otherwise. Kafka's tests wait for seconds: a loaded machine fails them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from support import ROOT
 from support.judges import ducktape_lab as lab
 from support.judges import ducktape_table as table
 from support.judges.ducktape_table import Parametrization, Result, Side
+from support.judges.table import keep
 
 OUT: Final = ROOT / "out" / "judges" / "ducktape"
 RESULTS: Final = OUT / "results.jsonl"
@@ -74,21 +75,23 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--source", type=Path, metavar="PATH", help="a source tree of Apache Kafka, with tests/kafkatest")
     made.add_argument("--jvm", action="store_const", dest="side", const="jvm", help="judge Kafka's own brokers")
     made.add_argument("--mixed", action="store_const", dest="side", const="mixed", help="let node 2 be Kafka's")
-    made.add_argument("--again", action="store_true", help="run also what has a result of this commit")
+    made.add_argument("--afresh", action="store_true", help="run also what has a result of this commit")
     made.add_argument(
-        "--table", action="store_true", help="print the last results, of whatever commit, and run nothing"
+        "--print", action="store_true", dest="prints", help="run nothing, print the last results, of whatever commit"
     )
+    made.add_argument("--save", action="store_true", help="keep all results for the page")
+    made.add_argument("--conditions", default="", help="on what kind of machine, for the page")
     made.add_argument("--list", action="store_true", help="print the names of the parametrizations, and run nothing")
     made.set_defaults(side="ours")
     return made
 
 
-def run(known: Sequence[Parametrization], source: Path, side: Side, *, again: bool) -> int:
+def run(known: Sequence[Parametrization], source: Path, side: Side, *, afresh: bool) -> int:
     """Run what has no result yet, and print each line of the table as it comes."""
     for sent in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sent, signal.default_int_handler)
     place = lab.prepare(OUT / "lab", source.resolve())
-    found = {} if again else table.newest(table.read_results(RESULTS), side, commit())
+    found = {} if afresh else table.newest(table.read_results(RESULTS), side, commit())
     print(HEAD, flush=True)
     try:
         for one in known:
@@ -114,12 +117,19 @@ def main(arguments: Sequence[str]) -> int:
     if asked.list:
         print(*(one.label for one in known), sep="\n")
         return 0
-    if asked.table:
+    if not asked.prints:
+        if asked.source is None:
+            options.error("--source PATH is needed: a source tree of Apache Kafka")
+        if without := lab.missing(asked.source):
+            options.error(without)
+        status = run(known, asked.source, asked.side, afresh=asked.afresh)
+    else:
         found = table.newest(table.read_results(RESULTS), asked.side)
         print(HEAD, *(table.row(one, found[one.label]) for one in known if one.label in found), sep="\n")
-        return min(report(known, found), 1)
-    if asked.source is None:
-        options.error("--source PATH is needed: a source tree of Apache Kafka")
-    if without := lab.missing(asked.source):
-        options.error(without)
-    return run(known, asked.source, asked.side, again=asked.again)
+        status = min(report(known, found), 1)
+    if asked.save:
+        sitting = table.sitting(
+            table.manifest(), table.read_results(RESULTS), asked.side, lab.version(OUT / "lab"), asked.conditions
+        )
+        print(keep(sitting).relative_to(ROOT))
+    return status

@@ -27,6 +27,7 @@ _QUICK: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xlog:disable"
 _QUICK_START: Final = f"{_QUICK} -XX:SharedArchiveFile=/opt/lab/kafka.jsa"
 """Options of every JVM: a test starts dozens, most for a second. One goes without an archive that does not fit."""
 _ARCHIVED: Final = "org.apache.kafka.tools.VerifiableProducer --topic x --bootstrap-server 127.0.0.1:1 --max-messages 0"
+_VERSION: Final = re.compile(r"^__version__ = ['\"]([^'\"]*)['\"]", re.MULTILINE)
 _REPLACED: Final = ("kafka-server-start.sh", "kafka-storage.sh")
 
 
@@ -69,7 +70,7 @@ def prepare(home: Path, source: Path) -> Lab:
     tests = home / "tests"
     shutil.rmtree(tests, ignore_errors=True)
     shutil.copytree(source / "tests" / "kafkatest", tests / "kafkatest")
-    _say_version(tests / "kafkatest" / "__init__.py", jars)
+    _say_version(home, tests / "kafkatest" / "__init__.py", jars)
     return Lab(home, tests, environment / "bin" / "ducktape")
 
 
@@ -99,11 +100,20 @@ def _archive_classes(opt: Path) -> None:
     )
 
 
-def _say_version(file: Path, jars: list[Path]) -> None:
-    """Give the tests the version of the jars, by which they find some of them."""
-    version = next(jar.name for jar in jars if re.fullmatch(r"kafka-clients-[\d.]+\.jar", jar.name))
-    number = version.removeprefix("kafka-clients-").removesuffix(".jar")
-    file.write_text(re.sub("(?m)^__version__ = .*", f"__version__ = '{number}'", file.read_text()))
+def _say_version(home: Path, file: Path, jars: list[Path]) -> None:
+    """Give the tests the version of the jars, by which they find some of them, and note both."""
+    jar = next(jar.name for jar in jars if re.fullmatch(r"kafka-clients-[\d.]+\.jar", jar.name))
+    number = jar.removeprefix("kafka-clients-").removesuffix(".jar")
+    text = file.read_text()
+    own = _VERSION.search(text)
+    file.write_text(_VERSION.sub(f"__version__ = '{number}'", text))
+    (home / "version").write_text(f"{own[1] if own else 'unknown'}, with programs of {number}")
+
+
+def version(home: Path) -> str:
+    """The version of the tests that were last run here, and that of the jars."""
+    noted = home / "version"
+    return noted.read_text() if noted.exists() else ""
 
 
 def run(lab: Lab, one: Parametrization, side: Side, results: Path) -> Path:

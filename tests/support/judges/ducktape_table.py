@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
+from support.judges.table import Row, Sitting
+
 MANIFEST: Final = Path(__file__).parent / "kafkatest_lab" / "parametrizations.toml"
 _LONGEST_WHY: Final = 240
 
 Side = Literal["ours", "jvm", "mixed"]
 """Whose brokers are judged: ours, Kafka's, or ours with node 2 being Kafka's."""
+_JUDGES: Final[Mapping[Side, str]] = {"ours": "ducktape", "jvm": "ducktape-jvm", "mixed": "ducktape-mixed"}
+_SUITES: Final[Mapping[Side, str]] = {
+    "ours": "Apache Kafka's system tests",
+    "jvm": "Apache Kafka's system tests at Kafka's own brokers (`--jvm`)",
+    "mixed": "Apache Kafka's system tests with node 2 being Kafka's (`--mixed`)",
+}
 
 
 class Parametrization(Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,8 +34,8 @@ class Parametrization(Struct, frozen=True, forbid_unknown_fields=True):
         test: `folder/file.py::Class.method`, below `kafkatest`.
         nodes: How many nodes the test asks for.
         parameters: What the test is given.
-        failed: Why it fails, if it does.
-        sometimes: Why it sometimes fails, if it does.
+        failed: Why it fails, if it does: a word of `table.KINDS`, a colon, and what is meant.
+        sometimes: Why it sometimes fails, if it does, likewise.
     """
 
     test: str
@@ -136,9 +145,50 @@ def newest(results: Iterable[Result], side: Side, commit: str | None = None) -> 
     return {one.label: one for one in results if one.side == side and commit in (None, one.commit)}
 
 
+def sitting(
+    known: Sequence[Parametrization], results: Sequence[Result], side: Side, version: str, conditions: str
+) -> Sitting:
+    """The last result of each parametrization, as it is kept for the page: a row for each test.
+
+    Args:
+        known: The manifest.
+        results: All results.
+        side: Whose brokers were judged.
+        version: The version of the tests.
+        conditions: On what kind of machine. How many passed only in a later run is added.
+    """
+    found = newest(results, side)
+    commits = [result.commit for result in found.values()]
+    commit = max(commits, key=commits.count, default="")
+    rows = []
+    for name, group in groupby((one for one in known if one.label in found), key=lambda one: one.short):
+        made = [(one, found[one.label]) for one in group]
+        others = {result.commit for _, result in made} - {commit}
+        rows.append(
+            Row(
+                name,
+                sum(result.passed for _, result in made),
+                {one.words: reason(one, result) for one, result in made if not result.passed},
+                round(sum(result.seconds for _, result in made)),
+                ", ".join(sorted(others)),
+            )
+        )
+    failed_once = {one.label for one in results if one.side == side and not one.passed}
+    late = sum(result.passed and label in failed_once for label, result in found.items())
+    notes = [conditions, f"{late} passed only in a later run." if late else ""]
+    date = max((result.began[:10] for result in found.values()), default="")
+    said = " ".join(filter(None, notes))
+    return Sitting(_JUDGES[side], _SUITES[side], version, date, commit, said, sorted(rows, key=lambda each: each.name))
+
+
+def reason(one: Parametrization, result: Result) -> str:
+    """Why a test did not pass."""
+    return one.failed or one.sometimes or f"unexplained: {result.why}"
+
+
 def row(one: Parametrization, result: Result) -> str:
     """A line of the table."""
-    why = "" if result.passed else one.failed or one.sometimes or f"unknown: {result.why}"
+    why = "" if result.passed else reason(one, result)
     verdict = "passed" if result.passed else "failed"
     cells = (one.short, one.words, verdict, f"{result.seconds:.0f} s", why.replace("|", "\\|"))
     return f"| {' | '.join(cells)} |"
