@@ -28,6 +28,8 @@ from transport.timer import Timer
 log = logging.getLogger("transport")
 
 _FIRST_PORT: Final = 9093
+_CLIENT_PORTS: Final = 49_151
+"""Clients have the ports after this one, each connection another one, however many there are."""
 _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 
 
@@ -46,6 +48,7 @@ class MemoryNetwork:
         self._serving: dict[Endpoint, _Serving] = {}
         self._hosts: dict[Endpoint, str] = {}
         self._next_port = _FIRST_PORT
+        self._last_client_port = _CLIENT_PORTS
 
     def partition(self, one: Iterable[object], other: Iterable[object]) -> None:
         """Lose every message between two sides, in both directions. Pending requests time out.
@@ -113,6 +116,11 @@ class MemoryNetwork:
         """
         self._serving = {at: serving for at, serving in self._serving.items() if serving.transport is not transport}
 
+    def client_port(self) -> int:
+        """A port that no client has had."""
+        self._last_client_port += 1
+        return self._last_client_port
+
     def serving(self, endpoint: Endpoint) -> _Serving | None:
         """The transport that listens at this address, if any."""
         return self._serving.get(endpoint)
@@ -130,10 +138,12 @@ class _Serving(Struct, frozen=True, eq=False):
 class _Link:
     """One connection. Messages keep their order, as in TCP; answers keep the order of requests, as in Kafka."""
 
-    def __init__(self, client: MemoryTransport, server: MemoryTransport, listener: str) -> None:
+    def __init__(self, client: MemoryTransport, server: MemoryTransport, listener: str, port: int) -> None:
         self.client = client
         self.server = server
         self.listener = listener
+        self.peer = f"{client.host}:{port}"
+        """The address of the client, which no other connection has."""
         self.closed = False
         self.received = 0
         self.tokens: dict[int, None] = {}
@@ -307,7 +317,7 @@ class MemoryTransport:
     def _link_to(self, key: tuple[Endpoint, str, int], serving: _Serving) -> _Link:
         link = self._outgoing.get(key)
         if link is None or link.closed:
-            link = self._outgoing[key] = _Link(self, serving.transport, serving.listener)
+            link = self._outgoing[key] = _Link(self, serving.transport, serving.listener, self.network.client_port())
             serving.transport._incoming[link] = None
         return link
 
@@ -331,7 +341,7 @@ class MemoryTransport:
             client_id=sent.client_id,
             message=message,
             listener=link.listener,
-            peer=link.client.host,
+            peer=link.peer,
             size=len(sent.frame or b""),
         )
         link.received += 1
@@ -398,9 +408,9 @@ class MemoryTransport:
                 client._timer.at(at, partial(client._finish, failed))
 
     def _report_gone(self, link: _Link) -> None:
-        """A peer's connection is closed: report the requests that need no answer any more."""
-        if link.open and self._deliver is not None and not self._ended:
-            gone = Gone(tuple(link.open.values()))
+        """A peer's connection is closed: report it, and the requests that need no answer any more."""
+        if link.received and self._deliver is not None and not self._ended:
+            gone = Gone(tuple(link.open.values()), link.listener, link.peer)
             link.open.clear()
             self._timer.later(partial(self._deliver, gone))
 

@@ -30,7 +30,6 @@ from kraft.broker.request.fetch import FetchHandler, WaitingFetch
 from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
-from kraft.broker.request.quotas import ClientQuotas
 from kraft.coordinators import apis as coordinators
 from kraft.coordinators import share_apis as shares
 from kraft.coordinators.runtime.budget import Budget
@@ -42,6 +41,7 @@ from kraft.coordinators.transactions.verification import Verifier
 from kraft.handling.api import Api
 from kraft.handling.coordinators import GROUP, SHARE, TOPICS, TRANSACTION, Counted
 from kraft.handling.purgatory import EVERY_CHANGE, Purgatory
+from kraft.handling.quotas import ClientQuotas
 from kraft.handling.reply_keys import (
     Channel,
     Creation,
@@ -238,6 +238,7 @@ class Requests:
             self._shares = share_rooms(
                 self._settings,
                 self.rights,
+                self._quotas,
                 self.share_states,
                 self.persister,
                 self.groups,

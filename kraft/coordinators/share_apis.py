@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 ROWS: Final[Mapping[ApiKey, Callable[[ShareRooms], Api[Any]]]] = MappingProxyType(
     {
         ApiKey.SHARE_FETCH: row(
-            lambda one: Api(m.ShareFetchRequest, one.fetch.fetch, one.fetch.is_complete, one.fetch.end)
+            lambda one: Api(
+                m.ShareFetchRequest, one.fetch.fetch, one.fetch.is_complete, one.fetch.end, one.fetch.refuse_fetch
+            )
         ),
         ApiKey.SHARE_ACKNOWLEDGE: row(
             lambda one: Api(
-                m.ShareAcknowledgeRequest, one.fetch.acknowledge, one.fetch.is_written, one.fetch.end_acknowledge
+                m.ShareAcknowledgeRequest,
+                one.fetch.acknowledge,
+                one.fetch.is_written,
+                one.fetch.end_acknowledge,
+                one.fetch.refuse_acknowledge,
             )
         ),
         ApiKey.SHARE_GROUP_HEARTBEAT: row(

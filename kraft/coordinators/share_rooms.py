@@ -23,6 +23,7 @@ from kraft.coordinators.shares.share_sessions import ShareSessions
 from kraft.coordinators.shares.state import ShareStates
 from kraft.coordinators.shares.state_calls import StateCalls
 from kraft.coordinators.shares.state_handler import ShareStatesHandler
+from kraft.handling.quotas import ClientQuotas
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.partitions.replicas.manager import ReplicaManager
@@ -44,6 +45,7 @@ class ShareRooms(Struct, frozen=True):
 def share_rooms(
     settings: RequestSettings,
     rights: Rights,
+    quotas: ClientQuotas,
     states: CoordinatorRuntime[ShareStates],
     persister: Persister,
     groups: CoordinatorRuntime[GroupsState],
@@ -62,7 +64,7 @@ def share_rooms(
     return ShareRooms(
         persister=persister,
         states=ShareStatesHandler(states, rights),
-        fetch=ShareFetchHandler(agenda, manager, settings, rights, leader, sessions, tell),
+        fetch=ShareFetchHandler(agenda, manager, settings, rights, quotas, leader, sessions, tell),
         groups=ShareGroupHandler(groups, settings.groups, rights),
         group_states=GroupStates(groups, calls),
         offsets=ShareOffsetsHandler(groups, settings.groups, rights, calls, ends, tell),

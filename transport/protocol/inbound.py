@@ -115,7 +115,7 @@ class Gone(Struct, frozen=True, eq=False):
     listener: str = ""
     """The listener of the connection."""
     peer: str = ""
-    """The peer's address, as its requests had it; empty if several connections may have it."""
+    """The peer's address, as its requests had it; empty if it sent none."""
 
 
 class Reply(Struct, frozen=True, gc=False):

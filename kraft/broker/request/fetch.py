@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.broker.request.nearest import preferred_replica
-from kraft.broker.request.quotas import FETCHED, ClientQuotas
 from kraft.broker.request.reading import (
     READ_COMMITTED,
     FetchParams,
@@ -40,9 +39,10 @@ from kraft.broker.request.sessions import (
     Wanted,
     throttled_session,
 )
-from kraft.broker.request.sizes import answer_size
+from kraft.handling.quotas import FETCHED, ClientQuotas
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
+from kraft.handling.sizes import answer_size
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.partitions.log.outcomes import RefusedAppend

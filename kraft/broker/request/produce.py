@@ -16,8 +16,6 @@ from msgspec import Struct
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
-from kraft.broker.request.quotas import PRODUCED, ClientQuotas
-from kraft.broker.request.sizes import request_size
 from kraft.coordinators.transactions.transaction_guards import Guard, TransactionGuards
 from kraft.coordinators.transactions.verification import (
     ADDS_SINCE,
@@ -27,8 +25,10 @@ from kraft.coordinators.transactions.verification import (
     Verifier,
     produce_error,
 )
+from kraft.handling.quotas import PRODUCED, ClientQuotas
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
+from kraft.handling.sizes import request_size
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.partitions.log.outcomes import RefusedAppend

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
@@ -20,8 +21,10 @@ from kraft.coordinators.shares.persister import ShareKey
 from kraft.coordinators.shares.share_partition import ShareLimits, Take
 from kraft.coordinators.shares.share_reading import NOTHING, Delivery, bound_of, deliver, is_readable
 from kraft.coordinators.shares.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, Connection, ShareSession, ShareSessions
+from kraft.handling.quotas import FETCHED, ClientQuotas
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
+from kraft.handling.sizes import answer_size
 from kraft.handling.steps import Handling
 from kraft.limits import PARTITIONS_PER_STEP, SHARE_RELEASES_PER_TURN
 from kraft.partitions.log.outcomes import RefusedAppend
@@ -109,6 +112,7 @@ class ShareFetchHandler:
         manager: The replicas of this broker.
         settings: The settings.
         rights: What clients may do.
+        quotas: How much they may use.
         leader: The share partitions of this broker.
         sessions: The sessions of their members.
         tell: Who waits for a key may go on.
@@ -120,6 +124,7 @@ class ShareFetchHandler:
         manager: ReplicaManager,
         settings: RequestSettings,
         rights: Rights,
+        quotas: ClientQuotas,
         leader: ShareLeader,
         sessions: ShareSessions,
         tell: Callable[[Hashable], None],
@@ -130,7 +135,9 @@ class ShareFetchHandler:
         self._manager = manager
         self._settings = settings
         self._rights = rights
+        self._quotas = quotas
         self._agenda = agenda
+        self._tell = tell
         self._closing: deque[ShareSession] = deque()
         """The sessions whose members have yet to give back what they have."""
 
@@ -243,7 +250,7 @@ class ShareFetchHandler:
         if not is_done:
             waiting.timeout_ms = waiting.deadline_ms - now_ms
             return waiting
-        return (yield from self._answer(waiting, image, limits))
+        return (yield from self._answer(waiting, image, limits, now_ms))
 
     def _is_enough(self, waiting: WaitingShareFetch, limits: ShareLimits) -> bool:
         """Whether there are as many bytes as a member waits for; records that come again are always enough."""
@@ -273,6 +280,10 @@ class ShareFetchHandler:
         if not readable:
             return
         most_bytes = min(message.max_bytes, self._settings.fetch_max_bytes, max(waiting.request.room, 1))
+        within_quota = self._quotas.most_at_once(FETCHED, waiting.request)
+        if within_quota is not None:
+            # More would exceed the quota for certain, and the member would never get on.
+            most_bytes = int(min(most_bytes, within_quota))
         share, left = max(1, most_bytes // len(readable)), message.max_records
         for at, (key, led) in enumerate(readable):
             if at:
@@ -290,7 +301,44 @@ class ShareFetchHandler:
                 left -= sum(each.last - each.first + 1 for each in given.acquired)
                 self.leader.set_timer(led)
 
-    def _answer(self, waiting: WaitingShareFetch, image: MetadataImage, limits: ShareLimits) -> Handling[Answer]:
+    def _answer(
+        self, waiting: WaitingShareFetch, image: MetadataImage, limits: ShareLimits, now_ms: int
+    ) -> Handling[Answer]:
+        response = yield from self._response(waiting, image, limits)
+        wait_ms = self._throttled_ms(waiting.request, response, now_ms)
+        if wait_ms:
+            self._take_back(waiting)
+            response = yield from self._response(waiting, image, limits)
+            response = replace(response, throttle_time_ms=wait_ms, acquisition_lock_timeout_ms=0)
+        return Answer(waiting.request.request_id, response)
+
+    def _throttled_ms(self, request: WireRequest, response: messages.ShareFetchResponse, now_ms: int) -> int:
+        """For how long a member has to wait that is above its quota, and then gets nothing; 0 if it is within."""
+        if self._quotas.bound(FETCHED, request) is None:
+            return 0
+        size = answer_size(response, request.version)
+        wait_ms = self._quotas.charge(FETCHED, request, size, now_ms)
+        if wait_ms:
+            self._quotas.take_back(FETCHED, request, size, now_ms)
+        return wait_ms
+
+    def _take_back(self, waiting: WaitingShareFetch) -> None:
+        """Leave nothing of a fetch but what has become of its acknowledgements: the member fetches again."""
+        message = waiting.request.message
+        for key, given in waiting.delivered.items():
+            led = waiting.targets[key]
+            if led.partition is not None and self.leader.known(led.key) is led:
+                led.partition.take_back(message.member_id or "", given.acquired)
+                self._tell(led.key)
+        session = self.sessions.by_key.get((message.group_id or "", message.member_id or ""))
+        if waiting.shows_all and session is not None:
+            session.is_answered = False
+        waiting.shows_all = False
+        waiting.delivered, waiting.targets, waiting.refused = {}, {}, {}
+
+    def _response(
+        self, waiting: WaitingShareFetch, image: MetadataImage, limits: ShareLimits
+    ) -> Handling[messages.ShareFetchResponse]:
         request = waiting.request
         errors = dict(waiting.refused)
         for at, (key, led) in enumerate(waiting.targets.items(), 1):
@@ -322,16 +370,13 @@ class ShareFetchHandler:
                 acquired_records=acquired,
             )
             found.append((key, data))
-        return Answer(
-            request.request_id,
-            messages.ShareFetchResponse(
-                acquisition_lock_timeout_ms=limits.lock_ms,
-                responses=[
-                    messages.ShareFetchableTopicResponse(topic_id, partitions)
-                    for topic_id, partitions in _by_topic(found).items()
-                ],
-                node_endpoints=list(endpoints.values()),
-            ),
+        return messages.ShareFetchResponse(
+            acquisition_lock_timeout_ms=limits.lock_ms,
+            responses=[
+                messages.ShareFetchableTopicResponse(topic_id, partitions)
+                for topic_id, partitions in _by_topic(found).items()
+            ],
+            node_endpoints=list(endpoints.values()),
         )
 
     # ShareAcknowledge
@@ -460,10 +505,29 @@ class ShareFetchHandler:
         self.leader.end_locks(now_ms)
         return ()
 
-    @staticmethod
-    def refuse_fetch(request: WireRequest[messages.ShareFetchRequest], refused: ApiError) -> Answer:
+    # Requests that fail unexpectedly
+
+    def refuse_fetch(self, request: WireRequest[messages.ShareFetchRequest], refused: ApiError) -> Answer:
         """A ShareFetch with an error for the whole request."""
+        self._forget(request.message.group_id, request.message.member_id)
         return _refused_fetch(request, refused.error)
+
+    def refuse_acknowledge(
+        self, request: WireRequest[acknowledged.ShareAcknowledgeRequest], refused: ApiError
+    ) -> Answer:
+        """A ShareAcknowledge with an error for the whole request."""
+        self._forget(request.message.group_id, request.message.member_id)
+        return _refused_acknowledge(request, refused.error)
+
+    def _forget(self, group_id: str | None, member: str | None) -> None:
+        """Forget what a failed request may have left half changed: the session of its member, and all that is in memory
+        of its group. What the share coordinators know is loaded with the next fetch.
+        """
+        session = self.sessions.by_key.get((group_id or "", member or ""))
+        if session is not None:
+            self.sessions.close(session)
+        for led in [one for key, one in self.leader.led.items() if key.group_id == group_id]:
+            self.leader.drop(led)
 
 
 def _fetches_anything(message: messages.ShareFetchRequest) -> bool:

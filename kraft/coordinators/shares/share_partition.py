@@ -209,6 +209,17 @@ class SharePartition:
             self.lock_ms = min(self.lock_ms, taking.lock_ms)
         return taking.acquired
 
+    def take_back(self, member: str, acquired: Iterable[Acquired]) -> None:
+        """Undo an acquisition, of which the member does not hear."""
+        for each in acquired:
+            for batch in self._around(each.first, each.last):
+                for run in batch.cut(each.first, each.last):
+                    if run.state is State.ACQUIRED and run.member == member:
+                        run.count -= 1
+                        run.rest(State.AVAILABLE)
+                        self._searches = True
+                batch.join()
+
     def insert(self, batch: Batch) -> None:
         """Add a batch where there is none."""
         if not self.batches:

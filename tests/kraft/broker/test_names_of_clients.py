@@ -9,8 +9,8 @@ import pytest
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.handling.coordinators import java_hash
+from kraft.handling.quotas import PRODUCED, ClientQuotas
 from kraft.handling.rights import Rights
 from kraft.limits import QUOTA_RATES
 from kraft.wire import WireRequest

@@ -18,7 +18,6 @@ from kraft.access.authorizer import AclOperation, AclResource, Authorizer, Autho
 from kraft.access.caller import ANONYMOUS, Caller
 from kraft.access.tokens import token_hmac
 from kraft.broker.metadata.configs import describe_client_quotas
-from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.request.reading import Isolation, Readable, look, read
 from kraft.broker.request.sessions import Wanted
 from kraft.config.data_settings import TopicDefaults
@@ -26,6 +25,7 @@ from kraft.config.described import described_settings
 from kraft.controller.configs.quotas import alter_client_quotas
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.security.tokens import expire_token, remove_expired, renew_token
+from kraft.handling.quotas import PRODUCED, ClientQuotas
 from kraft.reads.configs import describe_configs
 from kraft.wire import WireRequest
 from metadata_log.image import Acl, AclsImage, DelegationToken, MetadataImage

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kraft.broker.request.quotas import PRODUCED, ClientQuotas
-from kraft.broker.request.sizes import answer_size, request_size
+from kraft.handling.quotas import PRODUCED, ClientQuotas
+from kraft.handling.sizes import answer_size, request_size
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData

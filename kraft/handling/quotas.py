@@ -22,7 +22,7 @@ from metadata_log.image.quotas import NO_QUOTAS, Entity, QuotasImage
 PRODUCED: Final = "producer_byte_rate"
 """The quota of Produce, in bytes a second."""
 FETCHED: Final = "consumer_byte_rate"
-"""The quota of consumers' Fetch, in bytes a second."""
+"""The quota of consumers' Fetch and ShareFetch, in bytes a second."""
 LONGEST_WAIT_MS: Final = 2**31 - 1
 """The largest number that the field of an answer holds: a quota may be a fraction of a byte a second, and a request
 many megabytes.

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -13,6 +13,9 @@ from metadata_log.serde import encode
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import encode_request
 from transport.protocol.messages import fetch, produce
+
+if TYPE_CHECKING:
+    from transport.protocol.messages import share_fetch
 
 _FLEXIBLE_PRODUCE: Final = 9
 _FLEXIBLE_FETCH: Final = 12
@@ -35,16 +38,18 @@ def request_size(asked: WireRequest[produce.ProduceRequest]) -> int:
     return len(frame) + _records(sizes, is_flexible=asked.version >= _FLEXIBLE_PRODUCE)
 
 
-def answer_size(response: fetch.FetchResponse, version: int) -> int:
-    """The bytes of the answer to a Fetch, with the length of its frame, and without its header."""
+def answer_size(response: fetch.FetchResponse | share_fetch.ShareFetchResponse, version: int) -> int:
+    """The bytes of the answer to a Fetch or a ShareFetch, with the length of its frame, and without its header."""
     sizes: list[int] = []
-    topics = []
+    topics: list[Any] = []
     for topic in response.responses:
         sizes += [len(part.records) for part in topic.partitions if part.records]
-        bare = [replace(part, records=b"") if part.records else part for part in topic.partitions]
+        bare: list[Any] = [replace(part, records=b"") if part.records else part for part in topic.partitions]
         topics.append(replace(topic, partitions=bare))
     body = encode(replace(response, responses=topics), version)
-    return _LENGTH + len(body) + _records(sizes, is_flexible=version >= _FLEXIBLE_FETCH)
+    # Each version of ShareFetch is.
+    is_flexible = version >= _FLEXIBLE_FETCH or not isinstance(response, fetch.FetchResponse)
+    return _LENGTH + len(body) + _records(sizes, is_flexible=is_flexible)
 
 
 def _records(sizes: list[int], *, is_flexible: bool) -> int:
