@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kraft.testing.cluster import Cluster
     from kraft.testing.kafka import Kafka
 
@@ -220,6 +222,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def _temporary(config: pytest.Config) -> Path:
+    """Where pictures are, unless that is said: beside the temporary files of the run, if they are known.
+
+    They are not where no test has asked for a fixture of this module, as each has a cluster of its own.
+    """
+    from pathlib import Path
+    from tempfile import mkdtemp
+
+    factory = config.stash.get(_TEMPORARY, None)
+    return Path(mkdtemp(prefix="kafka-")) if factory is None else factory.getbasetemp()
+
+
 def _drawn(item: pytest.Item, kafka: Kafka, began: float, number: int) -> str:
     """Write the picture of a cluster; returns its path. Nothing that goes wrong here hides why the test failed."""
     import re
@@ -229,7 +243,7 @@ def _drawn(item: pytest.Item, kafka: Kafka, began: float, number: int) -> str:
     config = item.config
     try:
         wanted = config.getoption("kafka_picture") or config.getini("kafka_picture")
-        folder = config.rootpath / wanted if wanted else config.stash[_TEMPORARY].getbasetemp()
+        folder = config.rootpath / wanted if wanted else _temporary(config)
         # Of a long name the end tells more; the checksum keeps names apart that become the same.
         name = re.sub(r"[^\w.-]+", "-", item.nodeid, flags=re.ASCII)[-100:].strip("-.")
         path = Path(folder, f"kafka-{name}-{crc32(item.nodeid.encode()):08x}{'' if number == 1 else f'-{number}'}.html")

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -188,6 +189,29 @@ def test_a_failure_leaves_a_picture_with_a_lane_for_each_node_and_what_the_test_
     # The clock of the nodes is a minute ahead, the picture is not.
     assert moments[-1]["at_ms"] < 60_000
     assert max(one["at_ms"] for one in moments) == moments[-1]["at_ms"]
+
+
+def test_a_cluster_of_a_fixture_of_ones_own_has_a_picture(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """There was none while no test of the run had asked for a fixture of the plug-in."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    pytester.makepyfile(
+        """
+        import pytest
+        from kraft.testing import Kafka
+
+        @pytest.fixture
+        def mine():
+            with Kafka() as kafka:
+                yield kafka
+
+        def test_it(mine):
+            assert mine is None
+        """
+    )
+    result = pytester.runpytest_inprocess(*PLUGIN)
+    result.stdout.fnmatch_lines(["*picture of kafka*", f"{tmp_path}/kafka-*.html"])
 
 
 def test_the_place_of_the_pictures_is_chosen_and_an_error_there_hides_nothing(pytester: pytest.Pytester) -> None:

@@ -86,6 +86,7 @@ LINES = tuple(
     reassign list {CONTROLLER}
     reassign plan --topic t --to 1,2 {CONTROLLER}
     reassign start --topic-partition t:0 --to 1 {CONTROLLER}
+    reassign unthrottle {CONTROLLER}
     recover plan NODE
     registry --port 0 {BROKER}
     recover unblock-ghost 7 {CONTROLLER}
