@@ -6,7 +6,7 @@ const $ = id => document.getElementById(id);
 const SEEDS_AT_ONCE = 1;
 const FIRST = ["vote-in-memory-only", "vote-without-log-check", "raft-figure-8", "flush-nothing"];
 
-export function setUpBugs(bugs, { openSchedule }) {
+export function setUpBugs(bugs, { open, openSchedule }) {
   const order = [...bugs].sort((a, b) => place(a) - place(b) || a.name.localeCompare(b.name));
   function place(one) { const at = FIRST.indexOf(one.name); return at < 0 ? FIRST.length : at; }
   $("bug-name").replaceChildren(...order.map(one => make("option", { value: one.name }, one.name)));
@@ -26,10 +26,11 @@ export function setUpBugs(bugs, { openSchedule }) {
       for (let seed = 0; searching; seed += SEEDS_AT_ONCE) {
         const found = JSON.parse(await call("search", [name, seed, SEEDS_AT_ONCE], { onProgress }));
         if (!found.schedule) continue;
-        $("bug-progress").replaceChildren(
-          `Seed ${seed} violates an invariant: ${found.actions} events, shortened to ${found.shrunk}. `,
-          make("a", { href: `#${found.fragment}`, id: "bug-link" }, "The link to the whole run"), ".");
-        await openSchedule(found.schedule);
+        const told = () => [`Seed ${seed} violates an invariant: ${found.actions} events, shortened to ${found.shrunk}. `,
+          make("a", { href: `#${found.fragment}`, class: "bug-link", onclick: event => { event.preventDefault(); open(found.fragment); } }, "The link to the whole run"), "."];
+        $("bug-progress").replaceChildren(...told());
+        await openSchedule(found.schedule, found.fragment,
+          [...told(), " Step through what matters here: Step goes on, and the last event shows what is violated."]);
         break;
       }
       if (!searching) $("bug-progress").textContent = "Stopped.";

@@ -1,6 +1,6 @@
 // The page of the lab: a run that is watched, and what the visitor does to it.
 import { asked, call, ready } from "./engine.js";
-import { Run } from "./run.js";
+import { Run, lastDeedMs } from "./run.js";
 import { NodeCards, PAUSE_MS, SLOW_MS, make, showLinks, showPartitions } from "./nodes.js";
 import { showDiagram } from "./diagram.js";
 import { setUpBugs } from "./bugs.js";
@@ -10,9 +10,11 @@ import { setUpTools } from "./tools.js";
 
 const $ = id => document.getElementById(id);
 const run = new Run();
-const FRAME_MS = 100;
+const FRAME_MS = 100, SAVED = "kraft-lab-run.json";
 const FIRST = "seed=7&members=replica&nodes=3&profile=quiet", FIRST_MS = 3000;
 let chosen = 1, playing = null, clockMs = 0, shape = "";
+
+let kinds = new Map(), bugs = [], whole = "";
 
 const cards = new NodeCards($("nodes-view"), { act, choose: id => { chosen = id; show(); } });
 
@@ -36,7 +38,7 @@ function show() {
   if (now !== shape) {
     shape = now;
     if (!state.node_ids.includes(chosen)) chosen = state.node_ids[0];
-    cards.build(state.node_ids, { isDynamic: state.members.startsWith("dynamic"), isRecorded: run.isRecorded });
+    cards.build(state.node_ids, { ...kinds.get(state.members), isRecorded: run.isRecorded });
   }
   cards.show(frame, moment, chosen);
   const voters = state.node_ids.filter(id => id < 101);
@@ -56,10 +58,23 @@ function show() {
   $("verdict").textContent = isShown ? state.verdict : "";
   $("verdict").classList.toggle("bad", state.is_violated);
   $("back").disabled = run.cursor <= 0;
-  $("step").disabled = $("change").disabled = run.isAtEnd && state.is_over;
-  $("digest").textContent = run.isAtEnd ? `digest ${state.digest}` : "";
+  $("step").disabled = $("change").disabled = $("end").disabled = run.isAtEnd && state.is_over;
+  $("last-change").disabled = run.cursor <= 0;
+  showLaptop(state);
+  const bug = bugs.find(one => one.name === state.bug);
+  $("planted").hidden = !bug;
+  $("planted").textContent = bug ? `This copy of the code has a planted bug, ${bug.name}: ${bug.what}` : "";
   story();
   showDiagram($("diagram"), run, at => { stop(); run.show(at); });
+}
+
+// What repeats the run elsewhere: a seed alone is a command, and what a visitor did is in a file.
+function showLaptop(state) {
+  $("laptop").hidden = !run.isAtEnd;
+  $("command").textContent = `kraft sim replay ${SAVED}`;
+  $("digest").textContent = state.digest;
+  $("copy").disabled = run.isRecorded && !whole;
+  $("copy").title = run.isRecorded ? (whole ? "The whole run, of which these are the events that matter" : "A saved run has no link: send the file") : "";
 }
 
 // The last sentence about a vote at or shortly before the moment.
@@ -94,39 +109,50 @@ function act(name, ...nodes) {
 }
 
 function remember() {
-  if (run.state?.fragment) history.replaceState(null, "", `#${run.state.fragment}`);
+  whole = run.state?.fragment || whole;
+  if (whole) history.replaceState(null, "", `#${whole}`);
 }
 
 async function open(fragment, untilMs = 0) {
   stop();
-  $("question").hidden = true;
+  ask();
   await run.open(fragment, untilMs);
+  whole = "";
   remember();
   fillForm(run.state.fragment);
   tab("run");
 }
 
-async function openSchedule(text) {
+// `fragment` is the link to the run of which the schedule is a part; a file has none.
+async function openSchedule(text, fragment = "", told = []) {
   stop();
-  $("question").hidden = true;
   await run.openSchedule(text);
+  whole = fragment;
+  history.replaceState(null, "", fragment ? `#${fragment}` : location.pathname + location.search);
+  ask(...told);
   await run.step();
   tab("run");
+}
+
+function ask(...parts) {
+  $("question").replaceChildren(...parts);
+  $("question").hidden = !parts.length;
 }
 
 function fillForm(fragment) {
   const known = new URLSearchParams(fragment);
   $("seed").value = known.get("seed") ?? 0;
-  for (const name of ["members", "nodes", "profile"]) {
-    const value = known.get(name);
-    if (value && [...$(name).options].some(one => one.value === value)) $(name).value = value;
+  for (const name of ["members", "nodes", "profile", "bug"]) {
+    const value = known.get(name) ?? (name === "bug" ? "" : null);
+    if (value !== null && [...$(name).options].some(one => one.value === value)) $(name).value = value;
   }
 }
 
 $("new-run").addEventListener("submit", event => {
   event.preventDefault();
   const of = name => encodeURIComponent($(name).value);
-  attempt(() => open(`seed=${of("seed")}&members=${of("members")}&nodes=${of("nodes")}&profile=${of("profile")}`));
+  const bug = $("bug").value ? `&bug=${of("bug")}` : "";
+  attempt(() => open(`seed=${of("seed")}&members=${of("members")}&nodes=${of("nodes")}&profile=${of("profile")}${bug}`));
 });
 
 // Time
@@ -161,6 +187,8 @@ const paused = work => () => { stop(); attempt(work); };
 $("play").addEventListener("click", toggle);
 $("step").addEventListener("click", paused(() => run.step()));
 $("back").addEventListener("click", paused(() => run.back()));
+$("end").addEventListener("click", paused(() => run.toEnd()));
+$("last-change").addEventListener("click", () => { stop(); run.lastChange(); });
 $("change").addEventListener("click", paused(() => run.nextChange()));
 $("cursor").addEventListener("input", () => { stop(); run.show(Number($("cursor").value)); });
 $("heal").addEventListener("click", () => act("heal"));
@@ -171,8 +199,9 @@ document.addEventListener("keydown", event => {
   const isButton = event.target.closest("button, summary, a");
   if (event.key === " " && !isButton) toggle();
   else if (event.key === "ArrowRight") (event.shiftKey ? $("change") : $("step")).click();
-  else if (event.key === "ArrowLeft") $("back").click();
+  else if (event.key === "ArrowLeft") (event.shiftKey ? $("last-change") : $("back")).click();
   else if (/^[1-9]$/.test(event.key) && run.state?.node_ids[event.key - 1]) { chosen = run.state.node_ids[event.key - 1]; show(); }
+  else if (event.key === "End") $("end").click();
   else if (event.key === "h") act("heal");
   else if (KEYS[event.key]) cards.root.querySelector(`[data-node="${chosen}"] [data-act="${KEYS[event.key]}"]`)?.click();
   else return;
@@ -193,7 +222,7 @@ $("copy").addEventListener("click", () => attempt(async () => {
   $("copy").textContent = "Copied";
   setTimeout(() => { $("copy").textContent = "Copy link"; }, 2000);
 }));
-$("save").addEventListener("click", () => attempt(async () => saveFile("kraft-lab-run.json", await call("saved"))));
+$("save").addEventListener("click", () => attempt(async () => saveFile(SAVED, await call("saved"))));
 $("whole").addEventListener("click", () => attempt(async () => saveFile("kraft-lab-run.html", await call("diagram"), "text/html")));
 $("open-file").addEventListener("change", event => attempt(async () => openSchedule(await event.target.files[0].text())));
 
@@ -214,21 +243,27 @@ $("theme").addEventListener("click", event => {
   event.target.textContent = `Colours: ${SCHEMES[next][0]}`;
 });
 
-window.addEventListener("hashchange", () => attempt(() => open(location.hash.slice(1))));
+window.addEventListener("hashchange", () => attempt(() => open(location.hash.slice(1), lastDeedMs(location.hash))));
 
 async function begin() {
   const took = await ready;
   const known = await asked("known");
   $("profile").replaceChildren(...known.profiles.sort(([a], [b]) => (b === "quiet") - (a === "quiet"))
     .map(([name, what]) => make("option", { value: name, title: what }, name === "quiet" ? "only mine" : name)));
-  setUpBugs(known.bugs, { openSchedule });
+  kinds = new Map(known.kinds.map(one => [one.name, one]));
+  bugs = known.bugs;
+  $("members").replaceChildren(...known.kinds.map(({ name, label }) => make("option", { value: name }, label)));
+  $("bug").append(...bugs.map(({ name }) => name).sort().map(name => make("option", { value: name }, name)));
+  $("bug").addEventListener("change", () => { $("members").value = bugs.find(one => one.name === $("bug").value)?.members ?? $("members").value; });
+  setUpBugs(bugs, { open: fragment => attempt(() => open(fragment)), openSchedule });
   setUpScenarios({ open, run, question: $("question") });
   setUpTools();
   const fragment = location.hash.slice(1);
-  await open(fragment || FIRST, fragment ? 0 : FIRST_MS).catch(failure => {
+  await open(fragment || FIRST, fragment ? lastDeedMs(fragment) : FIRST_MS).catch(failure => {
     say(failure.message, true);
     return open(FIRST, FIRST_MS);
   });
+  if (!fragment) ask("Node 2 leads. Press Play, crash it, and see who is elected, and why.");
   if ($("status").textContent.startsWith("Loading")) say("");
   performance.mark("interactive");
   window.lab = { run, took, interactiveMs: performance.now() };

@@ -31,17 +31,17 @@ export class NodeCards {
     this.choose = choose;
   }
 
-  build(ids, { isDynamic, isRecorded }) {
+  build(ids, { changes_voters: changesVoters, takes_records: takesRecords, isRecorded }) {
     this.#cards.clear();
-    this.root.replaceChildren(...ids.map(id => this.#card(id, isDynamic, isRecorded)));
+    this.root.replaceChildren(...ids.map(id => this.#card(id, changesVoters && id < FIRST_BROKER, takesRecords && id < FIRST_BROKER, isRecorded)));
   }
 
-  #card(id, isDynamic, isRecorded) {
+  #card(id, isDynamic, mayWrite, isRecorded) {
     const acts = [
       ["crash", "Crash", "c"], ["restart", "Start", "s"], ["isolate", "Cut off", "i"], ["pause", "Pause", "p"],
       ["slow-disk", "Slow disk", "d"], ["write", "Write", "w"],
       ...(isDynamic ? [["add-voter", "Add voter", ""], ["remove-voter", "Remove voter", ""]] : []),
-    ].filter(([name]) => name !== "write" || id < FIRST_BROKER);
+    ].filter(([name]) => name !== "write" || mayWrite);
     const part = {
       mark: make("span", { class: "mark", "aria-hidden": "true" }), state: make("b"), facts: make("dl"),
       log: make("div", { class: "log" }), tags: make("div", { class: "tags" }),
@@ -103,6 +103,10 @@ export function showLinks(root, ids, cuts, isRecorded, toggle) {
   const isCut = new Set(cuts.map(String));
   const pairs = ids.flatMap((one, at) => ids.slice(at + 1).map(other => [one, other]));
   const few = pairs.length <= 10 ? pairs : cuts;
+  // The keyboard's focus is on one of the buttons, and stays there while nothing changes.
+  const shape = JSON.stringify([few, cuts, isRecorded]);
+  if (root.dataset.shape === shape) return;
+  root.dataset.shape = shape;
   root.replaceChildren(...few.map(([one, other]) => {
     const pressed = isCut.has(String([one, other]));
     return make("button", { type: "button", "aria-pressed": pressed ? "true" : "false", disabled: isRecorded || pressed,

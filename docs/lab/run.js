@@ -2,6 +2,7 @@
 import { asked } from "./engine.js";
 
 const FAR_MS = 3_600_000;
+const MOST_MOMENTS = 30_000;
 const LED = /^(?:node (\d+): )?(leads|follows) (\S+) in epoch (\d+): (.*)$/;
 const COMMITTED = /^committed: (\S+) has (.*)$/;
 const GONE = /^(?:node (\d+): )?(\S+) is gone$/;
@@ -91,6 +92,24 @@ export class Run extends EventTarget {
     this.show(this.moments.length - 1);
   }
 
+  // Runs in which only the visitor breaks something last an hour of virtual time, and so stop earlier.
+  async toEnd() {
+    const until = this.moments.length + MOST_MOMENTS;
+    while (!this.state.is_over && this.moments.length < until) {
+      const before = this.moments.length;
+      await this.advance(FAR_MS, 1000);
+      this.show(this.moments.length - 1);
+      if (this.moments.length === before) break;
+    }
+    this.show(this.moments.length - 1);
+  }
+
+  lastChange() {
+    let at = this.cursor - 1;
+    while (at > 0 && !this.#isChange(at)) at--;
+    this.show(at);
+  }
+
   #isChange(at) {
     const moment = this.moments[at], before = this.frames[at - 1]?.nodes ?? {};
     if (moment.is_fault) return true;
@@ -112,6 +131,11 @@ export class Run extends EventTarget {
   }
 
   #changed() { this.dispatchEvent(new Event("change")); }
+}
+
+// The time of the last deed in a link: who gets the link begins there.
+export function lastDeedMs(fragment) {
+  return Number(/[&#]do=(?:[^&]*,)?(\d+)\.[^,&]*(?:&|$)/.exec(fragment)?.[1] ?? 0);
 }
 
 export function withDeedsUntil(fragment, untilMs) {

@@ -22,12 +22,12 @@ async function walk(entry, prefix, found) {
 
 // What a command may be given: each file, and each directory that holds files.
 function paths(files) {
-  const folders = new Set(files.flatMap(([path]) => {
+  const folders = new Set(files.flatMap(path => {
     const parts = path.split("/").slice(0, -1);
     return parts.map((_, at) => parts.slice(0, at + 1).join("/"));
   }));
   const rank = path => (path.includes("__cluster_metadata") && folders.has(path) ? 0 : folders.has(path) ? 1 : 2);
-  return [...folders, ...files.map(([path]) => path)].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
+  return [...folders, ...files].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
 }
 
 export function setUpTools() {
@@ -40,9 +40,11 @@ export function setUpTools() {
     }
     const root = `/dropped/${++dropped}/`;
     const contents = await Promise.all(files.map(async ([path, file]) => [root + path, await file.arrayBuffer()]));
-    await call("write", [contents], { transfer: contents.map(([, bytes]) => bytes) });
-    $("tool-path").replaceChildren(...paths(files).map(path => make("option", { value: root + path }, path)));
-    $("dropped").textContent = `${files.length} files, ${size.toLocaleString("en")} bytes, in this page only.`;
+    $("dropped").textContent = "Reading …";
+    const inside = await call("write", [contents], { transfer: contents.map(([, bytes]) => bytes) });
+    const all = [...files.map(([path]) => path), ...inside.map(path => path.slice(root.length))];
+    $("tool-path").replaceChildren(...paths(all).map(path => make("option", { value: root + path }, path)));
+    $("dropped").textContent = `${all.length} files, ${size.toLocaleString("en")} bytes, in this page only.`;
     $("tool-form").hidden = false;
   }
 
@@ -58,6 +60,9 @@ export function setUpTools() {
     for (const entry of entries) await walk(entry, "", found);
     await take(found);
   });
+  const showTopic = () => { $("tool-topic-label").hidden = !["history", "replay", "report"].includes($("tool-name").value); };
+  $("tool-name").addEventListener("change", showTopic);
+  showTopic();
   $("tool-form").addEventListener("submit", async event => {
     event.preventDefault();
     const name = $("tool-name").value, out = $("tool-out"), report = $("tool-report");
@@ -65,7 +70,7 @@ export function setUpTools() {
     report.hidden = true;
     out.textContent = "Running …";
     try {
-      const text = await call("tool", [name, $("tool-path").value]);
+      const text = await call("tool", [name, $("tool-path").value, $("tool-topic").value.trim()]);
       const isPage = text.startsWith("<!doctype html>");
       out.hidden = isPage;
       report.hidden = !isPage;

@@ -56,7 +56,8 @@ self.onmessage = async ({ data: { id, call, args } }) => {
         python.FS.mkdirTree(path.slice(0, path.lastIndexOf("/")));
         python.FS.writeFile(path, new Uint8Array(bytes));
       }
-      postMessage({ id, result: null });
+      const { unpacked } = python.pyimport("kraft.cli.doctor.in_page");
+      postMessage({ id, result: args[0].flatMap(([path]) => JSON.parse(unpacked(path))) });
       return;
     }
     const onProgress = text => postMessage({ id, progress: text });

@@ -9,8 +9,11 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 
+from kraft.cli.doctor.command import doctor_command
 from kraft.sim.search.schedule import decode_schedule, replay
+from kraft.sim.search.seed_search import KINDS
 from support.lab.chromium import Tab, opened_tab, served
 from support.lab.pyodide import builder
 from support.metadata_log.browser import browser
@@ -71,6 +74,11 @@ def test_steps_go_forth_and_back(tab: Tab) -> None:
         tab.click("#change")
         tab.until("!document.getElementById('change').disabled")
     tab.until("lab.run.cursor > 2")
+    after = tab.evaluate("lab.run.cursor")
+    tab.click("#last-change")
+    assert tab.evaluate("lab.run.cursor") < after
+    tab.click("#change")
+    tab.until(f"lab.run.cursor === {after}")
     before = tab.evaluate("lab.run.cursor")
     tab.click("#back")
     assert tab.evaluate("lab.run.cursor") == before - 1
@@ -141,10 +149,61 @@ def test_a_planted_bug_is_found_and_stepped_through(tab: Tab) -> None:
     tab.click('[data-tab="bugs"]')
     tab.evaluate("document.getElementById('bug-name').value = 'vote-in-memory-only'")
     tab.click("#bug-search")
-    tab.until("document.getElementById('bug-link') && lab.run.isRecorded")
+    tab.until("document.querySelector('#question .bug-link') && lab.run.isRecorded")
+    assert "vote-in-memory-only" in tab.evaluate("document.getElementById('planted').innerText")
+    assert "bug=vote-in-memory-only" in tab.evaluate("location.hash")
     tab.evaluate("lab.run.advance(3600000, 3000).then(() => lab.run.show(1e9))")
     assert "Violated" in tab.until("document.getElementById('verdict').textContent")
-    assert "bug=vote-in-memory-only" in tab.evaluate("document.getElementById('bug-link').href")
+    tab.click("#question .bug-link")
+    tab.until("!lab.run.isRecorded && lab.run.state.bug === 'vote-in-memory-only'")
+
+
+def test_a_bug_is_planted_by_hand_and_goes_with_the_next_run(tab: Tab) -> None:
+    tab.evaluate("document.getElementById('bug').value = 'raft-figure-8'")
+    tab.evaluate("document.getElementById('bug').dispatchEvent(new Event('change'))")
+    tab.click("#new-run button")
+    tab.until("lab.run.state.bug === 'raft-figure-8'")
+    assert not tab.evaluate("document.getElementById('planted').hidden")
+    tab.evaluate("document.getElementById('bug').value = ''")
+    tab.click("#new-run button")
+    tab.until("lab.run.state.bug === ''")
+    assert tab.evaluate("document.getElementById('planted').hidden")
+
+
+def test_a_link_begins_at_its_last_fault_and_goes_to_the_end(tab: Tab) -> None:
+    opened(tab, "seed=2&members=core&nodes=3&profile=broad&chaos=1000&do=300.crash.2,800.restart.2")
+    assert tab.evaluate("lab.run.nowMs") == 800
+    tab.click("#end")
+    tab.until("lab.run.state.is_over")
+    assert "no invariant is violated" in tab.until("document.getElementById('verdict').innerText")
+
+
+def test_each_kind_of_nodes_can_be_chosen(tab: Tab) -> None:
+    offered = tab.evaluate("[...document.getElementById('members').options].map(one => one.value)")
+    assert set(offered) == set(KINDS)
+    for kind in ("store", "combined-cluster"):
+        tab.evaluate(f"document.getElementById('members').value = '{kind}'")
+        tab.click("#new-run button")
+        tab.until(f"lab.run.state.members === '{kind}'")
+
+
+def test_a_node_that_is_down_shows_its_disk(tab: Tab) -> None:
+    opened(tab, "seed=7&members=replica&nodes=3&profile=quiet&do=3000.crash.1", 3100)
+    card = tab.evaluate("document.querySelector('[data-node=\"1\"]').innerText")
+    assert "down" in card
+    assert "epoch 1, a vote for 2" in card
+
+
+def test_the_client_hears_of_its_record(tab: Tab) -> None:
+    opened(tab, "seed=7&members=replica&nodes=3&profile=quiet&do=3000.write.2..mine", 3300)
+    assert "mine is acknowledged" in tab.evaluate("document.getElementById('story').innerText")
+
+
+def test_the_keyboard_stays_on_a_link_while_time_goes_on(tab: Tab) -> None:
+    opened(tab, "seed=7&members=replica&nodes=3&profile=quiet", 3000)
+    tab.evaluate("document.querySelector('[data-link=\"1-3\"]').focus()")
+    tab.evaluate("lab.run.step()")
+    assert tab.evaluate("document.activeElement.dataset.link") == "1-3"
 
 
 def test_a_scenario_asks_before_it_answers(tab: Tab) -> None:
@@ -162,7 +221,7 @@ def test_files_are_looked_into_without_a_request(tab: Tab, tmp_path: Path) -> No
     before = len(tab.requests)
     tab.choose_files("#folder", [folder])
     tab.until("!document.getElementById('tool-form').hidden")
-    for name, seen in (("dump", "offset"), ("history", "controller 2: active"), ("doctor", "1 node read")):
+    for name, seen in (("dump", "LeaderChangeMessage"), ("history", "controller 2: active"), ("doctor", "1 node read")):
         tab.evaluate(f"document.getElementById('tool-name').value = '{name}'")
         tab.click("#tool-form button")
         tab.until(f"document.getElementById('tool-out').textContent.includes({json.dumps(seen)})")
@@ -170,6 +229,20 @@ def test_files_are_looked_into_without_a_request(tab: Tab, tmp_path: Path) -> No
     tab.click("#tool-form button")
     tab.until("!document.getElementById('tool-report').hidden")
     assert tab.requests[before:] == []
+
+
+def test_a_bundle_says_what_happened_to_a_partition(tab: Tab, tmp_path: Path) -> None:
+    node, bundle = unpack("clusters", "failover/nodes/c3", tmp_path), tmp_path / "host.tar.gz"
+    made = CliRunner().invoke(doctor_command, ["collect", "--records", "--into", str(bundle), str(node)])
+    assert made.exit_code == 0, made.output
+    tab.click('[data-tab="tools"]')
+    tab.choose_files("#files", [bundle])
+    tab.until("document.getElementById('tool-path').value.endsWith('host.tar.gz')")
+    tab.evaluate("document.getElementById('tool-name').value = 'replay'")
+    tab.evaluate("document.getElementById('tool-topic').value = 'alerts-16-0'")
+    tab.click("#tool-form button")
+    tab.until("document.getElementById('tool-out').textContent.includes('alerts-16-0: 101 leads')")
+    tab.evaluate("document.getElementById('tool-topic').value = ''")
 
 
 @pytest.mark.parametrize(("width", "is_dark"), [(1280, False), (390, True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from click.testing import CliRunner
 
 from kraft.cli.run.sim import sim_command
 from kraft.sim.lab.deeds import DEEDS, BadDeed, Deed
+from kraft.sim.lab.kinds import known_kinds
 from kraft.sim.lab.link import BadLink, LabRun, fragment_of, run_from
 from kraft.sim.lab.page import Page
 from kraft.sim.lab.session import LiveSession, ReplaySession
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import check_of, decode_schedule, encode_schedule, replay
-from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.search.seed_search import KINDS, SeedSearch
 
 FAR_MS = 3_600_000
 
@@ -275,3 +277,58 @@ def test_sim_run_prints_the_link_of_what_it_found(tmp_path: Path) -> None:
         assert check_of(ended(session).failure or AssertionError()) in found.output
     finally:
         session.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_visitor_may_do_to_each_kind_of_nodes_what_it_is_made_for(kind: str) -> None:
+    session = LiveSession(LabRun(SeedSearch(members=kind, nodes=3, profile="quiet"), 7))
+    try:
+        session.advance(1500, 100_000)
+        for name, deed in DEEDS.items():
+            made = Deed(0, name, tuple(range(1, 1 + deed.nodes)), 300 if name in ("pause", "slow-disk") else 0)
+            with suppress(BadDeed):
+                session.do(made)
+            session.advance(session.now_ms + 50, 100_000)
+        session.advance(2500, 100_000)
+        assert session.failure is None
+    finally:
+        session.close()
+
+
+def test_nodes_refuse_what_they_are_not_made_for() -> None:
+    for kind, name in (("core", "add-voter"), ("store", "write")):
+        with pytest.raises(BadDeed, match=r"do not change|commands of their own"):
+            LiveSession(LabRun(SeedSearch(members=kind, nodes=3, profile="quiet"), 7, (Deed(9, name, (1,)),)))
+
+
+def test_the_page_offers_each_kind_and_the_known_ones_first() -> None:
+    kinds = known_kinds()
+    assert sorted(one.name for one in kinds) == sorted(KINDS)
+    assert [one.label for one in kinds[:4]] == [
+        "quorum",
+        "quorum, voters change",
+        "data cluster",
+        "groups and transactions",
+    ]
+
+
+def test_a_node_that_is_down_still_has_its_vote_on_disk() -> None:
+    session = watched(until_ms=3000)
+    (leader,) = session.world.leaders()
+    other = next(one for one in session.world.node_ids if one != leader)
+    session.do(Deed(0, "crash", (other,)))
+    node = next(one.nodes[other] for one in reversed(session.notes.told) if other in one.nodes)
+    assert node.now.state == "down"
+    assert (node.stored_epoch, node.now.vote) == (1, leader)
+
+
+def test_a_client_hears_what_became_of_its_record() -> None:
+    session = watched(until_ms=3000)
+    (leader,) = session.world.leaders()
+    other = next(one for one in session.world.node_ids if one != leader)
+    session.do(Deed(0, "write", (leader,), text="mine"))
+    session.do(Deed(0, "write", (other,), text="yours"))
+    session.advance(3400, 100_000)
+    told = [one.what for one in session.notes.told]
+    assert any("mine is acknowledged" in one for one in told)
+    assert any("yours is refused" in one for one in told)

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.sim.lab.kinds import CHANGES_VOTERS, TAKES_COMMANDS
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.workloads.voter_workload import addition_of, removal_of
 from kraft.sim.world.actions import WORLD, Note, Submit
@@ -59,7 +60,7 @@ def do(simulator: Simulator, deed: Deed, number: int) -> None:
     Raises:
         BadDeed: There is no such deed or no such node.
     """
-    check(deed, simulator.node_ids)
+    check(deed, simulator.node_ids, simulator.scenario.members)
     note = Note(simulator.now_ms, WORLD, f"visitor: {told(deed)}")
     if deed.name in _SETTINGS:
         DEEDS[deed.name].do(Doing(simulator, deed, number))
@@ -69,13 +70,21 @@ def do(simulator: Simulator, deed: Deed, number: int) -> None:
         DEEDS[deed.name].do(Doing(simulator, deed, number))
 
 
-def check(deed: Deed, node_ids: tuple[int, ...]) -> None:
-    """Check a deed, which may come from a link of somebody else."""
+def check(deed: Deed, node_ids: tuple[int, ...], members: str) -> None:
+    """Check a deed, which may come from a link of somebody else.
+
+    Raises:
+        BadDeed: There is no such deed or no such node, or nodes of this kind are not made for it.
+    """
     kind = DEEDS.get(deed.name)
     if kind is None:
         raise BadDeed(f"there is no deed {deed.name!r}; there are {', '.join(DEEDS)}")
     if len(deed.nodes) != kind.nodes:
         raise BadDeed(f"{deed.name} needs {kind.nodes} nodes, not {len(deed.nodes)}")
+    if deed.name in _OF_VOTERS and members not in CHANGES_VOTERS:
+        raise BadDeed(f"the voters of {members} nodes do not change")
+    if deed.name == "write" and members in TAKES_COMMANDS:
+        raise BadDeed(f"{members} nodes take commands of their own, and no records")
     missing = [one for one in deed.nodes if one not in node_ids]
     if missing:
         raise BadDeed(f"there is no node {missing[0]}")
@@ -167,5 +176,6 @@ DEEDS: Final = {
     "remove-voter": Kind(1, _remove_voter),
 }
 """All kinds of deeds, by name."""
+_OF_VOTERS: Final = ("add-voter", "remove-voter")
 _SETTINGS: Final = ("cut", "isolate", "heal", "pause", "slow-disk")
 """Deeds without an action of their own: the moment of the note shows them."""

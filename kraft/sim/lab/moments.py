@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from kraft.sim.lab.votes import asked_in, why
@@ -10,6 +12,7 @@ from kraft.sim.pictures.wording import change_text, label_of
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.world.actions import Action, Deliver, Return, RoundTrip
 from kraft.sim.world.host import Host
+from kraft.sim.world.member_interface import WriteOutcome
 from kraft.sim.world.world import World
 from transport.faults import BOTH
 
@@ -52,6 +55,19 @@ class LabMoment(Struct, frozen=True, omit_defaults=True):
     why: str = ""
 
 
+_ENDS: Final = {
+    WriteOutcome.COMMITTED: "{} is acknowledged",
+    WriteOutcome.REFUSED: "{} is refused",
+    WriteOutcome.UNKNOWN: "{} is not acknowledged",
+}
+"""The words for the outcome of a record, as a client hears it."""
+
+
+def readable_value(value: bytes) -> str:
+    """The record of a client for a reader."""
+    return value.decode(errors="replace")
+
+
 class LabNotes(Notes):
     """Describes the moments of a run, and sends only what has changed."""
 
@@ -61,6 +77,12 @@ class LabNotes(Notes):
         self.told: list[LabMoment] = []
         self._last: dict[int, LabNode] = {}
         self._cuts: tuple[tuple[int, int], ...] = ()
+        self._ended: list[str] = []
+        """The outcomes of records that clients have heard of since the last moment."""
+
+    def on_done(self, node_id: int, value: bytes, outcome: WriteOutcome) -> None:
+        """A client has heard what became of its record."""
+        self._ended.append(_ENDS[outcome].format(readable_value(value)))
 
     def on_performed(self, world: World, action: Action) -> None:
         """An action has happened."""
@@ -80,7 +102,7 @@ class LabNotes(Notes):
         told = LabMoment(
             at_ms=moment.at_ms,
             node=moment.node,
-            what=label_of(moment),
+            what="; ".join((label_of(moment), *self._ended)),
             details=(*map(change_text, moment.details), *removed),
             is_fault=moment.is_fault or moment.what.startswith("visitor: "),
             nodes=changed,
@@ -89,10 +111,11 @@ class LabNotes(Notes):
             why=reason,
         )
         self._cuts = cuts
+        self._ended.clear()
         self.told.append(told)
 
     def _node(self, node_id: int, host: Host, state: NodeState) -> LabNode:
-        election = host.member.election()
+        election = host.member.stored_election()
         times = None if self._simulator is None else self._simulator.queue.times[node_id]
         return LabNode(
             now=state,

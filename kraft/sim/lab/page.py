@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from kraft.sim.faults.profiles import PROFILES
 from kraft.sim.lab.deeds import Deed
+from kraft.sim.lab.kinds import KnownKind, known_kinds
 from kraft.sim.lab.link import LabRun, fragment_of, run_from
 from kraft.sim.lab.moments import LabMoment
 from kraft.sim.lab.session import LiveSession, ReplaySession, Session
@@ -32,6 +33,8 @@ class State(Struct, frozen=True):
     fragment: str
     """The link to the run; empty for a recorded schedule."""
     members: str
+    bug: str
+    """The planted bug; empty for none."""
     node_ids: tuple[int, ...]
     now_ms: int
     digest: str
@@ -53,6 +56,7 @@ class Known(Struct, frozen=True):
     """The choices that the page offers."""
 
     bugs: tuple[KnownBug, ...]
+    kinds: tuple[KnownKind, ...]
     profiles: tuple[tuple[str, str], ...]
 
 
@@ -74,9 +78,9 @@ class Page:
         self._session: Session | None = None
 
     def known(self) -> str:
-        """The bugs and the profiles."""
+        """The bugs, the kinds of nodes, and the profiles."""
         mutants = tuple(KnownBug(one.name, one.what, str(one.scope)) for one in bugs().values())
-        return _json(Known(mutants, tuple((one.name, one.what) for one in PROFILES.values())))
+        return _json(Known(mutants, known_kinds(), tuple((one.name, one.what) for one in PROFILES.values())))
 
     def open(self, fragment: str, until_ms: int) -> str:
         """Begin the run of a link, and go on to a virtual time."""
@@ -144,6 +148,7 @@ class Page:
         state = State(
             fragment=fragment_of(session.run) if isinstance(session, LiveSession) else "",
             members=session.scenario.members,
+            bug=session.mutant or "",
             node_ids=session.world.node_ids,
             now_ms=session.now_ms,
             digest=session.digest,

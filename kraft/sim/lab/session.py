@@ -30,6 +30,7 @@ class Session(ABC):
     """A run so far: its moments, and how it ended if it has. A planted bug stays until `close`."""
 
     def __init__(self, mutant: str | None) -> None:
+        self.mutant = mutant
         self._bugs = ExitStack()
         self._bugs.enter_context(planted(mutant))
         self.failure: Exception | None = None
@@ -91,7 +92,7 @@ class LiveSession(Session):
         try:
             self._simulator, chaos_ms = run.search.simulator(run.seed, self.recorded)
             for deed in run.deeds:
-                check(deed, self._simulator.node_ids)
+                check(deed, self._simulator.node_ids, self.run.search.members)
         except BaseException:
             self.close()
             raise
@@ -144,7 +145,7 @@ class LiveSession(Session):
             BadDeed: The deed is not possible here.
         """
         deed = replace(deed, at_ms=self.now_ms)
-        check(deed, self._simulator.node_ids)
+        check(deed, self._simulator.node_ids, self.run.search.members)
         first = len(self.notes.told)
         self._to_do.clear()
         self._go_on(deed.at_ms, None)

@@ -484,6 +484,10 @@ class ReplicaMember(SteppedMember):
 
     # Questions
 
+    def stored_election(self) -> ElectionState | None:
+        """The content of quorum-state on disk, also while the node is down."""
+        return self._election if self._process is not None else self.disk.election()
+
     @property
     def agent(self) -> BrokerAgent | None:
         """The broker agent, if the node is a running broker."""

@@ -285,7 +285,7 @@ def _states_in(world: World) -> dict[int, NodeState]:
 def _state_of(world: World, node_id: int, host: Host) -> NodeState:
     known = world.invariants.observed(node_id)
     log = tuple((batch.base_offset, batch.next_offset, batch.epoch) for batch in known.log[-LOG_BATCHES:])
-    election = host.member.election()
+    election = host.member.stored_election()
     vote = None if election is None or election.voted is None else election.voted.id
     if not host.is_running:
         return NodeState("down", 0 if election is None else election.epoch, -1, -1, -1, known.end_offset, vote, log)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kraft.sim.world.member_interface import WriteOutcome
+
 
 class Exchange(Struct):
     """One request, its deliveries, and the answers to them."""
@@ -49,6 +51,9 @@ class Driver:
 
     def on_administered(self, node_id: int, request_id: int) -> None:
         """A client has received its response."""
+
+    def on_done(self, node_id: int, value: bytes, outcome: WriteOutcome) -> None:
+        """A client has heard what became of its record."""
 
     def on_stepped(self, node_id: int) -> None:
         """A node has completed a step; its next deadline may have changed."""

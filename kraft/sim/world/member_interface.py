@@ -199,6 +199,9 @@ class Member(ObservedMember, Protocol):
     def is_record_of(self, record: bytes, submission: bytes) -> bool:
         """Whether a committed record is that of a submission: of a value, or of `Done.record`."""
 
+    def stored_election(self) -> ElectionState | None:
+        """The content of quorum-state on disk, also while the node is down."""
+
     def read_index(self, read_id: int, now_ms: int) -> list[Output]:
         """Read; one `ReadAnswered` follows if a majority confirms that the node leads."""
 
@@ -267,7 +270,11 @@ class SteppedMember(ABC):
         return record == submission
 
     def election(self) -> ElectionState | None:
-        """The content of quorum-state on disk."""
+        """The content of quorum-state on disk, as the checks compare it; None while a replica is down."""
+        return self._election
+
+    def stored_election(self) -> ElectionState | None:
+        """The content of quorum-state on disk, also while the node is down."""
         return self._election
 
     def voters(self) -> tuple[ReplicaKey, ...]:
