@@ -1,4 +1,6 @@
-"""Rates over the last windows of time (Kafka: `Rate`, `SimpleRate`, `WindowedSum`)."""
+"""Rates over the last windows of time, and a bucket of tokens (Kafka: `Rate`, `SimpleRate`, `WindowedSum`,
+`TokenBucket`).
+"""
 
 from __future__ import annotations
 
@@ -74,3 +76,32 @@ class Rate:
             if now_ms - sample.last_ms >= self._number * self._window_ms:
                 sample.reset(now_ms)
         return now_ms - min((each.start_ms for each in self._samples), default=now_ms)
+
+
+class TokenBucket:
+    """Tokens that come at a rate, up to a burst, and may be owed (Kafka: `TokenBucket`; KIP-599). A new one is full.
+
+    Args:
+        seconds: For how many seconds of its rate there are tokens at most.
+    """
+
+    __slots__ = ("_last_ms", "_seconds", "_tokens")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._tokens = 0.0
+        self._last_ms: int | None = None
+
+    def left(self, rate: float, now_ms: int) -> float:
+        """The tokens that are left; fewer than none while some are owed."""
+        burst = self._seconds * rate
+        if self._last_ms is None:
+            self._tokens = burst
+        else:
+            self._tokens = min(burst, self._tokens + rate * max(0, now_ms - self._last_ms) / 1000)
+        self._last_ms = now_ms if self._last_ms is None else max(now_ms, self._last_ms)
+        return self._tokens
+
+    def take(self, tokens: float, rate: float, now_ms: int) -> None:
+        """Take tokens, more than there are if need be."""
+        self._tokens = min(self._seconds * rate, self.left(rate, now_ms) - tokens)

@@ -21,6 +21,7 @@ class Caller(Struct, frozen=True, gc=False):
     host: str = ""
     listener: str = ""
     """The name of the listener of the request, if the request did not come in an envelope."""
+    client_id: str = ""
 
     @property
     def principal(self) -> str:

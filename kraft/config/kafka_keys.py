@@ -19,7 +19,8 @@ connections.max.idle.ms connections.max.reauth.ms controlled.shutdown.enable con
 controller.quorum.append.linger.ms controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
 controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
 controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
-controller.quorum.retry.backoff.ms controller.quorum.voters cordoned.log.dirs default.replication.factor
+controller.quorum.retry.backoff.ms controller.quorum.voters controller.quota.window.num
+controller.quota.window.size.seconds cordoned.log.dirs default.replication.factor
 delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.max.lifetime.ms
 delegation.token.secret.key delete.topic.enable early.start.listeners
 errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix fetch.max.bytes
@@ -113,8 +114,7 @@ accepted. Each with the reason.
 _WITHOUT_EFFECT: Final = """
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds background.threads
 compression.gzip.level compression.lz4.level compression.zstd.level controller.performance.always.log.threshold.ms
-controller.performance.sample.period.ms controller.quota.window.num controller.quota.window.size.seconds
-controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
+controller.performance.sample.period.ms controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.coordinator.append.linger.ms
 group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.threads
 group.share.dlq.manager.class.name group.share.persister.class.name

@@ -203,3 +203,13 @@ def _allowed(key: str) -> str | None:
     """The allowed values of a setting, as a hint; None for a setting that this software does not read."""
     known = TEXTS.get(key) or NUMBERS.get(key)
     return None if known is None else f"Allowed: {known.allowed}."
+
+
+def seconds_in_ms(key: str) -> Callable[[SettingsReader], int]:
+    """Reads a setting in whole seconds, as milliseconds; one second without a setting."""
+
+    def read(reader: SettingsReader) -> int:
+        seconds: Any = reader.value(key) if key in reader.settings else 1
+        return int(seconds) * 1000
+
+    return read

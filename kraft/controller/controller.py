@@ -24,6 +24,7 @@ from kraft.controller.apis import APIS, Write, at_once_of
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.cluster import check_described, describe_cluster
 from kraft.controller.decision.broker_sessions import BrokerSessions
+from kraft.controller.decision.mutations import MutationQuotas
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, answered_with, at_once
 from kraft.controller.decision.slots import SLOTS, Slot
@@ -103,6 +104,7 @@ class QuorumController:
         self.active_epoch = NOT_ACTIVE
         self._is_loaded = False
         """Whether the controller has replayed all records that it knows to be committed, so that ACLs are complete."""
+        self._quotas = MutationQuotas(settings.decisions.quota_samples, settings.decisions.quota_window_ms)
         self.audited: list[Audited] = []
         """The latest entries of the audit log; its reader empties the list."""
         self._periodic = Periodic(settings.decisions.max_idle_interval_ms)
@@ -403,6 +405,7 @@ class QuorumController:
             is_forwarded,
             None if rules is None else Authorizer(rules, committed.acls, self._is_loaded),
             self.audited,
+            self._quotas,
         )
 
     def _describe_cluster(

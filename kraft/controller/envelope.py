@@ -58,7 +58,6 @@ def open_envelope(request: EnvelopeRequest) -> Forwarded:
         host = host_of(request.client_host_address)
     except ValueError:
         raise ApiError(Error.INVALID_REQUEST, "The client's address is neither one of IPv4 nor of IPv6.") from None
-    caller = Caller(principal.type, principal.name, principal.token_authenticated, host)
     try:
         header, _ = decode_request_header(request.request_data)
         api = APIS[header.request_api_key]
@@ -69,6 +68,8 @@ def open_envelope(request: EnvelopeRequest) -> Forwarded:
         raise ApiError(Error.POLICY_VIOLATION, str(beyond)) from beyond
     except DecodeError as bad:
         raise ApiError(Error.UNSUPPORTED_VERSION, str(bad)) from bad
+    asker = header.client_id or ""
+    caller = Caller(principal.type, principal.name, principal.token_authenticated, host, client_id=asker)
     return Forwarded(header.request_api_key, header.request_api_version, header.correlation_id, message, caller)
 
 

@@ -239,7 +239,8 @@ class ControllerServer(FollowsLog, Leading, Server):
 
 def _caller(request: WireRequest) -> Caller:
     principal = request.principal
-    return Caller(principal.type, principal.name, principal.is_token, host_of_peer(request.peer), request.listener)
+    host = host_of_peer(request.peer)
+    return Caller(principal.type, principal.name, principal.is_token, host, request.listener, request.client_id or "")
 
 
 def _seal_answer(forwarded: Forwarded, response: Message) -> Message:

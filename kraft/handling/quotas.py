@@ -7,17 +7,14 @@ transport reads nothing more from the connection until then.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from math import floor
 from typing import Final
 
-from msgspec import Struct
-
+from kraft.access.client_quotas import Limit, LimitKey, QuotaLimits
 from kraft.limits import QUOTA_RATES
 from kraft.rates import SAMPLES, WINDOW_MS, Rate
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
-from metadata_log.image.quotas import NO_QUOTAS, Entity, QuotasImage
 
 PRODUCED: Final = "producer_byte_rate"
 """The quota of Produce, in bytes a second."""
@@ -27,18 +24,6 @@ LONGEST_WAIT_MS: Final = 2**31 - 1
 """The largest number that the field of an answer holds: a quota may be a fraction of a byte a second, and a request
 many megabytes.
 """
-LONGEST: Final = 64
-"""The longest name in a key; a longer one, which clients choose freely, is there by its digest."""
-_USER, _CLIENT = "user", "client-id"
-_Key = tuple[str, str, str]
-"""A quota's name with the user and the client id that share the count; either is empty if it makes no difference."""
-
-
-class _Limit(Struct, frozen=True):
-    """The quota of a client, and the clients with which the client shares the count."""
-
-    key: _Key
-    bound: float
 
 
 class ClientQuotas:
@@ -55,17 +40,13 @@ class ClientQuotas:
     def __init__(self, samples: int = SAMPLES, window_ms: int = WINDOW_MS) -> None:
         self._samples = samples
         self._window_ms = window_ms
-        self._quotas = QuotasImage()
-        self._limits: dict[_Key, _Limit | None] = {}
-        """The quotas of clients that have asked since the quotas changed."""
-        self._rates: dict[_Key, Rate] = {}
+        self._limits = QuotaLimits()
+        self._rates: dict[LimitKey, Rate] = {}
         """By key, the one that was used last at the end."""
 
     def use(self, image: MetadataImage) -> None:
         """Take the quotas of an image from now on."""
-        if image.quotas is not self._quotas:
-            self._quotas = image.quotas
-            self._limits.clear()
+        self._limits.use(image.quotas)
 
     def bound(self, name: str, asked: WireRequest) -> float | None:
         """The quota of the client of a request, in units a second; None without one."""
@@ -95,7 +76,7 @@ class ClientQuotas:
         if limit is not None:
             self._rate(limit.key).note(-value, now_ms)
 
-    def _rate(self, key: _Key) -> Rate:
+    def _rate(self, key: LimitKey) -> Rate:
         rate = self._rates.pop(key, None)
         if rate is None:
             rate = Rate(self._samples, self._window_ms)
@@ -104,40 +85,5 @@ class ClientQuotas:
         self._rates[key] = rate
         return rate
 
-    def _limit(self, name: str, asked: WireRequest) -> _Limit | None:
-        if not self._quotas.by_entity:
-            return None
-        user, client = asked.principal.name, asked.client_id or ""
-        key = name, _short(user), _short(client)
-        if key not in self._limits:
-            if len(self._limits) >= QUOTA_RATES:
-                self._limits.clear()
-            self._limits[key] = self._find(name, user, client)
-        return self._limits[key]
-
-    def _find(self, name: str, user: str, client: str) -> _Limit | None:
-        """The most specific quota and its key, which all clients share that have it (`DefaultQuotaCallback`)."""
-        by_user, by_client = _short(user), _short(client)
-        both, of_user, of_client = (name, by_user, by_client), (name, by_user, ""), (name, "", by_client)
-        tried: tuple[tuple[Entity, _Key], ...] = (
-            (((_CLIENT, client), (_USER, user)), both),
-            (((_CLIENT, None), (_USER, user)), both),
-            (((_USER, user),), of_user),
-            (((_CLIENT, client), (_USER, None)), both),
-            (((_CLIENT, None), (_USER, None)), both),
-            (((_USER, None),), of_user),
-            (((_CLIENT, client),), of_client),
-            (((_CLIENT, None),), of_client),
-        )
-        for entity, key in tried:
-            bound = self._quotas.by_entity.get(entity, NO_QUOTAS).get(name)
-            if bound is not None and bound > 0:
-                return _Limit(key, bound)
-        return None
-
-
-def _short(name: str) -> str:
-    """A name as a key that takes little memory, and that no other name has."""
-    if len(name) <= LONGEST:
-        return name
-    return "\0" + blake2b(name.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
+    def _limit(self, name: str, asked: WireRequest) -> Limit | None:
+        return self._limits.of(name, asked.principal.name, asked.client_id or "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Struct
 
@@ -11,17 +11,12 @@ from kraft.config.data_settings import SELECTOR, TopicDefaults, prefers_rack_of_
 from kraft.config.described import DescribedSetting
 from kraft.config.group_settings import GroupConfig
 from kraft.config.key import Key
-from kraft.config.settings_reader import SettingsReader
+from kraft.config.settings_reader import seconds_in_ms
 from kraft.config.share_coordinator_settings import ShareCoordinatorConfig
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.limits import REQUESTS_WAITING
 
 _QUOTA_WINDOW: Final = "quota.window.size.seconds"
-
-
-def _quota_window_ms(reader: SettingsReader) -> int:
-    seconds: Any = reader.value(_QUOTA_WINDOW) if _QUOTA_WINDOW in reader.settings else 1
-    return int(seconds) * 1000
 
 
 class RequestSettings(Struct, frozen=True, kw_only=True):
@@ -48,7 +43,7 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     """How long a request to another node may take, with all attempts, and a producer waits for its id."""
     quota_samples: Annotated[int, Key("quota.window.num")] = 11
     """Over how many windows the use of a client is counted."""
-    quota_window_ms: Annotated[int, Key(_QUOTA_WINDOW, read=_quota_window_ms)] = 1000
+    quota_window_ms: Annotated[int, Key(_QUOTA_WINDOW, read=seconds_in_ms(_QUOTA_WINDOW))] = 1000
     own_settings: tuple[DescribedSetting, ...] = ()
     topics: TopicDefaults = TopicDefaults()
     auto_create_topics: Annotated[bool, Key("auto.create.topics.enable")] = True

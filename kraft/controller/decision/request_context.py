@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Struct
 
@@ -22,10 +22,14 @@ from kraft.access.tokens import TokenSettings
 from kraft.config.data_settings import TopicDefaults
 from kraft.config.described import DescribedSetting
 from kraft.config.key import Key
-from kraft.config.settings_reader import SettingsReader
+from kraft.config.settings_reader import SettingsReader, seconds_in_ms
 from kraft.controller.decision.broker_sessions import BrokerSessions
+from kraft.controller.decision.mutations import MutationQuotas, Mutations
+from kraft.rates import SAMPLES, WINDOW_MS
 from kraft.reads.reading import Reading
 from metadata_log.image import MetadataImage
+
+_QUOTA_WINDOW: Final = "controller.quota.window.size.seconds"
 
 
 def _rebalance_interval_ms(reader: SettingsReader) -> int:
@@ -51,10 +55,14 @@ class DecisionSettings(Struct, frozen=True, kw_only=True):
     ] = 300_000
     leader_imbalance_percentage: Annotated[int, Key("leader.imbalance.per.broker.percentage")] = 0
     max_idle_interval_ms: Annotated[int, Key("metadata.max.idle.interval.ms")] = 500
+    quota_samples: Annotated[int, Key("controller.quota.window.num")] = SAMPLES
+    """For how many windows of its rate a client may create and delete partitions at once."""
+    quota_window_ms: Annotated[int, Key(_QUOTA_WINDOW, read=seconds_in_ms(_QUOTA_WINDOW))] = WINDOW_MS
 
 
 class RequestContext(Struct, frozen=True, gc=False):
-    """The context of one request. A decision changes only `sessions` (by its methods), `rng` and `audited`.
+    """The context of one request. A decision changes only `sessions` and `quotas` (by their methods), `rng` and
+    `audited`.
 
     `image` includes uncommitted records; a write is decided on `image`. `committed` serves reads. The first record of
     the decision gets the offset `next_offset`. `version` is the version of the request. `forwarded` is set if a broker
@@ -79,6 +87,14 @@ class RequestContext(Struct, frozen=True, gc=False):
     authorizer: Authorizer | None = None
     audited: list[Audited] = []
     """The denied operations, for the audit log."""
+    quotas: MutationQuotas | None = None
+    """The quotas of clients for what they create and delete; None for a controller that asks itself."""
+
+    def mutations(self, strict_since: int) -> Mutations:
+        """The quota of the caller for partitions; strict from a version of the request on."""
+        quotas = MutationQuotas() if self.quotas is None else self.quotas
+        is_strict = self.version >= strict_since
+        return quotas.of(self.caller, self.committed.quotas, self.now_ms, is_strict=is_strict)
 
     @property
     def reading(self) -> Reading:

@@ -15,6 +15,7 @@ from kraft.config.definitions import TOPIC
 from kraft.config.described import of_file
 from kraft.config.topic_synonyms import inherited
 from kraft.controller.configs.incremental_configs import SET, alter
+from kraft.controller.decision.mutations import Mutations
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import TOO_MANY_RECORDS, ControllerResult, Steps, gather
 from kraft.controller.topics.partition_change import record_version
@@ -56,6 +57,8 @@ DEFAULT: Final = -1
 _BY_ID_SINCE: Final = 6
 _DISABLED_SINCE: Final = 3
 """The first version of DeleteTopics whose clients know TOPIC_DELETION_DISABLED."""
+_CREATION_STRICT_SINCE, _GROWTH_STRICT_SINCE, _DELETION_STRICT_SINCE = 6, 3, 5
+"""The first versions whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 _NO_TOPIC: Final = "This server does not host this topic-partition."
 _NO_ID: Final = "This server does not host this topic ID."
 _FROM_TOPIC, _FROM_BROKER, _FROM_CLUSTER, _FROM_FILE, _FROM_DEFAULT = 1, 2, 3, 4, 5
@@ -74,11 +77,12 @@ def create_topics(context: RequestContext, request: CreateTopicsRequest) -> Step
         text = "Excessively large number of partitions per request."
         raise ApiError(Error.POLICY_VIOLATION, text)
     colliding = _Colliding(context.image)
+    mutations = context.mutations(_CREATION_STRICT_SINCE)
     records: list[VersionedRecord] = []
     results = []
     for topic in wanted:
         try:
-            made, result = yield from _create(context, topic, colliding)
+            made, result = yield from _create(context, topic, colliding, mutations)
             records += made
         except ApiError as refused:
             result = CreatableTopicResult(
@@ -93,7 +97,8 @@ def create_topics(context: RequestContext, request: CreateTopicsRequest) -> Step
             results.append(CreatableTopicResult(name=name, error_code=Error.INVALID_REQUEST, error_message=text))
     if len(records) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, TOO_MANY_RECORDS)
-    return ControllerResult(() if request.validate_only else tuple(records), CreateTopicsResponse(topics=results))
+    response = CreateTopicsResponse(mutations.throttle_ms, results)
+    return ControllerResult(() if request.validate_only else tuple(records), response)
 
 
 def _partition_count(context: RequestContext, topic: CreatableTopic) -> int:
@@ -103,7 +108,7 @@ def _partition_count(context: RequestContext, topic: CreatableTopic) -> int:
 
 
 def _create(
-    context: RequestContext, topic: CreatableTopic, colliding: _Colliding
+    context: RequestContext, topic: CreatableTopic, colliding: _Colliding, mutations: Mutations
 ) -> Generator[None, None, tuple[list[VersionedRecord], CreatableTopicResult]]:
     image = context.image
     if topic.name in image.topics:
@@ -119,6 +124,7 @@ def _create(
         replicas = yield from _manual_assignment(image, topic)
     else:
         replicas = yield from _placement(context, topic)
+    mutations.charge(len(replicas))
     topic_id = random_uuid(context.rng)
     partitions = yield from gather(_partition_records(image, topic_id, 0, replicas))
     result = CreatableTopicResult(
@@ -300,6 +306,7 @@ def create_partitions(context: RequestContext, request: CreatePartitionsRequest)
     counts = Counter(topic.name for topic in request.topics)
     if (context.image.features.metadata_version or 0) >= REFUSALS_OF_4_4:
         _check_growth(context.image, [topic for topic in request.topics if counts[topic.name] == 1])
+    mutations = context.mutations(_GROWTH_STRICT_SINCE)
     records: list[VersionedRecord] = []
     results = []
     for topic in request.topics:
@@ -307,7 +314,7 @@ def create_partitions(context: RequestContext, request: CreatePartitionsRequest)
             continue
         error, text = Error.NONE, None
         try:
-            records += yield from _grow(context, topic)
+            records += yield from _grow(context, topic, mutations)
         except ApiError as refused:
             error, text = refused.error, refused.text
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=text))
@@ -318,7 +325,8 @@ def create_partitions(context: RequestContext, request: CreatePartitionsRequest)
         if count > 1:
             text = "Duplicate topic name."
             results.append(CreatePartitionsTopicResult(name=name, error_code=Error.INVALID_REQUEST, error_message=text))
-    return ControllerResult(() if request.validate_only else tuple(records), CreatePartitionsResponse(results=results))
+    response = CreatePartitionsResponse(mutations.throttle_ms, results)
+    return ControllerResult(() if request.validate_only else tuple(records), response)
 
 
 def _check_growth(image: MetadataImage, asked: Sequence[CreatePartitionsTopic]) -> None:
@@ -328,7 +336,9 @@ def _check_growth(image: MetadataImage, asked: Sequence[CreatePartitionsTopic]) 
         raise ApiError(Error.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
 
 
-def _grow(context: RequestContext, asked: CreatePartitionsTopic) -> Generator[None, None, list[VersionedRecord]]:
+def _grow(
+    context: RequestContext, asked: CreatePartitionsTopic, mutations: Mutations
+) -> Generator[None, None, list[VersionedRecord]]:
     image = context.image
     if asked.name not in image.topics:
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION)
@@ -354,6 +364,7 @@ def _grow(context: RequestContext, asked: CreatePartitionsTopic) -> Generator[No
             check_active(image, number, assignment.broker_ids)
             yield None
         placed = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+    mutations.charge(len(placed))
     return (yield from gather(_partition_records(image, topic.id, now, placed)))
 
 
@@ -404,16 +415,22 @@ def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> Step
         else:
             wanted[topics[name].id] = name
     records: list[VersionedRecord] = []
+    mutations = context.mutations(_DELETION_STRICT_SINCE)
     for topic_id, name in wanted.items():
         yield None
         if topic_id in context.image.topics.by_id:
             if len(records) == RECORDS_PER_OPERATION:
                 raise ApiError(Error.POLICY_VIOLATION, TOO_MANY_RECORDS)
+            try:
+                mutations.charge(len(context.image.topics.by_id[topic_id].partitions))
+            except ApiError as refused:
+                results.append(_outcome(name, topic_id, refused.error, refused.text or refused.error.message))
+                continue
             records.append(VersionedRecord(RemoveTopicRecord(topic_id=topic_id)))
             results.append(_outcome(name, topic_id, Error.NONE, None))
         else:
             results.append(_outcome(name, topic_id, Error.UNKNOWN_TOPIC_ID, _NO_ID))
-    return ControllerResult(tuple(records), DeleteTopicsResponse(responses=results))
+    return ControllerResult(tuple(records), DeleteTopicsResponse(mutations.throttle_ms, results))
 
 
 def _malformed(asked: DeleteTopicState) -> tuple[Error, str] | None:

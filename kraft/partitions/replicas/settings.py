@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Struct
 
 from kraft.config.key import Key
-from kraft.config.settings_reader import SettingsReader
+from kraft.config.settings_reader import seconds_in_ms
 from kraft.partitions.log.cleaning.choice import CleanerSettings
 from kraft.rates import SAMPLES, WINDOW_MS
 from metadata_log.types import NEVER_MS, Uuid
 
 _QUOTA_WINDOW: Final = "replication.quota.window.size.seconds"
-
-
-def _quota_window_ms(reader: SettingsReader) -> int:
-    seconds: Any = reader.value(_QUOTA_WINDOW) if _QUOTA_WINDOW in reader.settings else 1
-    return int(seconds) * 1000
 
 
 class DataDirectory(Struct, frozen=True):
@@ -47,7 +42,7 @@ class ReplicationSettings(Struct, frozen=True, kw_only=True):
     fetch_backoff_ms: Annotated[int, Key("replica.fetch.backoff.ms")] = 1000
     quota_samples: Annotated[int, Key("replication.quota.window.num")] = SAMPLES
     """Over how many windows the rate of a throttle is counted."""
-    quota_window_ms: Annotated[int, Key(_QUOTA_WINDOW, read=_quota_window_ms)] = WINDOW_MS
+    quota_window_ms: Annotated[int, Key(_QUOTA_WINDOW, read=seconds_in_ms(_QUOTA_WINDOW))] = WINDOW_MS
 
 
 class DataSettings(Struct, frozen=True, kw_only=True):
