@@ -7,10 +7,12 @@ One class of ours stands before Kafka's on the class path, and starts our nodes 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -208,22 +210,24 @@ def class_path() -> str:
 
 
 def compiled(jars: str, *, is_jvm: bool) -> Path:
-    """The compiled classes of this judge; for Kafka's own brokers only those that choose and write down."""
-    out = OUT / ("extension" if is_jvm else "classes")
+    """The compiled classes of this judge; for Kafka's own brokers only those that choose and write down.
+
+    Each state of the sources has a folder of its own: no JVM that runs loses its classes.
+    """
     sources = SOURCES / "src"
-    every = sorted(sources.rglob("*.java"))
-    files = [sources / "judge" / f"{one}.java" for one in ("OneType", "Results")] if is_jvm else every
-    newest = max(one.stat().st_mtime for one in every)
-    stamp = out / "compiled"
-    if stamp.exists() and stamp.stat().st_mtime > newest:
+    every = [sources / "judge" / f"{one}.java" for one in ("OneType", "Results")]
+    files = every if is_jvm else sorted(sources.rglob("*.java"))
+    state = hashlib.sha256(b"".join(one.read_bytes() for one in files) + jars.encode()).hexdigest()[:12]
+    out = OUT / f"classes-{state}"
+    if out.exists():
         return out
-    shutil.rmtree(out, ignore_errors=True)
-    flags = ["-nowarn", "-proc:none", "-d", str(out), "-cp", jars]
+    making = Path(tempfile.mkdtemp(dir=OUT))
+    flags = ["-nowarn", "-proc:none", "-d", str(making), "-cp", jars]
     ran = subprocess.run(["javac", *flags, *map(str, files)], check=False, capture_output=True, text=True)
     if ran.returncode:
         raise SystemExit(ran.stderr)
-    shutil.copytree(sources / _SERVICES, out / _SERVICES)
-    stamp.touch()
+    shutil.copytree(sources / _SERVICES, making / _SERVICES)
+    making.rename(out)
     return out
 
 

@@ -23,6 +23,7 @@ KINDS: Final = {
     "ours": "our broker is wrong",
     "unexplained": "nobody has found the cause yet: take it for ours",
     "feature": "the test wants a feature that we do not have",
+    "differs": "our broker does otherwise on purpose, with a decision or a line in the page of differences",
     "inside": "the test needs the JVM of the broker: its objects, or a plug-in in Java",
     "release": "the suite is of another release than the one that our brokers follow",
     "jvm too": "the test fails at Kafka's own brokers as well, which `--jvm` has shown",

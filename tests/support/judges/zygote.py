@@ -1,8 +1,9 @@
 """Forks `kraft` commands from one process that has loaded the package: a node starts in a tenth of the CPU time.
 
 Reads one JSON object a line on stdin: {"id": N, "args": ["serve", "-c", "x.properties"], "log": "file"} starts a child,
-{"kill": PID, "signal": N} signals one. Writes lines on stdout: `pid N PID`, `exit PID STATUS`. At end of file it kills
-what is left: no node outlives the tests.
+{"kill": PID, "signal": N} signals one. {"principals": {"CLIENT": "User:client"}} beside the arguments says who a peer
+of a listener is: it stands in for a test's principal builder, which is a plug-in in Java. Writes lines on stdout:
+`pid N PID`, `exit PID STATUS`. At end of file it kills what is left: no node outlives the tests.
 """
 
 import gc
@@ -13,6 +14,9 @@ import signal
 import sys
 from importlib import import_module
 from typing import Any
+
+from transport.protocol.inbound import Principal
+from transport.protocol.server_connection import ServerConnection
 
 for module in ("kraft.__main__", "kraft.cli.main"):
     import_module(module)
@@ -29,6 +33,18 @@ gc.freeze()
 children: set[int] = set()
 reader, writer = os.pipe()
 os.set_blocking(writer, False)
+
+
+def with_principals(names: dict[str, str]) -> None:
+    begin = ServerConnection.__init__
+
+    def begin_as(self: ServerConnection, **rest: Any) -> None:
+        begin(self, **rest)
+        if rest["listener"] in names:
+            kind, name = names[rest["listener"]].split(":")
+            self.principal = Principal(kind, name)
+
+    ServerConnection.__init__ = begin_as  # type: ignore[method-assign]
 
 
 def start(request: dict[str, Any]) -> None:
@@ -50,6 +66,7 @@ def start(request: dict[str, Any]) -> None:
         os.dup2(log, 2)
         os.closerange(3, 64)
         sys.argv = ["kraft", *request["args"]]
+        with_principals(request.get("principals", {}))
         try:
             command()
             code = 0

@@ -43,9 +43,11 @@ import kafka.server.SharedServer;
 import org.apache.kafka.clients.CommonClientConfigs;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.QuorumInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.acl.AclBinding;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.internals.Plugin;
@@ -67,6 +69,8 @@ import org.apache.kafka.metadata.properties.MetaProperties;
 import org.apache.kafka.raft.LogOffsetMetadata;
 import org.apache.kafka.raft.RaftLog;
 import org.apache.kafka.server.IntegrationTestUtils;
+import org.apache.kafka.server.authorizer.AclCreateResult;
+import org.apache.kafka.server.authorizer.AclDeleteResult;
 import org.apache.kafka.server.authorizer.Authorizer;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 import org.apache.kafka.server.common.Feature;
@@ -131,6 +135,8 @@ public class KafkaClusterTestKit implements AutoCloseable {
         final Map<String, Integer> ports = new HashMap<>();
         final boolean isBroker;
         final boolean isController;
+        String listener = nodes.brokerListenerName().value();
+        Map<String, String> principals = Map.of();
         int pid;
         CompletableFuture<Integer> exit;
 
@@ -159,12 +165,12 @@ public class KafkaClusterTestKit implements AutoCloseable {
             if (isAlive()) {
                 return;
             }
-            pid = Zygote.get().start(log.getPath(), "serve", "-c", file.getPath());
+            pid = Zygote.get().start(log.getPath(), principals, "serve", "-c", file.getPath());
             exit = Zygote.get().exit(pid);
         }
 
         void await() {
-            long end = System.currentTimeMillis() + 60_000;
+            long end = System.currentTimeMillis() + 180_000; // on a busy machine
             for (int port : ports.values()) {
                 while (!isOpen(port)) {
                     if (!isAlive()) {
@@ -240,6 +246,100 @@ public class KafkaClusterTestKit implements AutoCloseable {
         byController.forEach((id, node) -> controllers.put(id, controllerStub(id, node)));
     }
 
+    private KafkaClusterTestKit(TestKitNodes empty) throws IOException {
+        nodes = empty;
+        configProps = Map.of();
+        standalone = false;
+        initialVoterSet = Optional.empty();
+        deleteOnClose = true;
+        Files.createDirectories(Path.of(nodes.baseDirectory()));
+    }
+
+    // ---- nodes that Kafka's QuorumTestHarness adds, each with all its settings
+
+    public static KafkaClusterTestKit ofHarness(String clusterId) throws IOException {
+        return new KafkaClusterTestKit(new TestKitNodes.Builder().setClusterId(clusterId).setNumBrokerNodes(0).setNumControllerNodes(0).build());
+    }
+
+    /** Starts a controller, whose directory is formatted. */
+    public ControllerServer addController(Properties properties) throws Exception {
+        int id = Integer.parseInt(properties.getProperty("node.id"));
+        Node node = new Node(id, null, false, true);
+        byController.put(id, node);
+        write(node, properties);
+        controllers.put(id, controllerStub(id, node));
+        node.start();
+        node.await();
+        return controllers.get(id);
+    }
+
+    /** Formats a broker's directories, if they are new. */
+    public BrokerServer addBroker(Map<?, ?> properties) throws Exception {
+        int id = Integer.parseInt(properties.get("node.id").toString());
+        Node node = new Node(id, null, true, false);
+        byBroker.put(id, node);
+        write(node, properties);
+        int status = Zygote.get().exit(Zygote.get().start(node.log.getPath(), "format", "-c", node.file.getPath(), "-t", nodes.clusterId(), "-g"))
+            .get(120, TimeUnit.SECONDS);
+        if (status != 0) {
+            throw new RuntimeException("format of node " + id + " ended with " + status + ": " + node.tail());
+        }
+        brokers.put(id, brokerStub(id, node));
+        return brokers.get(id);
+    }
+
+    private void write(Node node, Map<?, ?> properties) throws IOException {
+        properties.forEach((key, value) -> node.properties.setProperty(key.toString(), textOf(value)));
+        takePrincipals(node);
+        node.properties.putIfAbsent("log.dirs", node.properties.getProperty("log.dir", node.properties.getProperty("metadata.log.dir")));
+        String first = null;
+        List<String> listeners = new ArrayList<>();
+        String protocols = node.properties.getProperty("listener.security.protocol.map", "");
+        for (String listener : node.properties.getProperty("listeners").split(",")) {
+            String name = listener.substring(0, listener.indexOf(':')).trim();
+            int port = Integer.parseInt(listener.substring(listener.lastIndexOf(':') + 1).trim());
+            node.ports.put(name, port == 0 ? freePort() : port);
+            listeners.add(listener.trim().replaceAll(":\\d+$", ":" + node.ports.get(name)));
+            boolean isPlain = name.equals("PLAINTEXT") || protocols.contains(name + ":PLAINTEXT");
+            first = first == null && isPlain ? name : first;
+        }
+        String own = node.properties.getProperty("inter.broker.listener.name");
+        node.listener = first != null && own != null && protocols.contains(own + ":PLAINTEXT") ? own : first;
+        node.properties.setProperty("listeners", String.join(",", listeners));
+        node.properties.setProperty("controller.quorum.voters", byController.values().stream()
+            .map(c -> c.id + "@localhost:" + c.ports.get("CONTROLLER")).collect(Collectors.joining(",")));
+        node.properties.remove("advertised.listeners");
+        try (OutputStream out = new FileOutputStream(node.file)) {
+            node.properties.store(out, null);
+        }
+    }
+
+    /** The listeners' names of their peers, where a test has a principal builder of its own that goes by listeners. */
+    private void takePrincipals(Node node) {
+        String builder = node.properties.getProperty("principal.builder.class", "");
+        if (builder.endsWith("AbstractAuthorizerIntegrationTest$PrincipalBuilder")) {
+            node.principals = Map.of("BROKER", "User:broker", "CONTROLLER", "User:broker", "CLIENT", "User:client");
+        } else if (builder.endsWith("GroupAuthorizerIntegrationTest$GroupPrincipalBuilder")) {
+            node.principals = Map.of("BROKER", "Group:broker", "CONTROLLER", "Group:broker", "EXTERNAL", "Group:client");
+        } else {
+            return;
+        }
+        node.properties.remove("principal.builder.class");
+    }
+
+    private static String textOf(Object value) {
+        return value instanceof Password p ? p.value() : value instanceof Class<?> c ? c.getName()
+            : value instanceof Collection<?> c ? c.stream().map(Object::toString).collect(Collectors.joining(",")) : String.valueOf(value);
+    }
+
+    private Node anyAlive() {
+        return byBroker.values().stream().filter(Node::isAlive).findFirst().orElseThrow();
+    }
+
+    private boolean isHarness() {
+        return nodes.controllerNodes().isEmpty();
+    }
+
     private Collection<Node> all() {
         Map<Integer, Node> all = new TreeMap<>();
         byBroker.values().forEach(node -> all.put(node.id, node));
@@ -286,6 +386,12 @@ public class KafkaClusterTestKit implements AutoCloseable {
         props.putIfAbsent("inter.broker.listener.name", brokerListener);
         props.putIfAbsent("controller.listener.names", controllerListener);
         props.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152"); // as Kafka's class; a test needs the limit
+        if ("".equals(props.get("group.share.persister.class.name"))) {
+            // Kafka has a persister that keeps nothing; here states are kept, which one broker can do.
+            props.putIfAbsent("share.coordinator.state.topic.replication.factor", "1");
+            props.putIfAbsent("share.coordinator.state.topic.min.isr", "1");
+            props.putIfAbsent("share.coordinator.state.topic.num.partitions", "1");
+        }
         boolean isDynamic = standalone || initialVoterSet.isPresent();
         props.put(isDynamic ? "controller.quorum.bootstrap.servers" : "controller.quorum.voters", byController.values().stream()
             .map(c -> (isDynamic ? "" : c.id + "@") + "localhost:" + c.ports.get(controllerListener)).collect(Collectors.joining(",")));
@@ -302,10 +408,9 @@ public class KafkaClusterTestKit implements AutoCloseable {
             props.putAll(controller.propertyOverrides());
         }
         props.forEach((key, value) -> {
-            String text = value instanceof Password p ? p.value() : value instanceof Class<?> c ? c.getName()
-                : value instanceof Collection<?> c ? c.stream().map(Object::toString).collect(Collectors.joining(",")) : String.valueOf(value);
-            node.properties.setProperty(key, text);
+            node.properties.setProperty(key, textOf(value));
         });
+        takePrincipals(node);
         try (OutputStream out = new FileOutputStream(node.file)) {
             node.properties.store(out, null);
         }
@@ -524,25 +629,27 @@ public class KafkaClusterTestKit implements AutoCloseable {
     }
 
     public String bootstrapServers() {
-        return bootstrap(byBroker, nodes.brokerListenerName());
+        return byBroker.values().stream().map(node -> "localhost:" + node.ports.get(node.listener)).collect(Collectors.joining(","));
     }
 
     public String bootstrapControllers() {
-        return bootstrap(byController, nodes.controllerListenerName());
+        String listener = nodes.controllerListenerName().value();
+        return byController.values().stream().map(node -> "localhost:" + node.ports.get(listener)).collect(Collectors.joining(","));
     }
 
-    private static String bootstrap(Map<Integer, Node> of, ListenerName listener) {
-        return of.values().stream().map(node -> "localhost:" + node.ports.get(listener.value())).collect(Collectors.joining(","));
+    private boolean isPlain(Node node) {
+        return isHarness() ? node.listener != null : nodes.brokerListenerProtocol() == SecurityProtocol.PLAINTEXT
+            && !node.properties.getProperty("listener.security.protocol.map").contains("SSL");
     }
 
     // ---- what can be seen from outside
 
     private MetadataResponse metadataOf(Node node, List<String> topics) throws Exception {
-        if (nodes.brokerListenerProtocol() != SecurityProtocol.PLAINTEXT || node.properties.getProperty("listener.security.protocol.map").contains("SSL")) {
+        if (!isPlain(node)) {
             return metadataByAdmin(node, topics);
         }
         MetadataRequest.Builder builder = topics == null ? MetadataRequest.Builder.allTopics() : MetadataRequest.Builder.forTopicNames(topics, false);
-        return IntegrationTestUtils.connectAndReceive(builder.build((short) 12), node.ports.get(nodes.brokerListenerName().value()));
+        return IntegrationTestUtils.connectAndReceive(builder.build((short) 12), node.ports.get(node.listener));
     }
 
     private MetadataResponse metadataByAdmin(Node node, List<String> topics) throws Exception {
@@ -556,6 +663,10 @@ public class KafkaClusterTestKit implements AutoCloseable {
 
     private Set<Integer> aliveOf(Node node) {
         try {
+            if (isHarness() && !isPlain(node)) {
+                sleep(2000);
+                return byBroker.keySet();
+            }
             if (nodes.brokerListenerProtocol() != SecurityProtocol.PLAINTEXT || String.valueOf(configProps.get("listener.security.protocol.map")).contains(":SSL")) {
                 if (String.valueOf(configProps.get("listener.security.protocol.map")).contains(":SSL")) {
                     sleep(2000);
@@ -638,6 +749,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
             .orElseThrow(() -> new IllegalArgumentException("no listener " + name));
     }
 
+    @SuppressWarnings("unchecked")
     private Option<Plugin<Authorizer>> authorizer(Node node) {
         if (!node.properties.containsKey("authorizer.class.name")) {
             return Option.empty();
@@ -645,6 +757,19 @@ public class KafkaClusterTestKit implements AutoCloseable {
         Authorizer authorizer = new Stub(Authorizer.class).on("acls", a -> {
             try (Admin admin = admin()) {
                 return admin.describeAcls((AclBindingFilter) a[0]).values().get(15, TimeUnit.SECONDS);
+            }
+        }).on("createAcls", a -> {
+            List<AclBinding> bindings = (List<AclBinding>) a[1];
+            try (Admin admin = admin()) {
+                admin.createAcls(bindings).all().get(15, TimeUnit.SECONDS);
+            }
+            return bindings.stream().map(b -> CompletableFuture.completedStage(AclCreateResult.SUCCESS)).toList();
+        }).on("deleteAcls", a -> {
+            List<AclBindingFilter> filters = (List<AclBindingFilter>) a[1];
+            try (Admin admin = admin()) {
+                Collection<AclBinding> gone = admin.deleteAcls(filters).all().get(15, TimeUnit.SECONDS);
+                return filters.stream().map(f -> CompletableFuture.completedStage(new AclDeleteResult(
+                    gone.stream().filter(f::matches).map(AclDeleteResult.AclBindingDeleteResult::new).toList()))).toList();
             }
         }).make();
         return Option.apply(new Stub(Plugin.class).is("get", authorizer).make());
@@ -672,7 +797,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
         SocketServer sockets = sockets(node);
         MetadataLoader loader = new Stub(MetadataLoader.class).on("lastAppliedOffset", a -> endOf(node.id)).make();
         SharedServer shared = new Stub(SharedServer.class).is("loader", loader).make();
-        KafkaApis apis = new Stub(KafkaApis.class).on("isConsumerGroupProtocolEnabled", a ->
+        KafkaApis apis = new Stub(KafkaApis.class).is("metadataCache", cache).on("isConsumerGroupProtocolEnabled", a ->
             node.properties.getProperty("group.coordinator.rebalance.protocols", "classic,consumer").contains("consumer")
                 && nodes.bootstrapMetadata().featureLevel("group.version") > 0).make();
         ReplicaManager replicas = new Stub(ReplicaManager.class).on("onlinePartition", a -> {
@@ -681,7 +806,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
             return isHere ? Option.apply(partitionStub(node, partition)) : Option.empty();
         }).make();
         LogManager logs = new Stub(LogManager.class)
-            .on("getLog", a -> directoryOf(node, (TopicPartition) a[0]).map(d -> Option.apply((UnifiedLog) new Stub(UnifiedLog.class).is("dir", d).make()))
+            .on("getLog", a -> directoryOf(node, (TopicPartition) a[0]).map(d -> Option.apply(logStub((TopicPartition) a[0], d)))
                 .orElse(Option.empty()))
             .on("liveLogDirs", a -> CollectionConverters.asScala(java.util.Arrays.stream(node.properties.getProperty("log.dirs").split(","))
                 .map(File::new).toList()).toSeq())
@@ -724,10 +849,33 @@ public class KafkaClusterTestKit implements AutoCloseable {
             .make();
     }
 
+    /** A partition's log, as far as a client sees it. */
+    private UnifiedLog logStub(TopicPartition partition, File directory) {
+        return new Stub(UnifiedLog.class)
+            .is("dir", directory)
+            .on("logStartOffset", a -> offsetOf(partition, OffsetSpec.earliest()))
+            .on("logEndOffset", a -> offsetOf(partition, OffsetSpec.latest()))
+            .on("highWatermark", a -> offsetOf(partition, OffsetSpec.latest()))
+            .on("lastStableOffset", a -> offsetOf(partition, OffsetSpec.latest()))
+            .make();
+    }
+
+    private long offsetOf(TopicPartition partition, OffsetSpec spec) throws Exception {
+        try (Admin admin = admin()) {
+            return admin.listOffsets(Map.of(partition, spec)).partitionResult(partition).get(15, TimeUnit.SECONDS).offset();
+        }
+    }
+
+    private Option<UnifiedLog> leaderLog(Node node, TopicPartition partition) throws Exception {
+        boolean leads = partitionOf(node, partition).map(p -> p.leaderId() == node.id).orElse(false);
+        return leads ? directoryOf(node, partition).map(d -> Option.apply(logStub(partition, d))).orElse(Option.empty()) : Option.empty();
+    }
+
     private Partition partitionStub(Node node, TopicPartition partition) {
         return new Stub(Partition.class)
             .is("topicPartition", partition)
             .on("isLeader", a -> partitionOf(node, partition).map(p -> p.leaderId() == node.id).orElse(false))
+            .on("leaderLogIfLocal", a -> leaderLog(node, partition))
             .on("leaderReplicaIdOpt", a -> Option.apply(partitionOf(node, partition).map(MetadataResponsePartition::leaderId).orElse(null)))
             .on("leaderIdIfLocal", a -> Option.apply(partitionOf(node, partition).map(MetadataResponsePartition::leaderId)
                 .filter(id -> id == node.id).orElse(null)))
@@ -738,6 +886,8 @@ public class KafkaClusterTestKit implements AutoCloseable {
         RaftLog log = new Stub(RaftLog.class).on("endOffset", a -> new LogOffsetMetadata(endOfLeader())).make();
         KafkaRaftManager<?> raft = new Stub(KafkaRaftManager.class).is("raftLog", log).is("replicatedLog", log).make();
         Controller controller = new Stub(Controller.class)
+            .on("findAllTopicIds", a -> CompletableFuture.completedFuture(metadataOf(anyAlive(), null).data().topics().stream()
+                .collect(Collectors.toMap(MetadataResponseTopic::name, MetadataResponseTopic::topicId))))
             .on("isActive", a -> byQuorum(info -> info.leaderId() == node.id))
             .on("waitForReadyBrokers", a -> {
                 waitForReadyBrokers();
