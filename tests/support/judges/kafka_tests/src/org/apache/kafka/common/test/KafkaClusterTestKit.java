@@ -806,6 +806,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
             return isHere ? Option.apply(partitionStub(node, partition)) : Option.empty();
         }).make();
         LogManager logs = new Stub(LogManager.class)
+            .is("getLog$default$2", false)
             .on("getLog", a -> directoryOf(node, (TopicPartition) a[0]).map(d -> Option.apply(logStub((TopicPartition) a[0], d)))
                 .orElse(Option.empty()))
             .on("liveLogDirs", a -> CollectionConverters.asScala(java.util.Arrays.stream(node.properties.getProperty("log.dirs").split(","))
