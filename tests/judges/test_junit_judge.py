@@ -16,6 +16,7 @@ from support.judges.junit import (
     as_row,
     faults_of,
     former,
+    labelled,
     main,
     read,
     run,
@@ -38,6 +39,7 @@ def test_each_class_of_the_table_is_there_once_with_reasons() -> None:
     names = [one.name for one in known.classes] + list(known.not_run)
     assert len(set(names)) == len(names) >= 10
     assert faults_of(known) == []
+    assert len(labelled(known.classes)) == len(known.classes)
     assert {one.cluster for one in known.classes} <= {"isolated", "combined", "both"}
 
 
@@ -51,9 +53,9 @@ def test_the_lines_that_a_jvm_wrote_before_it_died_are_read(tmp_path: Path) -> N
 def test_a_row_has_the_reasons_of_the_table() -> None:
     found = Found("a.B", passed=1, failed={"testE": "expected: 0", "testC[1]": "expected: 1"}, commit="1")
     told = {"testC[1]": "release: other words", "testE": "unexplained: expected: 0"}
-    assert as_row(KNOWN, found, "1") == Row("B", 1, told)
+    assert as_row("B", KNOWN, found, "1") == Row("B", 1, told)
     found.ended = "time"
-    assert as_row(KNOWN, found, "2") == Row(
+    assert as_row("B", KNOWN, found, "2") == Row(
         "B", 1, told | {"(the rest)": "unexplained: the run was cut: time"}, commit="1"
     )
 
@@ -84,6 +86,15 @@ def test_what_is_otherwise_is_told(found: Found, told: list[str]) -> None:
     assert verdicts(KNOWN, found) == told
 
 
+def test_a_class_that_nobody_has_counted_is_told() -> None:
+    assert verdicts(Expected("a.B"), Found("a.B", passed=3)) == ["nobody has counted before: 3 passed"]
+
+
+def test_classes_of_one_name_are_told_apart_by_their_packages() -> None:
+    known = labelled([Expected("a.B"), Expected("c.B"), Expected("a.D")])
+    assert {label: one.name for label, one in known.items()} == {"a.B": "a.B", "c.B": "c.B", "D": "a.D"}
+
+
 def test_the_last_result_of_a_class_counts(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     assert former(path) == {}
@@ -92,6 +103,7 @@ def test_the_last_result_of_a_class_counts(tmp_path: Path) -> None:
     assert former(path) == {"a.B": last}
     whole = sitting(junit.Table([KNOWN, Expected("a.D", 1)]), former(path), "Two cores.")
     assert (whole.passed, whole.failed, whole.commit, whole.date) == (3, 1, "new", "2026-11-29")
+    assert whole.not_run == {"a.D": "unexplained: not run in this sitting"}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +132,7 @@ def test_a_class_that_is_not_in_the_table_is_refused(capsys: pytest.CaptureFixtu
 
 @pytest.mark.soak
 @pytest.mark.kafka
-@pytest.mark.parametrize("name", [one.short for one in table().classes])
+@pytest.mark.parametrize("name", [label for label, one in labelled(table().classes).items() if one.passed])
 def test_a_class_of_kafkas_tests_passes(name: str) -> None:
     if junit.missing():
         skip_here(junit.missing())
