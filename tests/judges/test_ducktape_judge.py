@@ -142,6 +142,11 @@ def test_what_is_missing_is_named_at_once(tmp_path: Path) -> None:
     assert f"{tmp_path} is no source tree of Apache Kafka" in ducktape_lab.missing(tmp_path)
 
 
+def test_beside_kafkas_node_the_metadata_is_that_of_its_release(tmp_path: Path) -> None:
+    (tmp_path / "version").write_text("4.2.0, with programs of 4.3.1")
+    assert ducktape_lab.release(tmp_path) == "4.3"
+
+
 def test_the_command_lists_and_shows_what_was_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -30,19 +29,13 @@ from support import ROOT
 from support.judges import ducktape_lab as lab
 from support.judges import ducktape_table as table
 from support.judges.ducktape_table import Parametrization, Result, Side
+from support.judges.junit import revision
 from support.judges.table import keep
 
 OUT: Final = ROOT / "out" / "judges" / "ducktape"
 RESULTS: Final = OUT / "results.jsonl"
 HEAD: Final = "| test | parameters | result | time | why |\n| --- | --- | --- | --- | --- |"
 INTERRUPTED: Final = 130
-
-
-def commit() -> str:
-    """The commit of this checkout, with a star if files were changed since."""
-    told = ["git", "describe", "--always", "--dirty=*", "--exclude=*"]
-    done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
 
 
 def judge(place: lab.Lab, one: Parametrization, side: Side) -> Result:
@@ -53,7 +46,7 @@ def judge(place: lab.Lab, one: Parametrization, side: Side) -> Result:
     if not passed:
         why = f"{why} ({folder.relative_to(ROOT)})"
     seconds = round(time.monotonic() - start, 1)
-    return Result(one.label, side, commit(), began.isoformat(timespec="seconds"), passed, seconds, why)
+    return Result(one.label, side, revision(), began.isoformat(timespec="seconds"), passed, seconds, why)
 
 
 def report(known: Sequence[Parametrization], found: dict[str, Result]) -> int:
@@ -91,7 +84,7 @@ def run(known: Sequence[Parametrization], source: Path, side: Side, *, afresh: b
     for sent in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sent, signal.default_int_handler)
     place = lab.prepare(OUT / "lab", source.resolve())
-    found = {} if afresh else table.newest(table.read_results(RESULTS), side, commit())
+    found = {} if afresh else table.newest(table.read_results(RESULTS), side, revision())
     print(HEAD, flush=True)
     try:
         for one in known:

@@ -116,6 +116,11 @@ def version(home: Path) -> str:
     return noted.read_text() if noted.exists() else ""
 
 
+def release(home: Path) -> str:
+    """The release of Kafka's software, without the last number: 4.3."""
+    return ".".join(version(home).rpartition(" ")[2].split(".")[:2])
+
+
 def run(lab: Lab, one: Parametrization, side: Side, results: Path) -> Path:
     """Run a parametrization, and return the report. All that it started is gone then, also after an interruption."""
     shutil.rmtree(results, ignore_errors=True)
@@ -130,6 +135,7 @@ def run(lab: Lab, one: Parametrization, side: Side, results: Path) -> Path:
         "LAB": str(lab.home),
         "JUDGED": side,
         "JUDGED_PYTHON": sys.executable,
+        "KAFKAS_RELEASE": release(lab.home),
         "KAFKA_JVM_PERFORMANCE_OPTS": _QUICK_START,
         "PYTHONPATH": os.pathsep.join((str(SCRIPTS), str(lab.tests))),
     }
