@@ -24,6 +24,7 @@ from support.judges.ducktape_table import (
     keep,
     manifest,
     newest,
+    not_run,
     read_report,
     read_results,
     row,
@@ -132,6 +133,8 @@ def test_the_page_has_a_row_for_each_test_and_says_what_passed_late() -> None:
     made = sitting([BOUNCE, three, RANGE], results, "ours", "4.2.0", "Two cores.")
     assert (made.judge, made.version, made.date, made.commit) == ("ducktape", "4.2.0", "2026-11-29", "abc")
     assert made.conditions == "Two cores. 1 passed only in a later run."
+    assert made.not_run == not_run()
+    assert all(why.startswith("harness: ") for why in made.not_run.values())
     assert made.rows == [
         Row("consumer_test test_x", 1, {}, 42, "def"),
         Row("test_bounce test_simple_run", 1, {"quorum_size=3": "unexplained: TimeoutError('x')"}, 85),

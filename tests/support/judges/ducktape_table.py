@@ -88,6 +88,11 @@ def manifest(path: Path = MANIFEST) -> list[Parametrization]:
     return msgspec.convert(tomllib.loads(path.read_text())["parametrizations"], list[Parametrization])
 
 
+def not_run(path: Path = MANIFEST) -> dict[str, str]:
+    """What the manifest leaves out, and why."""
+    return msgspec.convert(tomllib.loads(path.read_text())["not_run"], dict[str, str])
+
+
 def chosen(known: Sequence[Parametrization], parts: Sequence[str]) -> list[Parametrization]:
     """Those whose label has one of these parts in it; all without parts.
 
@@ -178,7 +183,9 @@ def sitting(
     notes = [conditions, f"{late} passed only in a later run." if late else ""]
     date = max((result.began[:10] for result in found.values()), default="")
     said = " ".join(filter(None, notes))
-    return Sitting(_JUDGES[side], _SUITES[side], version, date, commit, said, sorted(rows, key=lambda each: each.name))
+    rows.sort(key=lambda each: each.name)
+    left = {f"{missed} more of the manifest": "no result yet"} if (missed := len(known) - len(found)) else {}
+    return Sitting(_JUDGES[side], _SUITES[side], version, date, commit, said, rows, {**left, **not_run()})
 
 
 def reason(one: Parametrization, result: Result) -> str:

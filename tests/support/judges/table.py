@@ -109,6 +109,7 @@ HEADING: Final = "| tests | passed | failed | why |\n| --- | --- | --- | --- |"
 
 def keep(sitting: Sitting, folder: Path = RESULTS) -> Path:
     """Write a sitting where the page is made from."""
+    folder.mkdir(exist_ok=True)
     path = folder / f"{sitting.judge}.json"
     path.write_bytes(msgspec.json.format(msgspec.json.encode(sitting), indent=1) + b"\n")
     return path
