@@ -46,7 +46,7 @@ OBJECTS_AT_ONCE: Final = 50_000
 """The number of added objects after which a worker collects garbage."""
 WIPED: Final = "replica, wiped"
 SHARES: Final = {
-    "core": 79_700,
+    "core": 79_600,
     "replica": 11_000,
     "state-machine": 1_200,
     "store": 100,
@@ -60,6 +60,7 @@ SHARES: Final = {
     "dynamic-data-cluster": 100,
     "combined-cluster": 100,
     "coordinator-cluster": 100,
+    "share-cluster": 100,
     "loaded": 50,
     WIPED: 200,
 }

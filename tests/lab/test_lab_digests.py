@@ -67,7 +67,7 @@ def test_seeds_have_the_same_digests_in_pyodide(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("members", ["dynamic", "combined-cluster", "coordinator-cluster"])
+@pytest.mark.parametrize("members", ["dynamic", "combined-cluster", "coordinator-cluster", "share-cluster"])
 def test_two_hundred_seeds_of_other_members_have_the_same_digests_in_pyodide(tmp_path: Path, members: str) -> None:
     runs = [Run(SeedSearch(members=members, chaos_ms=2000), seed) for seed in range(200)]
     assert there(tmp_path, runs) == here(runs)

@@ -255,7 +255,7 @@ class ShareLeader:
             led.partition.finish(move)
         else:
             led.partition.undo(move, self.limits(led.key.group_id), now_ms)
-            self.set_timer(led)
+            self.set_timer(led, now_ms + SHARE_LOCKS_PAUSE_MS)
         self._after_write(led, error, now_ms)
         if then is not None:
             then(told(error), now_ms)
@@ -328,10 +328,12 @@ class ShareLeader:
             if self.known(led.key) is not led or led.partition is None:
                 continue
             looked += led.partition.runs
-            write = led.partition.expire(self.limits(led.key.group_id), now_ms)
-            if write is not None:
+            ended = led.partition.expire(self.limits(led.key.group_id), now_ms)
+            if ended is not None:
+                write, move = ended
                 self.expired += sum(each.last_offset - each.first_offset + 1 for each in write.batches)
-                self._write_alone(led, write, now_ms)
+                led.writes += 1
+                self._persister.write(led.key, write, now_ms, partial(self._on_written, led, move, None))
                 self._tell(led.key)
             self.set_timer(led, now_ms + SHARE_LOCKS_PAUSE_MS)
         if timers:

@@ -328,7 +328,7 @@ class SharePartition:
         if state is State.ARCHIVING:
             move.letters.append(Letter(run.first, run.last, run.count, is_rejected))
         if state in TERMINAL:
-            self.complete += run.size
+            self.complete += self._left_of(run)
 
     def after_delivery(self, run: Run, limits: ShareLimits) -> State:
         """The state of records that were delivered and not acknowledged."""
@@ -380,21 +380,16 @@ class SharePartition:
                 self.lock_ms = min(self.lock_ms, run.lock_ms)
             elif run.last < self.start:
                 run.rest(State.ARCHIVED)
+            elif self.after_delivery(run, limits) is State.AVAILABLE:
+                run.rest(State.AVAILABLE)
+                self._searches = True
             else:
-                self._unlock(run, limits)
+                # It is not delivered again, and that is still to be written: its lock ends once more.
+                run.state, run.is_moving = State.ACQUIRED, False
+                self.lock_ms = min(self.lock_ms, run.lock_ms)
         for batch in move.batches:
             batch.join()
         self.advance()
-
-    def _unlock(self, run: Run, limits: ShareLimits) -> None:
-        state = self.after_delivery(run, limits)
-        run.rest(State.ARCHIVED if state is State.ARCHIVING and run.last < self.start else state)
-        if run.state is State.ARCHIVED:
-            self.complete += self._left_of(run)
-        elif run.state is State.ARCHIVING:
-            self.letters.append(Letter(run.first, run.last, run.count, is_rejected=False))
-        else:
-            self._searches = True
 
     # Locks
 
@@ -409,29 +404,40 @@ class SharePartition:
                 move.batches.append(batch)
         return move
 
-    def expire(self, limits: ShareLimits, now_ms: int) -> PersistedWrite | None:
-        """End the locks that are over; returns what is to be written, if anything is."""
+    def expire(self, limits: ShareLimits, now_ms: int) -> tuple[PersistedWrite, Move] | None:
+        """End the locks that are over; returns what is to be written, if anything is.
+
+        What is delivered again is free at once, whatever comes of the write. The rest holds the start until it is
+        written: a member is told that anything before the start is done with.
+        """
         if now_ms < self.lock_ms:
             return None
         following = NEVER_MS
         written: list[Run] = []
+        move = Move()
         for batch in self.batches:
             for run in batch.runs:
                 if run.state is not State.ACQUIRED:
                     continue
-                if run.lock_ms <= now_ms:
-                    self._unlock(run, limits)
-                    written.append(run)
-                else:
+                if run.lock_ms > now_ms:
                     following = min(following, run.lock_ms)
+                    continue
+                state = self.after_delivery(run, limits)
+                if state is State.AVAILABLE:
+                    run.rest(state)
+                    self._searches = True
+                else:
+                    self.begin(move, run, State.ARCHIVED if run.last < self.start else state)
+                written.append(run)
         self.lock_ms = following
         if not written:
             return None
         write = self.written(written)
         for batch in self.batches:
             batch.join()
+        move.batches = list(self.batches) if move.runs else []
         self.advance()
-        return write
+        return write, move
 
 
 class _Taking:

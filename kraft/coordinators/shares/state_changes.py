@@ -74,6 +74,16 @@ def check_write(known: ShareState | None, written: PersistedWrite) -> ShareState
     return known
 
 
+def is_repeated(known: ShareState, state_epoch: int, start_offset: int) -> bool:
+    """Whether an Initialize is a copy of the one that has begun the state, and comes after the first Write.
+
+    A group coordinator lets the leader choose the begin only while it knows no state. Kafka begins anew, and what was
+    accepted meanwhile is delivered again.
+    """
+    is_written = known.start_offset >= 0 or bool(known.batches)
+    return start_offset == NO_OFFSET and state_epoch == known.state_epoch and is_written
+
+
 def initialized(key: ShareKey, known: ShareState | None, state_epoch: int, start_offset: int, now_ms: int) -> Record:
     """Initialize: the state begins anew. Leaders that were fenced stay so."""
     after = ShareState(

@@ -34,6 +34,7 @@ from kraft.coordinators.shares.state_changes import (
     check_write,
     cold,
     initialized,
+    is_repeated,
     led_by,
     written_by,
 )
@@ -140,6 +141,8 @@ class ShareStateShard:
         known = _known(context, key)
         check_initialize(known, state_epoch)
         _check_topic(context.image, key)
+        if known is not None and is_repeated(known, state_epoch, start_offset):
+            return NOTHING
         if known is None and self._is_full():
             raise ApiError(Error.POLICY_VIOLATION, "This broker coordinates as many share partitions as it can.")
         return CoordinatorResult([initialized(key, known, state_epoch, start_offset, context.now_ms)])

@@ -255,6 +255,7 @@ _TURNS: Final[dict[str, tuple[Profile, ...]]] = {
     "dynamic-data-cluster": (BROAD, RECORDS),
     "combined-cluster": (BROAD, RECORDS),
     "coordinator-cluster": (BROAD, RECORDS),
+    "share-cluster": (BROAD, RECORDS),
 }
 """The profiles that take turns, by the kind of members; the broad one alone for any other kind."""
 _RARE: Final[dict[str, tuple[Profile, ...]]] = {

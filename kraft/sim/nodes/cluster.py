@@ -41,11 +41,13 @@ COMBINED_CLUSTER: Final = "combined-cluster"
 """Controllers and brokers with data, of which some are one process."""
 COORDINATOR_CLUSTER: Final = "coordinator-cluster"
 """Controllers, and brokers with data that coordinate groups and transactions."""
+SHARE_CLUSTER: Final = "share-cluster"
+"""Controllers, and brokers with data that serve share groups."""
 CLUSTERS: Final = (
     *(CLUSTER, DYNAMIC_CLUSTER, DATA_CLUSTER, DYNAMIC_DATA_CLUSTER, COMBINED_CLUSTER),
-    COORDINATOR_CLUSTER,
+    *(COORDINATOR_CLUSTER, SHARE_CLUSTER),
 )
-WITH_DATA: Final = (DATA_CLUSTER, DYNAMIC_DATA_CLUSTER, COMBINED_CLUSTER, COORDINATOR_CLUSTER)
+WITH_DATA: Final = (DATA_CLUSTER, DYNAMIC_DATA_CLUSTER, COMBINED_CLUSTER, COORDINATOR_CLUSTER, SHARE_CLUSTER)
 WITH_VOTER_CHANGES: Final = (DYNAMIC_CLUSTER, DYNAMIC_DATA_CLUSTER)
 SLOWEST_LAG_MS: Final = 3000
 QUICKEST_LAG_MS: Final = 300
@@ -71,13 +73,14 @@ class Cluster:
         has_late_checkpoints: bool = False,
         has_late_answers: bool = False,
         coordinates: bool = False,
+        has_shares: bool = False,
         combined: int = 0,
     ) -> None:
         """Draw the settings of the nodes. With `is_dynamic` segments and answers with snapshots may be small; with
         `has_data` the brokers hold records, with `has_small_logs` in small logs, with `has_two_directories` on two
         directories each; with `has_late_checkpoints` they write checkpoint files late. With `has_late_answers` they
         wait long for answers of the controller, and shrink ISRs soon. With `coordinates` they have groups and
-        transactions. `combined` of the brokers are controllers, too.
+        transactions, with `has_shares` share groups in place of these. `combined` of the brokers are controllers, too.
         """
         self.broker_ids = broker_ids(brokers, combined)
         self._combined_ids = self.broker_ids[:combined]
@@ -97,9 +100,16 @@ class Cluster:
         lag_ms = SLOWEST_LAG_MS if has_small_logs else self._lag_ms
         if has_late_answers:
             self._lag_ms, lag_ms = SLOWEST_LAG_MS, QUICKEST_LAG_MS
-        coordinating = brokers if coordinates else 0
+        coordinating = brokers if coordinates or has_shares else 0
         self.data = (
-            DataSpec(seed, lag_ms, self._fetch_ms, has_small_logs=has_small_logs, coordinating=coordinating)
+            DataSpec(
+                seed,
+                lag_ms,
+                self._fetch_ms,
+                has_small_logs=has_small_logs,
+                coordinating=coordinating,
+                has_shares=has_shares,
+            )
             if has_data
             else None
         )

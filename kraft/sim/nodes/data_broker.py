@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from kraft.broker import BrokerAgent
 from kraft.broker.opening import ServingOptions
 from kraft.broker.server import BrokerServer
-from kraft.config.group_settings import ASSIGNORS, ConsumerGroupConfig, GroupConfig
+from kraft.config.group_settings import (
+    ASSIGNORS,
+    ConsumerGroupConfig,
+    GroupConfig,
+    ShareGroupConfig,
+    ShareLeaderConfig,
+)
+from kraft.config.share_coordinator_settings import ShareCoordinatorConfig
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.handling.settings import RequestSettings
 from kraft.partitions.replicas import DataSettings, ReplicaManager
@@ -21,11 +28,13 @@ from kraft.sim.nodes.late_writer import LateWriter
 from kraft.sim.nodes.node_disk import DIRECTORY
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Output
-from kraft.wire import Answer, WireRequest
+from kraft.wire import Answer, WireClosed, WireGone, WireRequest
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse
+from transport.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from transport.protocol.messages.share_fetch import ShareFetchRequest
 
 LOG_DIRS: Final = (DIRECTORY, "/data")
 """The log directories. The first one has the metadata log, too."""
@@ -46,9 +55,18 @@ class DataSpec:
     """The settings of the brokers with data of one run, drawn from its seed."""
 
     def __init__(
-        self, seed: int, lag_ms: int, fetch_ms: int, *, has_small_logs: bool = False, coordinating: int = 0
+        self,
+        seed: int,
+        lag_ms: int,
+        fetch_ms: int,
+        *,
+        has_small_logs: bool = False,
+        coordinating: int = 0,
+        has_shares: bool = False,
     ) -> None:
-        """Draw the settings. `coordinating` is the number of brokers that coordinate groups and transactions."""
+        """Draw the settings. `coordinating` is the number of brokers that coordinate groups and transactions; with
+        `has_shares` these are share groups, and nobody has transactions.
+        """
         rng = Random(f"{seed}/data")
         self._lag_ms, self._fetch_ms = lag_ms, fetch_ms
         self.flush_messages: int | None = rng.choice((None, None, 1, 1, 3))
@@ -80,10 +98,17 @@ class DataSpec:
             self.flush_messages = Random(f"{seed}/coordinator-flushes").choice((None, 1, 1, 1))
             self._retention_bytes = None
             self._requests = _coordinating(Random(f"{seed}/coordinator-settings"), coordinating)
-            if forgets(seed):
+            if has_shares:
+                self._requests = _sharing(Random(f"{seed}/share-settings"), coordinating)
+            elif forgets(seed):
                 # Clocks are wrong by days: what may be forgotten is so at the next look, whenever it was committed.
                 groups = replace(self._requests.groups, retention_minutes=0, retention_check_ms=500)
                 self._requests = replace(self._requests, groups=groups)
+
+    @property
+    def shares(self) -> ShareLeaderConfig:
+        """The limits of share groups."""
+        return self._requests.groups.share_leader
 
     def serving(self, broker_id: int, directories: int) -> ServingOptions:
         """The settings of one broker."""
@@ -154,6 +179,40 @@ def _coordinating(rng: Random, brokers: int) -> RequestSettings:
     )
 
 
+def _sharing(rng: Random, brokers: int) -> RequestSettings:
+    """The settings of brokers with share groups, of which each record is judged."""
+    return RequestSettings(
+        broker_id=-1,
+        request_timeout_ms=2000,
+        groups=GroupConfig(
+            topic_partitions=2,
+            topic_replication_factor=brokers,
+            commit_timeout_ms=rng.choice((500, 2000, 5000)),
+            retention_minutes=2**40,
+            share=ShareGroupConfig(
+                session_timeout_ms=rng.choice((1500, 3000)),
+                heartbeat_interval_ms=300,
+                assignment_interval_ms=rng.choice((0, 200)),
+                initialize_retry_ms=rng.choice((500, 2000)),
+            ),
+            share_leader=ShareLeaderConfig(
+                delivery_count_limit=rng.choice((2, 3, 5)),
+                lock_duration_ms=rng.choice((700, 1500)),
+                max_record_locks=rng.choice((10, 40, 200)),
+            ),
+        ),
+        share_states=ShareCoordinatorConfig(
+            topic_partitions=2,
+            topic_replication_factor=brokers,
+            topic_min_isr=min(brokers, rng.choice((1, 2))),
+            updates_per_snapshot=rng.choice((0, 3, 10, 100)),
+            write_timeout_ms=rng.choice((500, 2000, 5000)),
+            prune_interval_ms=rng.choice((400, 3000)),
+            cold_interval_ms=rng.choice((600, 3000)),
+        ),
+    )
+
+
 class DataBroker(ReplicaMember):
     """A `ReplicaMember` that hosts a broker with data."""
 
@@ -168,6 +227,9 @@ class DataBroker(ReplicaMember):
         self._told: list[FetchResponse] = []
         self._followers: dict[int, None] = {}
         """The requests of followers that wait for their answers."""
+        self._of_clients: dict[int, str] = {}
+        """The requests of clients with connections of their own that wait for their answers, with the addresses."""
+        self._hung_up: list[str] = []
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
@@ -193,6 +255,8 @@ class DataBroker(ReplicaMember):
         self._asking = None
         self._told.clear()
         self._followers.clear()
+        self._of_clients.clear()
+        self._hung_up.clear()
 
     def _listener_of(self, api_key: int, message: Message) -> str:
         """The listener of a broker, at which clients find coordinators."""
@@ -204,13 +268,36 @@ class DataBroker(ReplicaMember):
         if type(message) is FetchRequest and message.replica_state.replica_id >= 0 and not is_of_quorum(message):
             self._asking = message
             self._followers[request.request_id] = None
+        elif request.peer:
+            self._of_clients[request.request_id] = request.peer
 
     def _answered(self, output: Answer) -> Output:
         if output.request_id in self._followers:
             del self._followers[output.request_id]
             assert isinstance(output.message, FetchResponse), output
             self._told.append(output.message)
+        self._of_clients.pop(output.request_id, None)
         return super()._answered(output)
+
+    def _peer_of(self, message: Message) -> str:
+        """Each member of a share group has a connection of its own."""
+        return message.member_id or "" if isinstance(message, ShareFetchRequest | ShareAcknowledgeRequest) else ""
+
+    def hang_up(self, peer: str, now_ms: int) -> list[Output]:
+        """The connection of a member of a share group ends."""
+        self._hung_up.append(peer)
+        outputs: list[Output] = []
+        for request_id in [one for one, of in self._of_clients.items() if of == peer]:
+            del self._of_clients[request_id]
+            outputs += self.step(WireGone(request_id), now_ms)
+        return outputs + self.step(WireClosed(self._options.replica.endpoints.listeners[0].name, peer), now_ms)
+
+    def take_hung_up(self) -> list[str]:
+        """The addresses of the clients whose connections have ended since the last call."""
+        if not self._hung_up:
+            return self._hung_up
+        hung_up, self._hung_up = self._hung_up, []
+        return hung_up
 
     def take_asking(self) -> FetchRequest | None:
         """The Fetch of a follower that has arrived in the last step."""

@@ -389,8 +389,13 @@ class ReplicaMember(SteppedMember):
             version=version,
             message=message,
             listener=self._listener_of(key, message),
+            peer=self._peer_of(message),
         )
         return self.step(request, now_ms)
+
+    def _peer_of(self, message: Message) -> str:
+        """The address of the client that sends a request; empty if nothing depends on it."""
+        return ""
 
     # Outputs
 

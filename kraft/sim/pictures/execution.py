@@ -28,6 +28,7 @@ from kraft.sim.world.actions import (
     FillDirectory,
     Flushed,
     Forge,
+    HangUp,
     Intrude,
     LimitDisk,
     Note,
@@ -248,6 +249,8 @@ def _told(action: Action) -> str:
             return f"is handed {action.value}"
         case Read():
             return "is read"
+        case HangUp():
+            return f"loses the connection of {action.peer}"
         case Intrude():
             return f"gets a frame of an intruder: {action.what}"
         case Forge():

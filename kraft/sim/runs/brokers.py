@@ -17,6 +17,7 @@ from kraft.sim.faults.profiles import BROAD
 from kraft.sim.nodes.cluster import (
     CLUSTER,
     COORDINATOR_CLUSTER,
+    SHARE_CLUSTER,
     WITH_DATA,
     WITH_VOTER_CHANGES,
     broker_ids,
@@ -28,11 +29,13 @@ from kraft.sim.runs.coordinator_work import CoordinatorWork
 from kraft.sim.runs.record_work import RecordWork
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
+from kraft.sim.runs.share_work import ShareWork
 from kraft.sim.runs.simulator import RunOptions, Simulator, Work
 from kraft.sim.runs.voter_change_run import Reconfiguration
 from kraft.sim.workloads.admin_workload import LOOK_MS, AdminWorkload, IsrRequests
 from kraft.sim.workloads.coordinator_watch import SPARED
 from kraft.sim.workloads.partition_watch import PartitionWatch
+from kraft.sim.workloads.share_watch import WATCHED
 from kraft.sim.world.driver import Exchange
 from metadata_log.serde import Message, decode
 from transport.protocol.apis import APIS, ApiKey
@@ -270,11 +273,13 @@ def cluster_simulator(
     profile = given.get("profile", BROAD)
     scenario = Scenario.drawn(kind, nodes, seed, brokers, profile=profile)
     has_data, combined = kind in WITH_DATA, draw_combined(kind, seed, nodes, brokers)
-    spared = SPARED if kind == COORDINATOR_CLUSTER else ()
+    spared = {COORDINATOR_CLUSTER: SPARED, SHARE_CLUSTER: WATCHED}.get(kind, ())
     work: Work = Administration(seed, brokers, invents_isrs=not has_data, combined=combined, spared=spared)
     more: list[Work] = []
     if kind == COORDINATOR_CLUSTER:
         more.append(CoordinatorWork(seed, brokers, has_small_logs=profile.has_small_logs))
+    elif kind == SHARE_CLUSTER:
+        more.append(ShareWork(seed, brokers))
     elif has_data:
         more.append(
             RecordWork(
@@ -289,7 +294,7 @@ def cluster_simulator(
         more.append(Reconfiguration(scenario, broker_ids(brokers), has_former_selves=profile.has_former_selves))
     if more:
         pauses_ms = profile.pauses_ms if has_data else None
-        if kind == COORDINATOR_CLUSTER:
+        if kind in (COORDINATOR_CLUSTER, SHARE_CLUSTER):
             pauses_ms = pauses_ms or CoordinatorWork.pauses_ms
         work = AdministrationAndMore(work, *more, pauses_ms=pauses_ms or Administration.pauses_ms)
     return Simulator(scenario, work=work, **given)

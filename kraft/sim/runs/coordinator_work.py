@@ -4,25 +4,22 @@ messages are lost, late or repeated on the way.
 
 from __future__ import annotations
 
-from functools import partial
 from random import Random
 from typing import Final
 
-from kraft.invariants.cluster_model import PartitionKey
 from kraft.sim.nodes.cluster import broker_ids
 from kraft.sim.nodes.data_broker import forgets
-from kraft.sim.runs.client_requests import FIRST_TOPIC_MS, TEND_MS, ClientRequests, leader_of, restart_without_directory
+from kraft.sim.runs.client_lives import ClientLives
+from kraft.sim.runs.client_requests import FIRST_TOPIC_MS, TEND_MS, ClientRequests, restart_without_directory
 from kraft.sim.runs.simulator import Simulator, Work
+from kraft.sim.workloads.client_steps import Ask, Steps
 from kraft.sim.workloads.coordinator_clients import (
     GROUP,
-    Ask,
     ClassicMember,
     ConsumerMember,
     MixedMember,
     Observer,
-    Pause,
     Remover,
-    Steps,
     Worker,
     World,
 )
@@ -35,7 +32,6 @@ from kraft.sim.workloads.coordinator_watch import (
     WORKERS,
     CoordinatorWatch,
 )
-from metadata_log.serde import Message
 from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from transport.protocol.messages.offset_commit import OffsetCommitRequest
 
@@ -82,11 +78,7 @@ class CoordinatorWork(Work):
             # Workers have no group that keeps their offsets.
             self._groups, self._workers = self._groups or CONSUMER, ()
         self._seed = seed
-        self._steps: list[Steps] = []
-        self._awaited: dict[int, int] = {}
-        """The client that waits for each request."""
-        self._known: list[dict[PartitionKey, int]] = []
-        """The leaders that each client knows, until an answer is missing."""
+        self._lives = ClientLives(rng, self._requests, self._broker_ids, self._look, _may_repeat)
 
     def begin(self, simulator: Simulator) -> None:
         """Begin to send."""
@@ -97,24 +89,24 @@ class CoordinatorWork(Work):
         if CONSUMER[0] in self._groups and Random(f"{self._seed}/regex").random() < BY_REGEX:
             self._world.regex = f"{INPUT[:3]}.*"
         self._requests.begin(simulator)
+        steps: list[Steps] = []
         for group in self._groups:
             kind = _KINDS[group]
-            for one in range(1 if self._forgets else MEMBERS):
-                self._steps.append(kind(Random(f"{self._seed}/{group} {one}"), self._world, group, one).steps())
+            count = 1 if self._forgets else MEMBERS
+            rngs = [Random(f"{self._seed}/{group} {one}") for one in range(count)]
+            steps += [kind(rng, self._world, group, one).steps() for one, rng in enumerate(rngs)]
         for number, name in enumerate(self._workers):
             is_plain = Random(f"{self._seed}/plain {name}").random() < PLAIN
             for one in range(INSTANCES):
                 rng = Random(f"{self._seed}/{name} {one}")
-                self._steps.append(Worker(rng, self._world, name, number, one, is_plain=is_plain).steps())
+                steps.append(Worker(rng, self._world, name, number, one, is_plain=is_plain).steps())
         for group in (*self._groups, *((TRANSFORMERS,) if self._workers else ())):
             rng = Random(f"{self._seed}/observer of {group}")
-            self._steps.append(Observer(rng, self._world, GROUP, group).steps())
+            steps.append(Observer(rng, self._world, GROUP, group).steps())
         for group in self._groups if self._forgets else ():
             rng = Random(f"{self._seed}/remover of {group}")
-            self._steps.append(Remover(rng, self._world, GROUP, group).steps())
-        self._known = [{} for _ in self._steps]
-        for number in range(len(self._steps)):
-            simulator.queue.schedule(1 + self._rng.randrange(1000), partial(self._go_on, number, None))
+            steps.append(Remover(rng, self._world, GROUP, group).steps())
+        self._lives.begin(simulator, watch, steps)
         simulator.queue.schedule(TEND_MS, self._tend)
         simulator.queue.schedule(FIRST_TOPIC_MS, self._create)
         if self._segment_bytes is not None:
@@ -122,7 +114,7 @@ class CoordinatorWork(Work):
 
     def end(self) -> None:
         """No message is lost any more, and each group and each worker is to finish something."""
-        self._requests.is_over = self._world.is_over = True
+        self._requests.is_over = self._world.is_over = self._lives.is_over = True
         self._look_on()
 
     def _look_on(self) -> None:
@@ -182,49 +174,17 @@ class CoordinatorWork(Work):
         restart_without_directory(self._simulator, self._broker_ids)
         self._simulator.queue.schedule(TEND_MS, self._tend)
 
-    # Clients
-
     def on_administered(self, request_id: int) -> None:
         """A client has received its response, unless that is lost on the way."""
-        response = self._watch.answers.pop(request_id, None)
-        number = self._awaited.get(request_id)
-        if response is None or number is None:
-            return
-        if not self._world.is_over and self._rng.random() < 0.03:
-            return
-        del self._awaited[request_id]
-        self._simulator.queue.schedule(0, partial(self._go_on, number, response))
+        self._lives.on_administered(request_id)
 
-    def _go_on(self, number: int, answer: Message | None) -> None:
-        """A client goes on with an answer, or without."""
+    def _look(self) -> None:
+        """Tell the clients of the present world."""
         self._world.image, self._world.now_ms = self._watch.ledger.image, self._simulator.now_ms
-        try:
-            step = self._steps[number].send(answer)
-        except StopIteration:
-            return
-        if isinstance(step, Pause):
-            self._simulator.queue.schedule(step.pause_ms, partial(self._go_on, number, None))
-            return
-        request_id = self._requests.next_id
-        self._awaited[request_id] = number
-        self._simulator.queue.schedule(step.patience_ms, partial(self._give_up, number, request_id))
-        # No connection repeats a request, and two copies of a commit may enclose a later one.
-        # Nor does a copy of an older client's request come in its next transaction, which has the same epoch.
-        may_repeat = step.version is None and not isinstance(step.request, OffsetCommitRequest)
-        self._requests.send(self._target(number, step), step.request, version=step.version, may_repeat=may_repeat)
 
-    def _give_up(self, number: int, request_id: int) -> None:
-        if self._awaited.pop(request_id, None) is not None:
-            self._known[number].clear()
-            self._go_on(number, None)
 
-    def _target(self, number: int, step: Ask) -> int:
-        """The broker that gets a request; now and then another one than the right one."""
-        if step.target is None or (not self._world.is_over and self._rng.random() < 0.02):
-            return self._rng.choice(self._broker_ids)
-        if isinstance(step.target, int):
-            return step.target
-        known = self._known[number]
-        if self._rng.random() < 0.1:
-            known.clear()
-        return known.setdefault(step.target, leader_of(self._rng, self._watch, step.target, self._broker_ids))
+def _may_repeat(step: Ask) -> bool:
+    """Whether a request may come twice. No connection repeats a request, and two copies of a commit may enclose a later
+    one. Nor does a copy of an older client's request come in its next transaction, which has the same epoch.
+    """
+    return step.version is None and not isinstance(step.request, OffsetCommitRequest)

@@ -15,13 +15,14 @@ from kraft.sim.nodes.client_sessions import draw_lifetime_ms
 from kraft.sim.nodes.cluster import (
     CLUSTERS,
     COORDINATOR_CLUSTER,
+    SHARE_CLUSTER,
     WITH_DATA,
     WITH_VOTER_CHANGES,
     Cluster,
     draw_combined,
     dynamic_members,
 )
-from kraft.sim.nodes.data_broker import forgets
+from kraft.sim.nodes.data_broker import DataSpec, forgets
 from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum
 from kraft.sim.nodes.member_kinds import (
     LOADED,
@@ -39,6 +40,7 @@ from kraft.sim.workloads.coordinator_watch import CoordinatorWatch
 from kraft.sim.workloads.load_watch import LoadWatch
 from kraft.sim.workloads.partition_watch import PartitionWatch
 from kraft.sim.workloads.record_watch import RecordWatch
+from kraft.sim.workloads.share_watch import ShareWatch
 from kraft.sim.workloads.voter_watch import VoterWatch
 from kraft.sim.world.check_quorum import CheckQuorum
 from kraft.sim.world.disk_losses import DiskLosses
@@ -178,16 +180,12 @@ class Scenario(Struct, frozen=True, kw_only=True):
             has_late_checkpoints=self.has_full_directories,
             has_late_answers=self.has_late_answers,
             coordinates=self.members == COORDINATOR_CLUSTER,
+            has_shares=self.members == SHARE_CLUSTER,
             combined=draw_combined(self.members, self.seed, self.nodes, self.brokers),
         )
         watch = PartitionWatch(cluster.broker_ids)
         if cluster.data is not None:
-            kind = CoordinatorWatch if self.members == COORDINATOR_CLUSTER else RecordWatch
-            watch = kind(cluster.broker_ids, cluster.data.flush_messages)
-            if isinstance(watch, CoordinatorWatch):
-                watch.groups.may_forget = forgets(self.seed)
-                if self.has_small_logs:
-                    watch.follow_cleaning()
+            watch = self._watch_of_data(cluster.broker_ids, cluster.data)
         if not is_dynamic:
             members = {one: cluster.make_controller(one, voters, self.config) for one in voters.ids}
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
@@ -200,6 +198,20 @@ class Scenario(Struct, frozen=True, kw_only=True):
         # The workload of voter changes draws the disks to lose.
         world.disk_losses = DiskLosses(())
         return world
+
+    def _watch_of_data(self, broker_ids: tuple[int, ...], data: DataSpec) -> RecordWatch:
+        """The watch of brokers with data."""
+        if self.members == SHARE_CLUSTER:
+            return ShareWatch(
+                broker_ids, data.flush_messages, data.shares.delivery_count_limit, data.shares.lock_duration_ms
+            )
+        if self.members != COORDINATOR_CLUSTER:
+            return RecordWatch(broker_ids, data.flush_messages)
+        watch = CoordinatorWatch(broker_ids, data.flush_messages)
+        watch.groups.may_forget = forgets(self.seed)
+        if self.has_small_logs:
+            watch.follow_cleaning()
+        return watch
 
 
 def kind_of(make_member: MakeMember) -> str:

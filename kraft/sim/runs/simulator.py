@@ -37,6 +37,7 @@ from kraft.sim.world.actions import (
     FailDisk,
     FillDirectory,
     Flushed,
+    HangUp,
     LimitDisk,
     Move,
     Note,
@@ -311,6 +312,10 @@ class Simulator(Driver):
         version = highest if version is None else version
         body = encode(request, version)
         self.queue.perform_when_awake(Administer(self.now_ms, node_id, request_id, key, version, body))
+
+    def hang_up(self, node_id: int, peer: str) -> None:
+        """Let a client end its connection to a broker."""
+        self.queue.perform_when_awake(HangUp(self.now_ms, node_id, peer))
 
     # Faults of nodes (`nemesis.Victims`)
 

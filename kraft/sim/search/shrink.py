@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.sim.nodes.cluster import CLUSTER, CLUSTERS, COORDINATOR_CLUSTER, DATA_CLUSTER, broker_ids
+from kraft.sim.nodes.cluster import CLUSTER, CLUSTERS, COORDINATOR_CLUSTER, DATA_CLUSTER, SHARE_CLUSTER, broker_ids
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import MACHINES, STORE
 from kraft.sim.nodes.workload_spec import WorkloadSpec
@@ -47,7 +47,7 @@ from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import NoProgress, World
 from metadata_log.image import MetadataImage
 
-_OF_DATA: tuple[str, ...] = (DATA_CLUSTER, COORDINATOR_CLUSTER)
+_OF_DATA: tuple[str, ...] = (DATA_CLUSTER, COORDINATOR_CLUSTER, SHARE_CLUSTER)
 _STATIC: tuple[str, ...] = (CLUSTER, *_OF_DATA)
 """The kinds of clusters with static voters: another number of voters does not change the brokers."""
 

@@ -1,7 +1,7 @@
 """Members of groups and transactional workers of one run, all drawn from its seed: what they send, and what an answer
 means to them.
 
-Each client is a generator of requests and pauses. It takes the answer to its request; None if there is none in time.
+Each client is a generator of requests and pauses (`kraft.sim.workloads.client_steps`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from msgspec import Struct
 from kraft.invariants.cluster_model import PartitionKey
 from kraft.invariants.groups import decoded_assignment, encoded_assignment, mark
 from kraft.invariants.transactions import Attempt, content
+from kraft.sim.workloads.client_steps import PATIENCE_MS, Ask, Asking, Pause, Step, Steps
 from kraft.sim.workloads.coordinator_watch import INPUT, OUTPUT, TRANSFORMERS
 from kraft.sim.workloads.record_clients import ALL
 from kraft.sim.world.host import START_MS
@@ -68,8 +69,6 @@ from transport.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 
-PATIENCE_MS: Final = 2500
-"""A client that waits longer for an answer goes on without."""
 REBALANCE_MS: Final = 2000
 CLIENT_RETRY_MS: Final = 100
 GROUP: Final = 0
@@ -96,9 +95,9 @@ _OUT: Final = frozenset(
     )
 )
 """The answers after which a member of a consumer group begins anew."""
-_LOST: Final = frozenset((Error.NOT_COORDINATOR, Error.COORDINATOR_NOT_AVAILABLE, Error.COORDINATOR_LOAD_IN_PROGRESS))
+LOST: Final = frozenset((Error.NOT_COORDINATOR, Error.COORDINATOR_NOT_AVAILABLE, Error.COORDINATOR_LOAD_IN_PROGRESS))
 """The answers after which a client looks for the coordinator again."""
-_AGAIN: Final = _LOST | frozenset(
+_AGAIN: Final = LOST | frozenset(
     (
         *(Error.CONCURRENT_TRANSACTIONS, Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_ID),
         *(Error.NOT_ENOUGH_REPLICAS, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Error.REQUEST_TIMED_OUT),
@@ -107,27 +106,6 @@ _AGAIN: Final = _LOST | frozenset(
     )
 )
 """The answers after which a producer sends the same again."""
-
-
-class Ask(Struct, frozen=True):
-    """A request, and where it goes: to a broker, to the leader of a partition, or with None to any broker."""
-
-    target: int | PartitionKey | None
-    request: Message
-    patience_ms: int = PATIENCE_MS
-    version: int | None = None
-    """The version of the request; None for the highest."""
-
-
-class Pause(Struct, frozen=True):
-    """A client does nothing for a while."""
-
-    pause_ms: int
-
-
-Steps = Generator[Ask | Pause, Message | None, None]
-"""The life of a client."""
-Asking = Generator[Ask | Pause, Message | None, Message | None]
 
 
 class Identity(Struct, frozen=True):
@@ -163,7 +141,7 @@ class World(Struct):
         return 0 if topic_id is None else len(self.image.topics.by_id[topic_id].partitions)
 
 
-class _Client:
+class Client:
     """The common part of all clients: a coordinator that they look for."""
 
     def __init__(self, rng: Random, world: World, kind: int, name: str) -> None:
@@ -173,7 +151,7 @@ class _Client:
         self._name = name
         self._node: int | None = None
 
-    def _coordinated(self, request: Message, patience_ms: int = PATIENCE_MS, *, version: int | None = None) -> Asking:
+    def coordinated(self, request: Message, patience_ms: int = PATIENCE_MS, *, version: int | None = None) -> Asking:
         """Ask the coordinator, once it is known."""
         if self._node is None:
             reply = yield Ask(None, FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self._name]))
@@ -184,7 +162,7 @@ class _Client:
                     yield Pause(CLIENT_RETRY_MS)
                     return None
         answer = yield Ask(self._node, request, patience_ms, version)
-        if answer is None or _error_of(answer) in _LOST:
+        if answer is None or error_of(answer) in LOST:
             self._node = None
         return answer
 
@@ -192,7 +170,7 @@ class _Client:
         return Pause(1 + int(self._rng.expovariate(1 / mean_ms)))
 
 
-def _error_of(answer: Message) -> Error:
+def error_of(answer: Message) -> Error:
     """The error of an answer, or of its only part."""
     match answer:
         case OffsetCommitResponse(topics=[topic, *_]) | TxnOffsetCommitResponse(topics=[topic, *_]):
@@ -207,7 +185,7 @@ def _error_of(answer: Message) -> Error:
             return Error.of(getattr(answer, "error_code", 0))
 
 
-class _Member(_Client):
+class _Member(Client):
     """The common part of the members of both kinds of groups: partitions, and positions in them."""
 
     def __init__(self, rng: Random, world: World, group: str, name: int, *, is_mixed: bool = False) -> None:
@@ -226,14 +204,14 @@ class _Member(_Client):
         self._silence = rng.choice((0.0, 0.01, 0.03))
         """How often the member goes silent, for longer than its session."""
 
-    def _fetch(self, numbers: Iterable[int]) -> Generator[Ask | Pause, Message | None, bool]:
+    def _fetch(self, numbers: Iterable[int]) -> Generator[Step, Message | None, bool]:
         """Look up the committed offsets of partitions; returns whether that was possible."""
         wanted, topic_id = sorted(numbers), self._world.input_id
         if not wanted or topic_id is None:
             return True
         topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=wanted)]
         group = OffsetFetchRequestGroup(self._name, self._member_id, self._epoch, topics)
-        answer = yield from self._coordinated(
+        answer = yield from self.coordinated(
             OffsetFetchRequest(groups=[group], require_stable=self._rng.random() < 0.5)
         )
         match answer:
@@ -244,7 +222,7 @@ class _Member(_Client):
                     return True
         return False
 
-    def _commit(self, numbers: Iterable[int]) -> Generator[Ask | Pause, Message | None, Error | None]:
+    def _commit(self, numbers: Iterable[int]) -> Generator[Step, Message | None, Error | None]:
         """Commit further positions; returns the error, None without an answer."""
         wanted, topic_id = sorted(numbers), self._world.input_id
         if not wanted or topic_id is None:
@@ -253,10 +231,10 @@ class _Member(_Client):
         offsets = {one: self._positions[one] + self._rng.choice((0, 1, 1, 5)) for one in wanted}
         # Whatever the answer: a commit that could not be replicated in time may be later.
         self._positions |= offsets
-        answer = yield from self._coordinated(self._committing(topic_id, self._member_id, self._epoch, offsets))
+        answer = yield from self.coordinated(self._committing(topic_id, self._member_id, self._epoch, offsets))
         if answer is None:
             return None
-        error = _error_of(answer)
+        error = error_of(answer)
         if error is Error.NONE and self._world.is_over:
             self._world.commits |= {(self._name, one): None for one in wanted}
         return error
@@ -285,7 +263,7 @@ class _Member(_Client):
         member_id, epoch, positions = self._rng.choice(self._former)
         if (member_id, epoch) != (self._member_id, self._epoch):
             self._count += 1
-            yield from self._coordinated(self._late(topic_id, member_id, epoch, positions))
+            yield from self.coordinated(self._late(topic_id, member_id, epoch, positions))
 
     def _late(self, topic_id: Uuid, member_id: str, epoch: int, positions: dict[int, int]) -> Message:
         return self._committing(topic_id, member_id, epoch, positions)
@@ -322,7 +300,7 @@ class ClassicMember(_Member):
             if not self._member_id:
                 return
 
-    def _join(self) -> Generator[Ask | Pause, Message | None, bool]:
+    def _join(self) -> Generator[Step, Message | None, bool]:
         """Join the next generation; returns whether the member has an assignment."""
         protocol = JoinGroupRequestProtocol(_PROTOCOL, _subscription())
         request = JoinGroupRequest(
@@ -334,7 +312,7 @@ class ClassicMember(_Member):
             protocol_type="consumer",
             protocols=[protocol],
         )
-        answer = yield from self._coordinated(request, 3 * REBALANCE_MS)
+        answer = yield from self.coordinated(request, 3 * REBALANCE_MS)
         if not isinstance(answer, JoinGroupResponse):
             return False
         if answer.error_code != Error.NONE:
@@ -347,7 +325,7 @@ class ClassicMember(_Member):
         count = self._world.input_count
         ids = [one.member_id for one in answer.members]
         shares = {one: [number for number in range(count) if number % len(ids) == at] for at, one in enumerate(ids)}
-        answer = yield from self._coordinated(
+        answer = yield from self.coordinated(
             SyncGroupRequest(
                 group_id=self._name,
                 generation_id=self._epoch,
@@ -363,12 +341,12 @@ class ClassicMember(_Member):
             3 * REBALANCE_MS,
         )
         if not isinstance(answer, SyncGroupResponse) or answer.error_code != Error.NONE:
-            if answer is not None and _error_of(answer) in (Error.UNKNOWN_MEMBER_ID, Error.FENCED_INSTANCE_ID):
+            if answer is not None and error_of(answer) in (Error.UNKNOWN_MEMBER_ID, Error.FENCED_INSTANCE_ID):
                 self._member_id = ""
             return False
         return (yield from self._begin([number for _, number in decoded_assignment(bytes(answer.assignment))]))
 
-    def _begin(self, numbers: list[int]) -> Generator[Ask | Pause, Message | None, bool]:
+    def _begin(self, numbers: list[int]) -> Generator[Step, Message | None, bool]:
         for _ in range(20):
             if (yield from self._fetch(numbers)):
                 return True
@@ -392,8 +370,8 @@ class ClassicMember(_Member):
                     return
             else:
                 request = HeartbeatRequest(self._name, self._epoch, self._member_id, self._instance_id)
-                answer = yield from self._coordinated(request)
-                error = Error.NONE if answer is None else _error_of(answer)
+                answer = yield from self.coordinated(request)
+                error = Error.NONE if answer is None else error_of(answer)
             if error in (Error.UNKNOWN_MEMBER_ID, Error.ILLEGAL_GENERATION, Error.FENCED_INSTANCE_ID):
                 self._member_id = ""
                 return
@@ -404,7 +382,7 @@ class ClassicMember(_Member):
         # Close, as clients do: a static member comes back, and takes its partitions from its former self.
         if self._instance_id is None:
             leaving = MemberIdentity(self._member_id)
-            yield from self._coordinated(LeaveGroupRequest(group_id=self._name, members=[leaving]))
+            yield from self.coordinated(LeaveGroupRequest(group_id=self._name, members=[leaving]))
         self._retire()
         self._member_id = ""
         yield self._pause(1000)
@@ -465,7 +443,7 @@ class ConsumerMember(_Member):
             yield self._silent() or self._pause(self._mean_ms)
             yield from self._speak_late()
             if self._epoch > 0 and not self._world.is_over and self._rng.random() < self._leaves:
-                yield from self._coordinated(
+                yield from self.coordinated(
                     ConsumerGroupHeartbeatRequest(
                         group_id=self._name,
                         member_id=self._member_id,
@@ -476,7 +454,7 @@ class ConsumerMember(_Member):
                 yield self._pause(1000)
                 return
 
-    def _beat(self) -> Generator[Ask | Pause, Message | None, bool]:
+    def _beat(self) -> Generator[Step, Message | None, bool]:
         """Tell the coordinator what the member owns, and take what it may own; returns whether it is a member."""
         topic_id = self._world.input_id
         if topic_id is None:
@@ -484,7 +462,7 @@ class ConsumerMember(_Member):
         is_new = self._epoch == 0
         says = is_new or self._rng.random() < 0.1
         owned = [ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, sorted(self._positions))]
-        answer = yield from self._coordinated(
+        answer = yield from self.coordinated(
             ConsumerGroupHeartbeatRequest(
                 group_id=self._name,
                 member_id=self._member_id,
@@ -535,7 +513,7 @@ class MixedMember:
             yield from self._rng.choice((self._classic, self._consumer)).life()
 
 
-class Observer(_Client):
+class Observer(Client):
     """Somebody who looks at the committed offsets of a group, and belongs to none."""
 
     def steps(self) -> Steps:
@@ -547,10 +525,10 @@ class Observer(_Client):
                 topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=list(range(count)))]
                 groups = [OffsetFetchRequestGroup(group_id=self._name, topics=topics)]
                 is_stable = self._rng.random() < 0.5
-                yield from self._coordinated(OffsetFetchRequest(groups=groups, require_stable=is_stable))
+                yield from self.coordinated(OffsetFetchRequest(groups=groups, require_stable=is_stable))
 
 
-class Remover(_Client):
+class Remover(Client):
     """An operator who deletes a group or its offsets now and then. It is refused while members want them."""
 
     def steps(self) -> Steps:
@@ -559,14 +537,14 @@ class Remover(_Client):
             yield self._pause(400)
             parts = [OffsetDeleteRequestPartition(one) for one in range(self._world.input_count)]
             topics = [OffsetDeleteRequestTopic(INPUT, parts)]
-            yield from self._coordinated(
+            yield from self.coordinated(
                 DeleteGroupsRequest([self._name])
                 if self._rng.random() < 0.5 or not parts
                 else OffsetDeleteRequest(self._name, topics)
             )
 
 
-class Worker(_Client):
+class Worker(Client):
     """One instance of a transactional id: it transforms inputs, and commits their offsets with the outputs. A `plain`
     one is a client from before KIP-890: it keeps its epoch, and adds partitions itself.
     """
@@ -577,7 +555,7 @@ class Worker(_Client):
         super().__init__(rng, world, TRANSACTION, name)
         self._number = number
         self._instance = f"{name}.{instance}"
-        self._offsets = _Client(rng, world, GROUP, TRANSFORMERS)
+        self._offsets = Client(rng, world, GROUP, TRANSFORMERS)
         self._is_last = instance == 0
         """Whether this instance goes on in the end."""
         self._producer_id = self._epoch = -1
@@ -608,9 +586,9 @@ class Worker(_Client):
                 continue
             yield self._pause(CLIENT_RETRY_MS if self._world.is_over else self._rng.choice((100, 3000, 6000)))
 
-    def _initialize(self) -> Generator[Ask | Pause, Message | None, bool]:
+    def _initialize(self) -> Generator[Step, Message | None, bool]:
         request = InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=self._timeout_ms)
-        answer = yield from self._coordinated(request)
+        answer = yield from self.coordinated(request)
         match answer:
             case InitProducerIdResponse(error_code=Error.NONE):
                 # The answer comes once everything before is over.
@@ -620,7 +598,7 @@ class Worker(_Client):
                 return True
         return False
 
-    def _write_outside(self) -> Generator[Ask | Pause, Message | None, bool]:
+    def _write_outside(self) -> Generator[Step, Message | None, bool]:
         """A batch before the first transaction of an epoch changes nothing; returns whether that is certain.
 
         After the end of a transaction, a partition that has no marker yet would take the batch, as in Kafka.
@@ -633,7 +611,7 @@ class Worker(_Client):
         key = topic_id, rng.randrange(len(self._world.image.topics.by_id[topic_id].partitions))
         producer = Identity(self._producer_id, self._epoch)
         answer = yield Ask(key, self._producing(key, attempt, producer), version=PLAIN_PRODUCE)
-        return answer is not None and _error_of(answer) is not Error.NONE
+        return answer is not None and error_of(answer) is not Error.NONE
 
     def _speak_late(self) -> Steps:
         """Something from a former life of the producer arrives only now. It changes nothing."""
@@ -643,7 +621,7 @@ class Worker(_Client):
         if self._ended is not None and rng.random() < 0.3:
             producer, was_commit = self._ended
             commits = was_commit if rng.random() < 0.3 else not was_commit
-            yield from self._coordinated(EndTxnRequest(self._name, producer.producer_id, producer.epoch, commits))
+            yield from self.coordinated(EndTxnRequest(self._name, producer.producer_id, producer.epoch, commits))
             return
         former = [one for one in self._former if one.producer_id >= 0]
         if not former:
@@ -652,22 +630,22 @@ class Worker(_Client):
         self._count += 1
         attempt = Attempt(f"{self._instance}#{self._count} late", self._name, self._position, end)
         if rng.random() < 0.3:
-            yield from self._offsets._coordinated(self._committing(attempt, producer))
+            yield from self._offsets.coordinated(self._committing(attempt, producer))
         elif rng.random() < 0.3:
             ending = EndTxnRequest(self._name, producer.producer_id, producer.epoch, True)
-            yield from self._coordinated(ending, version=PLAIN_END if self._is_plain else None)
+            yield from self.coordinated(ending, version=PLAIN_END if self._is_plain else None)
         else:
             key = topic_id, rng.randrange(len(self._world.image.topics.by_id[topic_id].partitions))
             yield Ask(key, self._producing(key, attempt, producer))
 
-    def _look(self) -> Generator[Ask | Pause, Message | None, bool]:
+    def _look(self) -> Generator[Step, Message | None, bool]:
         """Read on from the committed offset."""
         for _ in range(20):
             topic_id = self._world.input_id
             if topic_id is not None:
                 topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[self._number])]
                 group = OffsetFetchRequestGroup(group_id=TRANSFORMERS, topics=topics)
-                answer = yield from self._offsets._coordinated(OffsetFetchRequest(groups=[group], require_stable=True))
+                answer = yield from self._offsets.coordinated(OffsetFetchRequest(groups=[group], require_stable=True))
                 match answer:
                     case OffsetFetchResponse(groups=[found]) if found.error_code == Error.NONE:
                         ((part,),) = [topic.partitions for topic in found.topics]
@@ -677,7 +655,7 @@ class Worker(_Client):
             yield self._pause(CLIENT_RETRY_MS)
         return False
 
-    def _transact(self) -> Generator[Ask | Pause, Message | None, bool]:
+    def _transact(self) -> Generator[Step, Message | None, bool]:
         """One transaction; returns whether the producer may begin another one."""
         if self._world.is_over and (not self._is_last or self._name in self._world.ends):
             return False
@@ -711,7 +689,7 @@ class Worker(_Client):
                 self._world.ends[self._name] = None
         return True
 
-    def _add(self, count: int) -> Generator[Ask | Pause, Message | None, bool]:
+    def _add(self, count: int) -> Generator[Step, Message | None, bool]:
         """Add the partitions of the outputs, and the group, as the older clients do."""
         producer_id, epoch = self._producer_id, self._epoch
         topics = [AddPartitionsToTxnTopic(OUTPUT, list(range(count)))]
@@ -727,8 +705,8 @@ class Worker(_Client):
         ]
         for request, version in requests:
             for _ in range(10):
-                answer = yield from self._coordinated(request, version=version)
-                error = None if answer is None else _error_of(answer)
+                answer = yield from self.coordinated(request, version=version)
+                error = None if answer is None else error_of(answer)
                 if error is Error.NONE:
                     break
                 if error is not None and error not in _AGAIN:
@@ -738,11 +716,11 @@ class Worker(_Client):
                 return False
         return True
 
-    def _produce(self, key: PartitionKey, attempt: Attempt) -> Generator[Ask | Pause, Message | None, bool]:
+    def _produce(self, key: PartitionKey, attempt: Attempt) -> Generator[Step, Message | None, bool]:
         request = self._producing(key, attempt, Identity(self._producer_id, self._epoch))
         for _ in range(10):
             answer = yield Ask(key, request, version=PLAIN_PRODUCE if self._is_plain else None)
-            error = None if answer is None else _error_of(answer)
+            error = None if answer is None else error_of(answer)
             if error is Error.NONE:
                 if self._is_plain:
                     self._sequences[key] = self._sequences.get(key, 0) + 1
@@ -777,11 +755,11 @@ class Worker(_Client):
             topics=[TxnOffsetCommitRequestTopic(INPUT, topic_id, [part])],
         )
 
-    def _add_offsets(self, attempt: Attempt) -> Generator[Ask | Pause, Message | None, bool]:
+    def _add_offsets(self, attempt: Attempt) -> Generator[Step, Message | None, bool]:
         request = self._committing(attempt, Identity(self._producer_id, self._epoch))
         for _ in range(10):
-            answer = yield from self._offsets._coordinated(request, version=PLAIN_COMMIT if self._is_plain else None)
-            error = None if answer is None else _error_of(answer)
+            answer = yield from self._offsets.coordinated(request, version=PLAIN_COMMIT if self._is_plain else None)
+            error = None if answer is None else error_of(answer)
             if error is Error.NONE:
                 return True
             if error is not None and error not in _AGAIN:
@@ -789,11 +767,11 @@ class Worker(_Client):
             yield self._pause(CLIENT_RETRY_MS)
         return False
 
-    def _end(self, *, commits: bool) -> Generator[Ask | Pause, Message | None, bool]:
+    def _end(self, *, commits: bool) -> Generator[Step, Message | None, bool]:
         """End the transaction; the same request again until there is an answer, or another instance has the id."""
         request = EndTxnRequest(self._name, self._producer_id, self._epoch, commits)
         for _ in range(20):
-            answer = yield from self._coordinated(request, version=PLAIN_END if self._is_plain else None)
+            answer = yield from self.coordinated(request, version=PLAIN_END if self._is_plain else None)
             if isinstance(answer, EndTxnResponse):
                 error = Error.of(answer.error_code)
                 if error is Error.NONE and self._is_plain:

@@ -9,10 +9,11 @@ from typing import Final
 from kraft.handling.coordinators import partition_of
 from kraft.invariants.cluster_model import PartitionKey
 from kraft.invariants.groups import GroupLedger, Place, decoded_assignment
-from kraft.invariants.stored_batches import StoredBatch, batches_between
+from kraft.invariants.stored_batches import StoredBatch
 from kraft.invariants.transactions import TransactionLedger
 from kraft.partitions.replicas import HostedPartition, ReplicaManager
 from kraft.sim.nodes.data_broker import DataBroker
+from kraft.sim.workloads.committed_logs import CommittedLogs
 from kraft.sim.workloads.partition_watch import PartitionWatch, is_hopeless
 from kraft.sim.workloads.record_watch import Life, RecordWatch, with_ids
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
@@ -58,18 +59,17 @@ class CoordinatorWatch(RecordWatch):
         self.transactions = TransactionLedger()
         self.unfinished = ""
         """The work that the clients of the run have still to do, after the end of all faults."""
-        self._shown: dict[PartitionKey, list[StoredBatch]] = {}
+        self.logs = CommittedLogs()
         """The records that the ledgers have seen as committed."""
-        self._ends: dict[tuple[int, PartitionKey], tuple[int, int]] = {}
-        """The end and the watermark of each replica at the last look."""
-        self._begun: dict[PartitionKey, int] = {}
-        """The last leader epoch of which the leader has everything that was shown."""
         self._floors: deque[tuple[OffsetFetchRequest, dict[Place, int]]] = deque(maxlen=ASKED)
         """The least offsets that each of the last fetches of offsets may return."""
         self._present: deque[tuple[Message, int]] = deque(maxlen=ASKED)
         """The generations of members that were committed when they sent their last requests."""
-        self.is_void = False
+
+    @property
+    def is_void(self) -> bool:
         """Whether records are lost as Kafka allows: then the ledgers of coordinators judge no more."""
+        return self.logs.is_void
 
     def follow_cleaning(self) -> None:
         """The logs of coordinators are cleaned in this run."""
@@ -108,35 +108,20 @@ class CoordinatorWatch(RecordWatch):
         return self.records.held_by(member.node_id, part.key)
 
     def _show(self, member: DataBroker, key: PartitionKey, part: HostedPartition) -> None:
-        log, broker_id = part.log, member.node_id
-        now = log.end_offset, log.high_watermark
-        before = self._ends.get((broker_id, key), (0, 0))
-        begins = part.is_leader and part.leader_epoch > self._begun.get(key, -1)
-        if now == before and not begins:
+        logs, broker_id, name = self.logs, member.node_id, str(part)
+        if not logs.is_new(broker_id, key, part):
             return
-        self._ends[broker_id, key] = now
-        held, name = self._held_by(member, part), str(part)
-        shown = self._shown.setdefault(key, [])
-        end = shown[-1].next_offset if shown else 0
-        if begins:
-            self._begun[key] = part.leader_epoch
-            if key[0] in self._compacted:  # the ledger of compaction knows whether anything else is lost
-                self.is_void = log.end_offset < end
-            else:
-                self.is_void = [one.content for one in held[: len(shown)]] != [one.content for one in shown]
-            if self.is_void:
-                return
-        if log.high_watermark > end:
-            added = batches_between(held, end, log.high_watermark)
-            shown += added
-            for batch in added:
-                if part.topic == STATES:
-                    self.transactions.decided(batch)
-                    continue
-                if part.topic == OFFSETS:
-                    self.groups.committed(key, batch)
-                self.transactions.committed(key, name, batch, has_attempts=part.topic == OUTPUT)
-        for batch in batches_between(held, min(before[0], log.end_offset), log.end_offset):
+        # The ledger of compaction knows whether a cleaned log has lost anything.
+        is_cleaned = key[0] in self._compacted
+        advance = logs.look(broker_id, key, part, self._held_by(member, part), is_cleaned=is_cleaned)
+        for batch in advance.committed:
+            if part.topic == STATES:
+                self.transactions.decided(batch)
+                continue
+            if part.topic == OFFSETS:
+                self.groups.committed(key, batch)
+            self.transactions.committed(key, name, batch, has_attempts=part.topic == OUTPUT)
+        for batch in advance.appended:
             self.transactions.appended(name, batch)
 
     # Answers
@@ -172,7 +157,7 @@ class CoordinatorWatch(RecordWatch):
                 floors = next((floor for asked, floor in self._floors if asked is request), {})
                 self._judge_offsets(member, response, floors)
             case InitProducerIdRequest(transactional_id=str(name)), InitProducerIdResponse(error_code=Error.NONE):
-                ends = {key: shown[-1].next_offset for key, shown in self._shown.items() if shown}
+                ends = {key: shown[-1].next_offset for key, shown in self.logs.shown.items() if shown}
                 self.transactions.initialized(name, response.producer_id, response.producer_epoch, ends)
             case EndTxnRequest(), EndTxnResponse(error_code=Error.NONE):
                 self.transactions.ended_by(request.producer_id, request.producer_epoch, commits=request.committed)

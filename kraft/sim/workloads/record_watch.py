@@ -107,6 +107,8 @@ class RecordWatch(PartitionWatch):
         """When a leader has last counted a Fetch, by leader, partition and follower, by the clock of the leader."""
         self.answers: dict[int, Message] = {}
         """The answers to producers and consumers, by request id; the clients of the run take them."""
+        self.judged_id = 0
+        """The request of which the answer is judged."""
         self._lives: dict[int, Life] = {}
         self._min_isr: dict[PartitionKey, int] = {}
         self._produced: dict[Batch, None] = {}
@@ -208,6 +210,7 @@ class RecordWatch(PartitionWatch):
                 response = output.response
                 assert isinstance(response, Message), response
                 self.answers[output.request_id] = response
+                self.judged_id = output.request_id
                 self._judge(member, host.administered[output.request_id], response)
             elif type(output) is SimulatedRequest and output.kind == ALTER_PARTITION:
                 waiting = sum(one.kind == ALTER_PARTITION for one in host.waiting.values())

@@ -123,6 +123,13 @@ class Administer(Happening, frozen=True, tag="administer"):
     body: bytes
 
 
+class HangUp(Happening, frozen=True, tag="hang-up"):
+    """A client ends its connection to a broker: what is not answered there never is."""
+
+    peer: str
+    """The address of the client."""
+
+
 class Intrude(Happening, frozen=True, tag="intrude"):
     """A frame from outside of the quorum reaches `node`; the body of the request is in wire format."""
 
@@ -248,6 +255,7 @@ Action = (
     | Submit
     | Read
     | Administer
+    | HangUp
     | Intrude
     | Forge
     | Corrupt

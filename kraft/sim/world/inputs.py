@@ -19,6 +19,7 @@ from kraft.sim.world.actions import (
     Fail,
     Flushed,
     Forge,
+    HangUp,
     Intrude,
     Read,
     Resign,
@@ -210,6 +211,14 @@ def administer(quorum: SimulatedQuorum, action: Administer) -> Input | None:
     return Input(
         host, f"admin {type(request).__name__}", host.member.administer, (action.request_id, request, action.version)
     )
+
+
+def hang_up(quorum: SimulatedQuorum, action: HangUp) -> Input | None:
+    """The end of a client's connection."""
+    host = quorum.hosts[action.node]
+    if not host.is_running or host.held is not None:
+        return None
+    return Input(host, f"hang-up of {action.peer}", host.member.hang_up, (action.peer,))
 
 
 def resign(quorum: SimulatedQuorum, action: Resign) -> Input:

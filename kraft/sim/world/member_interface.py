@@ -208,6 +208,9 @@ class Member(ObservedMember, Protocol):
     def administer(self, request_id: int, message: Message, version: int, now_ms: int) -> list[Output]:
         """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
 
+    def hang_up(self, peer: str, now_ms: int) -> list[Output]:
+        """The connection of a client ends: what it has asked and has no answer yet never has one."""
+
     def resign(self, now_ms: int) -> list[Output]:
         """Ask a leader to resign."""
 
@@ -252,6 +255,10 @@ class SteppedMember(ABC):
     def tick(self, now_ms: int) -> list[Output]:
         """Time has passed."""
         return self.step(_TICK, now_ms)
+
+    def hang_up(self, peer: str, now_ms: int) -> list[Output]:
+        """Nothing to do: no client of this node has a connection that it knows."""
+        return []
 
     def resign(self, now_ms: int) -> list[Output]:
         """Ask a leader to resign."""

@@ -21,6 +21,7 @@ from support.invariants import (
     coordinator_cases,
     partition_cases,
     record_cases,
+    share_cases,
     simulator_cases,
     store_cases,
 )
@@ -33,6 +34,7 @@ CASES: list[Case] = [
     *record_cases.CASES.all,
     *compaction_cases.CASES.all,
     *coordinator_cases.CASES.all,
+    *share_cases.CASES.all,
     *belief_cases.CASES.all,
     *simulator_cases.CASES.all,
     *store_cases.CASES.all,

@@ -268,9 +268,9 @@ def test_a_renewed_lock_begins_anew_without_a_write() -> None:
     take(one, (0, 3))
     assert moved(one, (0, 3, [4, 4, 1, 1]), now_ms=20_000).batches == (StateBatch(2, 3, 2, 1),)
     assert one.expire(LIMITS, 30_000) is None
-    write = one.expire(LIMITS, 50_000)
-    assert write is not None
-    assert write.batches == (StateBatch(0, 1, 0, 1),)
+    ended = one.expire(LIMITS, 50_000)
+    assert ended is not None
+    assert ended[0].batches == (StateBatch(0, 1, 0, 1),)
 
 
 def test_a_group_may_forbid_to_renew() -> None:
@@ -310,8 +310,7 @@ def test_a_lock_that_ends_gives_the_records_back() -> None:
     one = partition()
     take(one, (0, 9))
     assert one.expire(LIMITS, 29_999) is None
-    write = one.expire(LIMITS, 30_000)
-    assert write == PersistedWrite(1, 0, 0, 0, (StateBatch(0, 9, 0, 1),))
+    assert one.expire(LIMITS, 30_000) == (PersistedWrite(1, 0, 0, 0, (StateBatch(0, 9, 0, 1),)), Move())
     assert acknowledge(one, (0, 9, [1])) is Error.INVALID_RECORD_STATE
     assert take(one, (0, 9)) == [(0, 9, 2)]
 
@@ -319,9 +318,26 @@ def test_a_lock_that_ends_gives_the_records_back() -> None:
 def test_a_lock_that_ends_at_the_limit_archives() -> None:
     one, limits = partition(), ShareLimits(deliveries=1)
     take(one, (0, 9))
-    write = one.expire(limits, 30_000)
+    ended = one.expire(limits, 30_000)
+    assert ended is not None
+    write, move = ended
     assert write == PersistedWrite(1, 0, 0, 10, (StateBatch(0, 9, 4, 1),))
+    assert one.start == 0
+    assert acknowledge(one, (0, 9, [1])) is Error.INVALID_RECORD_STATE
+    one.finish(move)
     assert (one.start, one.complete) == (10, 0)
+
+
+def test_what_could_not_be_archived_is_archived_later() -> None:
+    """A member that acknowledges what is before the start is told that it is done with: that has to be written."""
+    one, limits = partition(), ShareLimits(deliveries=1)
+    take(one, (0, 9))
+    ended = one.expire(limits, 30_000)
+    assert ended is not None
+    one.undo(ended[1], limits, 30_100)
+    assert (one.start, one.complete) == (0, 0)
+    assert take(one, (0, 9), member="other", now_ms=30_100) == []
+    assert one.expire(limits, 30_100) == ended
 
 
 def test_a_member_that_goes_gives_all_back() -> None:

@@ -104,12 +104,12 @@ class Shares(RuleBasedStateMachine):
             self.partition.undo(move, LIMITS, self.now_ms)
             return
         self.coordinator.write(write)
+        moved = [(offset, run.state) for run in move.runs for offset in range(run.first, run.last + 1)]
         self.partition.finish(move)
-        for each in write.batches:
-            for offset in range(each.first_offset, each.last_offset + 1):
-                self.holders.pop(offset, None)
-                if each.delivery_state != 0:
-                    self.ended.add(offset)
+        for offset, state in moved:
+            self.holders.pop(offset, None)
+            if state != 0:
+                self.ended.add(offset)
 
     @rule(member=MEMBERS)
     def go(self, member: str) -> None:
@@ -122,12 +122,15 @@ class Shares(RuleBasedStateMachine):
     def wait(self, elapsed_ms: int) -> None:
         """Time goes by, and locks end."""
         self.now_ms += elapsed_ms
-        write = self.partition.expire(LIMITS, self.now_ms)
-        if write is not None:
-            self.coordinator.write(write)
+        ended = self.partition.expire(LIMITS, self.now_ms)
+        if ended is not None:
+            write, move = ended
             for each in write.batches:
                 for offset in range(each.first_offset, each.last_offset + 1):
-                    assert self.holders.pop(offset)[1] <= self.now_ms, "a lock has ended early"
+                    assert self.holders[offset][1] <= self.now_ms, "a lock has ended early"
+                    if each.delivery_state == 0:
+                        del self.holders[offset]
+            self.moves.append((move, write))
 
     @rule(ahead=st.integers(1, 10))
     def trim(self, ahead: int) -> None:
@@ -183,6 +186,8 @@ class Shares(RuleBasedStateMachine):
             self.answer(is_written=True)
         self.now_ms += LIMITS.lock_ms
         self.wait(1)
+        while self.moves:
+            self.answer(is_written=True)
         one = self.partition
         for _ in range(30 * END):
             at = one.next_fetch()

@@ -127,6 +127,21 @@ def test_a_full_coordinator_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) 
     assert caller.initialize(key(1)) is Error.NONE
 
 
+def test_a_late_copy_of_the_first_initialize_takes_nothing_back() -> None:
+    """What was accepted since stays so (`share-cluster` seed 3). Kafka begins anew."""
+    caller, of = Caller(share_brokers(ONE)), key(0)
+    caller.initialize(of, 3, -1)
+    assert caller.initialize(of, 3, -1) is Error.NONE
+    caller.write(of, change((0, 4, 2, 1), state_epoch=3))
+    before = caller.read(of)
+    assert caller.initialize(of, 3, -1) is Error.NONE
+    assert caller.read(of) == before
+    assert caller.initialize(of, 3, 2) is Error.NONE, "an operator sets another begin at the same epoch"
+    assert (caller.read(of).start_offset, caller.read(of).batches) == (2, ())
+    assert caller.initialize(of, 4, -1) is Error.NONE
+    assert caller.read(of).start_offset == -1
+
+
 def test_a_write_that_makes_no_sense_changes_nothing() -> None:
     caller, of = Caller(share_brokers(ONE)), key(0)
     caller.initialize(of)
