@@ -10,8 +10,7 @@ import trio
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType, open_admin
 from kraft.invariants.disks import Ledger
-from kraft.sim.protocol.files import CONFIGURATION, run_of_nodes
-from kraft.sim.protocol.trace import module_of
+from kraft.sim.protocol.files import QUORUM, run_of_nodes
 from metadata_log.disk import OsDisk
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.records.batch import RecordBatch
@@ -20,8 +19,7 @@ from metadata_log.records.metadata import ConfigRecord
 from metadata_log.records.record import records
 from support.controller_processes import IDS, Processes
 from support.interop.kafka_or_skip import skip_here
-from support.tlc import KafkaUnavailable, explain, jar
-from support.tlc import check as judge
+from support.tlc import KafkaUnavailable, explain, jar, judge
 
 WRITERS = 16
 
@@ -147,7 +145,7 @@ async def test_a_real_quorum_with_killed_leaders_is_a_behaviour(tmp_path: Path) 
             processes.kill(node_id)
     run = run_of_nodes("real", map(processes.steps, IDS))
     assert sum('what |-> "Restart"' in step for step in run.steps) == len(IDS) + 3
-    directory, files = tmp_path / "tlc", {"Runs": module_of([run])}
+    directory = tmp_path / "tlc"
     directory.mkdir()
-    found = judge("QuorumTrace", CONFIGURATION, directory, files=files, heap="3g")
-    assert (found.violated, found.whole) == ("", (1,)), explain(directory, CONFIGURATION, files)
+    found = judge(QUORUM, [run], directory)
+    assert (found.violated, found.whole) == ("", (1,)), explain(directory, QUORUM, [run])

@@ -12,7 +12,9 @@ EXTENDS Naturals, Sequences, FiniteSets, TLC
 
 CONSTANTS
   Brokers,          \* the replicas of the partition
-  MinIsr,           \* min.insync.replicas
+  MinIsr,           \* min.insync.replicas, at most the number of the replicas
+  ControllerMinIsr, \* the same as the controllers see it: at most the number of replicas of the topic's first partition
+  HasElr,           \* eligible.leader.replicas.version
   MayBeUnclean,     \* unclean.leader.election.enable
   None              \* no broker
 
@@ -24,11 +26,12 @@ VARIABLES
   log, flushed,     \* the records, and how many of them are on disk whatever happens
   hw,               \* the high watermark, as far as a broker knows it
   fetches, proposals, ledger,     \* what was said
+  refused,          \* the proposals to which the controller has said no
   wasUnclean        \* whether a replica was elected that may lack records
 
 brokers == <<seen, life, isClean>>
 logs    == <<log, flushed, hw>>
-facts   == <<fetches, proposals, ledger>>
+facts   == <<fetches, proposals, ledger, refused>>
 vars    == <<meta, brokers, logs, facts, wasUnclean>>
 
 -----------------------------------------------------------------------------
@@ -53,8 +56,8 @@ IsValid(l, last) == LET end == EndForEpoch(l, last.epoch) IN end.epoch = last.ep
 Now == meta[Len(meta)]
 
 \* "While the ISR is smaller than min.insync.replicas, whoever leaves it stays eligible: nothing is committed without it"
-\* (KIP-966). With enough in-sync replicas nobody else is eligible.
-Eligible(isr, lost) == IF Cardinality(isr) >= MinIsr THEN {} ELSE ((Now.elr \cup Now.isr) \ isr) \ lost
+\* (KIP-966). With enough in-sync replicas nobody else is eligible. Without this feature nobody ever is.
+Eligible(isr, lost) == IF ~HasElr \/ Cardinality(isr) >= ControllerMinIsr THEN {} ELSE ((Now.elr \cup Now.isr) \ isr) \ lost
 
 \* "The leader stays if it can. Otherwise one of the ISR leads, or one of the ELR if the ISR is empty; or nobody."
 Led(isr, elr, fenced) ==
@@ -63,12 +66,15 @@ Led(isr, elr, fenced) ==
   ELSE IF elr \ fenced # {} THEN {<<b, {b}, elr \ {b}>> : b \in elr \ fenced}
   ELSE {<<None, isr, elr>>}
 
+\* "Without eligible replicas the last one in sync stays in the ISR, though it is not in service."
+Kept(isr) == IF ~HasElr /\ isr = {} THEN Now.isr ELSE isr
+
 \* What may follow, with another ISR, with brokers whose logs have lost records, other fenced brokers and broker epochs.
 After(isr, lost, fenced, broker) ==
   {[leader |-> one[1], isr |-> one[2], elr |-> one[3], fenced |-> fenced, broker |-> broker,
     epoch |-> Now.epoch + (IF one[1] = Now.leader THEN 0 ELSE 1),
     version |-> Now.version + (IF one = <<Now.leader, Now.isr, Now.elr>> THEN 0 ELSE 1)]
-   : one \in Led(isr, Eligible(isr, lost), fenced)}
+   : one \in Led(Kept(isr), Eligible(isr, lost), fenced)}
 
 Decide(states) == \E next \in states : next # Now /\ meta' = Append(meta, next)
 
@@ -78,9 +84,9 @@ Fence(b) ==
   /\ Decide(After(Now.isr \ {b}, {}, Now.fenced \cup {b}, Now.broker))
   /\ UNCHANGED <<brokers, logs, facts, wasUnclean>>
 
-\* "It is unfenced when it has replayed the metadata up to its own registration."
+\* "It is unfenced when it has replayed the metadata up to its own registration", as its heartbeat tells, which may be late.
 Unfence(b) ==
-  /\ b \in Now.fenced /\ life[b] > 0 /\ life[b] = Now.broker[b]
+  /\ b \in Now.fenced /\ Now.broker[b] > 0
   /\ Decide(After(Now.isr, {}, Now.fenced \ {b}, Now.broker))
   /\ UNCHANGED <<brokers, logs, facts, wasUnclean>>
 
@@ -92,17 +98,26 @@ Register(b) ==
      IN Decide(After(Now.isr \ {b}, lost, Now.fenced \cup {b}, [Now.broker EXCEPT ![b] = @ + 1]))
   /\ life' = [life EXCEPT ![b] = Now.broker[b] + 1]
   /\ seen' = [seen EXCEPT ![b] = Len(meta')]
-  /\ UNCHANGED <<isClean, logs, facts, wasUnclean>>
+  /\ wasUnclean' = (wasUnclean \/ (~HasElr /\ ~isClean[b] /\ Now.isr = {b}))
+  /\ UNCHANGED <<isClean, logs, facts>>
 
 \* "The change of an ISR is taken from the leader of this epoch, made by the newest version of the partition, with members
 \* that are not fenced and still the processes that the leader means" (KIP-497, KIP-841, KIP-903).
 Accept(p) ==
+  /\ p \notin refused
   /\ p.epoch = Now.epoch
   /\ p.version = Now.version
   /\ \A m \in p.isr : m \notin Now.fenced
   /\ \A m \in p.isr : Now.broker[m] = p.broker[m]
   /\ Decide(After(p.isr, {}, Now.fenced, Now.broker))
   /\ UNCHANGED <<brokers, logs, facts, wasUnclean>>
+
+\* "The controller says no if a member was fenced, or another process, at any moment of this version. That is final."
+Refuse(p) ==
+  /\ p \in proposals \ refused
+  /\ \E at \in 1..Len(meta) : meta[at].version = p.version /\ \E m \in p.isr : m \in meta[at].fenced \/ meta[at].broker[m] # p.broker[m]
+  /\ refused' = refused \cup {p}
+  /\ UNCHANGED <<meta, brokers, logs, fetches, proposals, ledger, wasUnclean>>
 
 \* "If nobody is in sync or eligible, an administrator may let any replica lead. What it lacks is lost."
 ElectUnclean(b) ==
@@ -111,6 +126,33 @@ ElectUnclean(b) ==
   /\ meta' = Append(meta, [Now EXCEPT !.leader = b, !.isr = {b}, !.elr = {}, !.epoch = @ + 1, !.version = @ + 1])
   /\ wasUnclean' = TRUE
   /\ UNCHANGED <<brokers, logs, facts>>
+
+\* "If nobody is in sync or eligible, the last leader leads again as soon as it is back" (KIP-966), whatever it has lost.
+LastKnown == LET led == {at \in 1..Len(meta) : meta[at].leader # None} IN meta[Max(led)].leader
+
+LeadAgain(b) ==
+  /\ HasElr /\ Now.leader = None /\ Now.isr = {} /\ Now.elr = {}
+  /\ b = LastKnown /\ b \in Now.fenced /\ Now.broker[b] > 0
+  /\ meta' = Append(meta, [Now EXCEPT !.leader = b, !.isr = {b}, !.fenced = @ \ {b}, !.epoch = @ + 1, !.version = @ + 1])
+  /\ wasUnclean' = TRUE
+  /\ UNCHANGED <<brokers, logs, facts>>
+
+\* "An administrator may ask for another leader, which must be in sync."
+Prefer(b) ==
+  /\ b \in Now.isr \ (Now.fenced \cup {Now.leader})
+  /\ meta' = Append(meta, [Now EXCEPT !.leader = b, !.epoch = @ + 1, !.version = @ + 1])
+  /\ UNCHANGED <<brokers, logs, facts, wasUnclean>>
+
+\* "A broker tells in which of its directories a replica is": the version rises, as with each change.
+Report(b) ==
+  /\ meta' = Append(meta, [Now EXCEPT !.version = @ + 1])
+  /\ UNCHANGED <<brokers, logs, facts, wasUnclean>>
+
+\* "A heartbeat that shuts a broker out, and tells of a failed directory, is two decisions on one state: the second one repeats
+\* the first", and names the same leader again.
+Repeat ==
+  /\ meta' = Append(meta, [Now EXCEPT !.epoch = @ + 1, !.version = @ + 1])
+  /\ UNCHANGED <<brokers, logs, facts, wasUnclean>>
 
 -----------------------------------------------------------------------------
 (* Brokers *)
@@ -128,18 +170,19 @@ Replay(b, to) ==
      IN ledger' = IF begins
           THEN [e \in {meta[to].epoch} |-> [log |-> log[b], hw |-> hw[b], begin |-> Len(log[b])]] @@ ledger
           ELSE ledger
-  /\ UNCHANGED <<meta, life, isClean, logs, fetches, proposals, wasUnclean>>
+  /\ UNCHANGED <<meta, life, isClean, logs, fetches, proposals, refused, wasUnclean>>
 
 \* A leader writes as long as it does not know better.
-Write(b) ==
+Write(b, end) ==
   /\ IsLeader(b)
-  /\ log' = [log EXCEPT ![b] = Append(@, [epoch |-> As(b).epoch, life |-> life[b]])]
+  /\ end > Len(log[b])
+  /\ log' = [log EXCEPT ![b] = @ \o [at \in 1..(end - Len(@)) |-> [epoch |-> As(b).epoch, life |-> life[b]]]]
   /\ ledger' = [ledger EXCEPT ![As(b).epoch].log = log'[b]]
-  /\ UNCHANGED <<meta, brokers, flushed, hw, fetches, proposals, wasUnclean>>
+  /\ UNCHANGED <<meta, brokers, flushed, hw, fetches, proposals, refused, wasUnclean>>
 
-Flush(b) ==
-  /\ flushed[b] < Len(log[b])
-  /\ flushed' = [flushed EXCEPT ![b] = Len(log[b])]
+Flush(b, end) ==
+  /\ end \in (flushed[b] + 1)..Len(log[b])
+  /\ flushed' = [flushed EXCEPT ![b] = end]
   /\ UNCHANGED <<meta, brokers, log, hw, facts, wasUnclean>>
 
 \* "A Fetch tells the end of the follower's log", on disk or not, and which process of the broker asks.
@@ -149,7 +192,7 @@ FetchOf(b) == [replica |-> b, life |-> life[b], epoch |-> As(b).epoch, last |-> 
 Fetch(b) ==
   /\ MayFetch(b)
   /\ fetches' = fetches \cup {FetchOf(b)}
-  /\ UNCHANGED <<meta, brokers, logs, proposals, ledger, wasUnclean>>
+  /\ UNCHANGED <<meta, brokers, logs, proposals, ledger, refused, wasUnclean>>
 
 IsFollowing(b) == IsFollower(b) /\ As(b).epoch \in DOMAIN ledger
 
@@ -192,7 +235,7 @@ Reached(l, m, end) == m = l \/ \E f \in fetches :
   /\ f.life >= As(l).broker[m]
   /\ f.last.end >= end /\ IsValid(log[l], f.last)
 
-IsPending(l, p) == p.leader = l /\ p.epoch = As(l).epoch /\ p.version = As(l).version
+IsPending(l, p) == p \notin refused /\ p.leader = l /\ p.epoch = As(l).epoch /\ p.version = As(l).version
 Pending(l) == {p \in proposals : IsPending(l, p)}
 
 \* "A proposed member counts as a member until the controller has decided": it may have said yes.
@@ -206,7 +249,7 @@ Commit(l, end) ==
   /\ \A m \in Maximal(l) : Reached(l, m, end)
   /\ hw' = [hw EXCEPT ![l] = end]
   /\ ledger' = [ledger EXCEPT ![As(l).epoch].hw = end]
-  /\ UNCHANGED <<meta, brokers, log, flushed, fetches, proposals, wasUnclean>>
+  /\ UNCHANGED <<meta, brokers, log, flushed, fetches, proposals, refused, wasUnclean>>
 
 \* "In sync is who has all up to the watermark, and all that the leader had when its epoch began": a new leader's watermark
 \* may be behind what was committed.
@@ -221,18 +264,19 @@ Propose(l, isr) ==
   /\ \A m \in isr \ As(l).isr : m \notin As(l).fenced /\ IsInSync(l, m)
   /\ LET p == [leader |-> l, epoch |-> As(l).epoch, version |-> As(l).version, isr |-> isr, broker |-> As(l).broker]
      IN proposals' = proposals \cup {p}
-  /\ UNCHANGED <<meta, brokers, logs, fetches, ledger, wasUnclean>>
+  /\ UNCHANGED <<meta, brokers, logs, fetches, ledger, refused, wasUnclean>>
 
 -----------------------------------------------------------------------------
 (* Ends of processes *)
 
-\* "A crash loses any part of the log that is not on disk." The next process knows no watermark for sure.
-Crash(b, end) ==
+\* "A crash loses any part of the log that is not on disk." The next process knows a watermark that is on its disk.
+Crash(b, end, mark) ==
   /\ life[b] > 0
   /\ end \in flushed[b]..Len(log[b])
+  /\ mark <= Min(hw[b], end)
   /\ log' = [log EXCEPT ![b] = Prefix(@, end)]
   /\ flushed' = [flushed EXCEPT ![b] = end]
-  /\ hw' = [hw EXCEPT ![b] = 0]
+  /\ hw' = [hw EXCEPT ![b] = mark]
   /\ life' = [life EXCEPT ![b] = 0]
   /\ isClean' = [isClean EXCEPT ![b] = FALSE]
   /\ UNCHANGED <<meta, seen, facts, wasUnclean>>
@@ -251,20 +295,21 @@ Init ==
                                   fenced |-> {}, broker |-> [n \in Brokers |-> 1]]>>
   /\ seen = [b \in Brokers |-> 1] /\ life = [b \in Brokers |-> 1] /\ isClean = [b \in Brokers |-> FALSE]
   /\ log = [b \in Brokers |-> <<>>] /\ flushed = [b \in Brokers |-> 0] /\ hw = [b \in Brokers |-> 0]
-  /\ fetches = {} /\ proposals = {}
+  /\ fetches = {} /\ proposals = {} /\ refused = {}
   /\ ledger = [e \in {1} |-> [log |-> <<>>, hw |-> 0, begin |-> 0]]
   /\ wasUnclean = FALSE
 
-OfController(b) == Fence(b) \/ Unfence(b) \/ Register(b) \/ ElectUnclean(b)
-OfProposals == \E p \in proposals : Accept(p)
+OfController(b) == Fence(b) \/ Unfence(b) \/ Register(b) \/ ElectUnclean(b) \/ LeadAgain(b)
+OnRequest(b) == Prefer(b) \/ Report(b) \/ Repeat
+OfProposals == \E p \in proposals : Accept(p) \/ Refuse(p)
 OfLogs(b) ==
-  \/ Write(b) \/ Flush(b) \/ Fetch(b) \/ Truncate(b)
+  \/ Write(b, Len(log[b]) + 1) \/ Fetch(b) \/ Truncate(b)
   \/ \E to \in 1..Len(meta) : Replay(b, to)
-  \/ \E end \in 1..Max({Len(log[m]) : m \in Brokers}) : Take(b, end) \/ Hear(b, end) \/ Commit(b, end)
+  \/ \E end \in 1..Max({Len(log[m]) : m \in Brokers}) : Flush(b, end) \/ Take(b, end) \/ Hear(b, end) \/ Commit(b, end)
 OfIsr(b) == \E m \in Brokers \ {b} : Propose(b, As(b).isr \cup {m}) \/ Propose(b, As(b).isr \ {m})
-OfProcesses(b) == Stop(b) \/ \E end \in 0..Len(log[b]) : Crash(b, end)
+OfProcesses(b) == Stop(b) \/ \E end \in 0..Len(log[b]), mark \in 0..hw[b] : Crash(b, end, mark)
 
-Next == OfProposals \/ \E b \in Brokers : OfController(b) \/ OfLogs(b) \/ OfIsr(b) \/ OfProcesses(b)
+Next == OfProposals \/ \E b \in Brokers : OfController(b) \/ OnRequest(b) \/ OfLogs(b) \/ OfIsr(b) \/ OfProcesses(b)
 
 Spec == Init /\ [][Next]_vars
 
@@ -295,9 +340,9 @@ WatermarksAreCommitted == wasUnclean \/ \A b \in Brokers : hw[b] > 0 =>
 \* The leader and the ISR are in service; ISR and ELR are apart, and nobody is eligible while enough are in sync.
 StateIsSound ==
   /\ Now.leader # None => Now.leader \in Now.isr
-  /\ Now.isr \cap Now.fenced = {}
+  /\ HasElr => Now.isr \cap Now.fenced = {}
   /\ Now.isr \cap Now.elr = {}
-  /\ Cardinality(Now.isr) >= MinIsr => Now.elr = {}
+  /\ Cardinality(Now.isr) >= ControllerMinIsr => Now.elr = {}
 
 \* A watermark does not fall while its process runs, and nothing below it is cut.
 WatermarksRise == [][wasUnclean' \/ \A b \in Brokers : life'[b] = life[b] => hw'[b] >= hw[b] /\ Len(log'[b]) >= hw[b]]_vars

@@ -9,16 +9,16 @@ CONSTANTS One, Two, Three, MaxEpoch, MaxVersion, MaxEnd, MaxCrashes, MaxStops,
 Sent ==
   /\ fetches' = fetches \cup {FetchOf(b) : b \in {n \in Brokers : MayFetch(n)}}
   /\ fetches' # fetches
-  /\ UNCHANGED <<meta, brokers, logs, proposals, ledger, wasUnclean>>
+  /\ UNCHANGED <<meta, brokers, logs, proposals, ledger, refused, wasUnclean>>
 
 Decided == OfProposals \/ \E b \in Brokers :
   \/ OfController(b) \/ OfIsr(b)
-  \/ Write(b) \/ Truncate(b)
+  \/ Write(b, Len(log[b]) + 1) \/ Truncate(b)
   \/ \E to \in 1..Len(meta) : Replay(b, to)
   \/ As(b).epoch \in DOMAIN ledger /\ Take(b, Len(Ledger(b).log))
   \/ IsLeader(b) /\ Commit(b, Len(log[b]))
   \/ \E end \in 1..MaxEnd : Hear(b, end)
-  \/ MaxCrashes > 0 /\ (Flush(b) \/ Crash(b, flushed[b]))
+  \/ MaxCrashes > 0 /\ (Flush(b, Len(log[b])) \/ Crash(b, flushed[b], 0))
   \/ MaxStops > 0 /\ Stop(b)
 
 Next2 == Sent \/ (~ENABLED Sent /\ Decided)
@@ -35,7 +35,7 @@ Bound ==
 Relevant ==
   <<Now, [b \in Brokers |-> IF life[b] > 0 THEN As(b) ELSE Now], life, isClean, logs, ledger, wasUnclean,
     {f \in fetches : \E l \in Brokers : IsLeader(l) /\ As(l).epoch = f.epoch},
-    {p \in proposals : p.version >= Now.version \/ \E l \in Brokers : IsLeader(l) /\ IsPending(l, p)},
+    {p \in proposals \ refused : p.version >= Now.version \/ \E l \in Brokers : IsLeader(l) /\ IsPending(l, p)},
     [b \in Brokers |-> IF life[b] > 0 THEN SubSeq(meta, seen[b] + 1, Len(meta)) ELSE <<>>]>>
 
 Of(first, second, third) == [n \in Brokers |-> CASE n = One -> first [] n = Two -> second [] OTHER -> third]
@@ -47,7 +47,7 @@ Begun(state, l, end) ==
   /\ meta = <<state>>
   /\ seen = Of(1, 1, 1) /\ life = Of(1, 1, 1) /\ isClean = Of(FALSE, FALSE, FALSE)
   /\ log = l /\ flushed = [b \in Brokers |-> Len(l[b])] /\ hw = Of(end, 0, 0)
-  /\ fetches = {} /\ proposals = {}
+  /\ fetches = {} /\ proposals = {} /\ refused = {}
   /\ ledger = [e \in {1} |-> [log |-> l[One], hw |-> end, begin |-> 0]]
   /\ wasUnclean = FALSE
 

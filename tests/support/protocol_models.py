@@ -47,7 +47,15 @@ def partition(
     """The configuration of PartitionModel.tla within these bounds, from one of its first states."""
     names = {name: name for name in ("One", "Two", "Three", "None")}
     bounds = {"MaxEpoch": epoch, "MaxVersion": version, "MaxEnd": end, "MaxCrashes": crashes, "MaxStops": 0, "Lag": 1}
-    constants = _constants(**names, Brokers=brokers, MinIsr=min_isr, MayBeUnclean="FALSE", **bounds)
+    constants = _constants(
+        **names,
+        Brokers=brokers,
+        MinIsr=min_isr,
+        ControllerMinIsr=min_isr,
+        HasElr="TRUE",
+        MayBeUnclean="FALSE",
+        **bounds,
+    )
     return (
         f"SPECIFICATION {begin}\n{constants}CONSTRAINT Bound\nVIEW Relevant\n"
         "INVARIANTS OneLeaderPerEpoch LogsMatch LeadersAreComplete ElectableAreComplete WatermarksAreCommitted"
@@ -260,7 +268,7 @@ PARTITION_MUTATIONS: Final = (
     Mutation(
         "who was eligible stays so",
         "Partition",
-        "IF Cardinality(isr) >= MinIsr THEN {} ELSE ((Now.elr",
+        "IF ~HasElr \\/ Cardinality(isr) >= ControllerMinIsr THEN {} ELSE ((Now.elr",
         "IF FALSE THEN {} ELSE ((Now.elr",
         _PAIR,
         ("StateIsSound",),
@@ -496,16 +504,16 @@ WHOLE_MODELS: Final = {
     "crashes": ("QuorumModel", quorum("FromLed", epoch=1, end=2, lives=1), 7_035),
     "snapshots": ("QuorumModel", quorum("FromLed", epoch=1, end=2, snapshots=1), 16_642),
     "figure 8": ("QuorumModel", quorum("FromSplit", epoch=4, end=3), 38_890),
-    "a partition on two brokers": ("PartitionModel", _ALONE, 5_840),
+    "a partition on two brokers": ("PartitionModel", _ALONE, 5_912),
     "a partition on three brokers": (
         "PartitionModel",
         partition("FromPair", min_isr=1, epoch=3, version=3, end=1, brokers="{One, Two, Three}"),
-        11_287,
+        11_491,
     ),
     "a broker crashes": (
         "PartitionModel",
         partition("FromPair", min_isr=1, epoch=3, version=3, end=1, crashes=1),
-        1_249,
+        1_358,
     ),
     "transactions of version 1": ("TransactionModel", _VERSION_1, 15_270),
     "transactions of version 2": ("TransactionModel", _VERSION_2, 5_482),

@@ -6,10 +6,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
+from kraft.sim.protocol.files import Specification
 from support.kafka_jars import KafkaUnavailable, cache_directory, ensure, find_java
 
 VERSION: Final = "1.1.0"
@@ -83,12 +84,19 @@ def _violated(output: str) -> str:
     return found[1] or (f"line {line[1]}" if line else found[2])
 
 
-def explain(directory: Path, configuration: str, files: dict[str, str]) -> str:
+def explain(directory: Path, specification: Specification, runs: list[Any]) -> str:
     """The first step of a trace that is refused: who, what, the formulas that fail, the states before and after."""
-    explained = configuration.replace("TraceSpec", "ExplainedSpec")
-    output = check("QuorumTrace", explained, directory, files=files, heap="3g").output
+    explained = specification.configuration.replace("TraceSpec", "ExplainedSpec")
+    files = {specification.runs: specification.write(runs)}
+    output = check(specification.module, explained, directory, files=files, heap="3g").output
     told = re.findall(r'^<<"(?:refused|step|before|formula)".*(?:\n .*)*', output, re.MULTILINE)
     return "\n".join(re.sub(r"\s+", " ", one) for one in told if '"holds"' not in one)
 
 
-__all__ = ["Checked", "KafkaUnavailable", "check", "explain", "jar"]
+def judge(specification: Specification, runs: list[Any], directory: Path) -> Checked:
+    """Let TLC say which runs of one group are behaviours of a specification."""
+    files = {specification.runs: specification.write(runs)}
+    return check(specification.module, specification.configuration, directory, files=files, heap="3g")
+
+
+__all__ = ["Checked", "KafkaUnavailable", "check", "explain", "jar", "judge"]

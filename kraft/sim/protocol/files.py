@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from kraft.quorum.recorded import ProtocolStep
+from kraft.sim.nodes.cluster import WITH_DATA
+from kraft.sim.protocol import partition_module
+from kraft.sim.protocol.partition_module import PartitionRun, partition_module_of, partition_run
+from kraft.sim.protocol.partition_steps import PartitionRecorder
 from kraft.sim.protocol.trace import Run, Trace, module_of, run_of
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule
@@ -37,6 +41,20 @@ INVARIANTS OneLeaderPerEpoch
 """The configuration of QuorumTrace.tla: every replica may be of an old release, and the trace says if one was."""
 
 
+class Specification(msgspec.Struct, frozen=True):
+    """A module that runs are held against. Runs with an equal `group` fit into one module of runs."""
+
+    module: str
+    runs: str
+    """The name of the module with the runs."""
+    configuration: str
+    write: Callable[[list[Any]], str]
+
+
+QUORUM: Final = Specification("QuorumTrace", "Runs", CONFIGURATION, module_of)
+PARTITION: Final = Specification("PartitionTrace", "PartitionRuns", partition_module.CONFIGURATION, partition_module_of)
+
+
 def within_protocol(search: SeedSearch, seed: int) -> SeedSearch:
     """The search for the run of a seed with its profile, without the faults outside of the specification."""
     profile = search.profile_of(seed)
@@ -44,15 +62,47 @@ def within_protocol(search: SeedSearch, seed: int) -> SeedSearch:
     return replace(search, profile=profile.name, faults=tuple(one for one in faults if one not in OUTSIDE))
 
 
-def run_and_write(search: SeedSearch, seed: int, *, directory: Path) -> Result | Schedule:
-    """Simulate the run of a seed, and write its steps below a directory."""
+def quorum_run(search: SeedSearch, seed: int) -> tuple[Run, Result | Schedule]:
+    """The steps of a quorum in the run of a seed, up to a failure."""
     trace = Trace()
     outcome = replace(within_protocol(search, seed), recorder=trace.record).run(seed, [])
-    place = directory / f"{search.members}-{seed}"
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "Runs.tla").write_text(module_of([run_of(place.name, trace.turns)]))
-    (place / "QuorumTrace.cfg").write_text(CONFIGURATION)
+    return run_of(f"{search.members}-{seed}", trace.turns), outcome
+
+
+def partition_runs(search: SeedSearch, seed: int) -> list[PartitionRun]:
+    """The steps of each partition in the run of a seed, up to a failure."""
+    recorder = PartitionRecorder()
+    replace(within_protocol(search, seed), observer=recorder).run(seed, [])
+    return [partition_run(f"{search.members}-{seed}", one) for one in recorder.traces.values() if one.steps]
+
+
+def grouped(runs: Iterable[Any]) -> Iterator[list[Any]]:
+    """Runs that fit into one module each."""
+    groups: dict[object, list[Any]] = {}
+    for run in runs:
+        groups.setdefault(run.group, []).append(run)
+    yield from groups.values()
+
+
+def run_and_write(search: SeedSearch, seed: int, *, directory: Path) -> Result | Schedule:
+    """Simulate the run of a seed, and write its steps below a directory. Brokers with data have a directory for each
+    kind of partitions, too.
+    """
+    recorder, trace = PartitionRecorder(), Trace()
+    observer = recorder if search.members in WITH_DATA else None
+    outcome = replace(within_protocol(search, seed), recorder=trace.record, observer=observer).run(seed, [])
+    name = f"{search.members}-{seed}"
+    _write(QUORUM, [run_of(name, trace.turns)], directory / name)
+    runs = [partition_run(name, one) for one in recorder.traces.values() if one.steps]
+    for number, of_group in enumerate(grouped(runs), 1):
+        _write(PARTITION, of_group, directory / name / f"partitions-{number}")
     return outcome
+
+
+def _write(specification: Specification, runs: list[Any], place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    (place / f"{specification.runs}.tla").write_text(specification.write(runs))
+    (place / f"{specification.module}.cfg").write_text(specification.configuration)
 
 
 def run_of_nodes(name: str, files: Iterable[Path]) -> Run:

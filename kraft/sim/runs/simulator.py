@@ -116,6 +116,8 @@ class RunOptions(TypedDict, total=False):
     """The settings of the faults and of the workload; by default the broad profile."""
     recorder: Recorder | None
     """Receives the steps of the protocol that the nodes take."""
+    observer: Callable[[World, Action], None] | None
+    """Called after each action of a run that is recorded."""
 
 
 class Simulator(Driver):
@@ -133,6 +135,7 @@ class Simulator(Driver):
         faults: tuple[str, ...] | None = None,
         profile: Profile = BROAD,
         recorder: Recorder | None = None,
+        observer: Callable[[World, Action], None] | None = None,
         world: World | None = None,
     ) -> None:
         """Prepare the run of a scenario, whose seed determines the whole run; the other arguments are `RunOptions`.
@@ -177,7 +180,7 @@ class Simulator(Driver):
         self.queue.draw_flush_times(Random(f"{seed}/flushes"), profile.flush_ms)
         self._most_at_once = profile.most_at_once
         self._has_strikes = profile.has_strikes
-        self.on_performed: Callable[[World, Action], None] | None = None
+        self.on_performed = observer
         """Called after each action of a run that is recorded."""
         self.watcher = Driver()
         """Also told of each request and of each answer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from kraft.sim.runs.simulator import RunOptions, Simulator
 from kraft.sim.search.planting import planted
 from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.world.actions import Action
+from kraft.sim.world.world import World
 
 KINDS = tuple(name for name in (*MEMBERS, *DYNAMIC, *CLUSTERS) if name != "steady-core")
 """The kinds of nodes in a run. Steady cores have no random numbers, and so never elect a leader in a run."""
@@ -52,6 +54,8 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
 
     recorder: Recorder | None = None
     """Receives the steps of the protocol that the nodes of each run take."""
+    observer: Callable[[World, Action], None] | None = None
+    """Called after each action of a run that is recorded."""
 
     def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
         """Simulate the run of a seed: its result, or the schedule of a run that violates an invariant.
@@ -110,7 +114,13 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
 
     def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
         nodes, kind = self.nodes_of(seed), self.members
-        given = RunOptions(recorded=recorded, faults=self.faults, profile=self.profile_of(seed), recorder=self.recorder)
+        given = RunOptions(
+            recorded=recorded,
+            faults=self.faults,
+            profile=self.profile_of(seed),
+            recorder=self.recorder,
+            observer=self.observer,
+        )
 
         def chaos_ms(default_ms: int) -> int:
             return default_ms if self.chaos_ms is None else self.chaos_ms

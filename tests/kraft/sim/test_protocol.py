@@ -10,14 +10,15 @@ from msgspec.structs import replace
 
 from kraft.cli.main import kraft
 from kraft.quorum.recorded import ProtocolStep
-from kraft.sim.protocol.files import CONFIGURATION, OUTSIDE, within_protocol
-from kraft.sim.protocol.trace import Run, Trace, module_of, run_of, without_lost_ends
+from kraft.sim.protocol.files import CONFIGURATION, OUTSIDE, PARTITION, QUORUM, grouped, partition_runs, within_protocol
+from kraft.sim.protocol.partition_steps import Epochs, common_end
+from kraft.sim.protocol.trace import Run, Trace, run_of, without_lost_ends
 from kraft.sim.search.seed_search import SeedSearch
 from planted_bugs import planted
 from support.interop.kafka_or_skip import skip_here
 from support.kafka_jars import KafkaUnavailable
 from support.protocol_models import MUTATIONS, WHOLE_MODELS, Mutation
-from support.tlc import MODULES, Checked, check, explain, jar
+from support.tlc import MODULES, check, explain, jar, judge
 
 OWN = (1, "")
 
@@ -35,10 +36,6 @@ def recorded(search: SeedSearch, seed: int) -> Run:
     replace(within_protocol(search, seed), recorder=trace.record).run(seed, [])
     assert not trace.is_cut
     return run_of(f"{search.members} {seed}", trace.turns)
-
-
-def judged(runs: list[Run], directory: Path) -> Checked:
-    return check("QuorumTrace", CONFIGURATION, directory, files={"Runs": module_of(runs)}, heap="3g")
 
 
 @pytest.mark.parametrize("name", WHOLE_MODELS)
@@ -63,15 +60,15 @@ def test_the_properties_catch_a_mutation(mutation: Mutation, tmp_path: Path, tlc
 )
 def test_a_simulated_run_is_a_behaviour(members: str, seed: int, tmp_path: Path, tlc: Path) -> None:
     run = recorded(SeedSearch(members=members), seed)
-    found = judged([run], tmp_path)
-    assert (found.violated, found.whole) == ("", (1,)), explain(tmp_path, CONFIGURATION, {"Runs": module_of([run])})
+    found = judge(QUORUM, [run], tmp_path)
+    assert (found.violated, found.whole) == ("", (1,)), explain(tmp_path, QUORUM, [run])
 
 
 def test_the_first_step_that_is_none_is_told(tmp_path: Path, tlc: Path) -> None:
     with planted("vote-without-log-check"):
         run = recorded(SeedSearch(members="core"), 0)
-    assert judged([run], tmp_path).whole == ()
-    told = explain(tmp_path, CONFIGURATION, {"Runs": module_of([run])})
+    assert judge(QUORUM, [run], tmp_path).whole == ()
+    told = explain(tmp_path, QUORUM, [run])
     assert '"refused", 1,' in told
     assert '"before"' in told
     assert "fails" in told
@@ -89,11 +86,65 @@ def test_simulated_runs_are_behaviours(members: str, first: int, tmp_path: Path,
     for at, runs in enumerate(groups.values()):
         place = tmp_path / str(at)
         place.mkdir()
-        found = judged(runs, place)
+        found = judge(QUORUM, runs, place)
         missing = [run for number, run in enumerate(runs, 1) if number not in found.whole]
-        told = [explain(place, CONFIGURATION, {"Runs": module_of([run])}) for run in missing[:1]]
+        told = [explain(place, QUORUM, [run]) for run in missing[:1]]
         assert not missing, ([run.name for run in missing], told)
         assert not found.violated
+
+
+def assert_partitions_behave(search: SeedSearch, seeds: range, directory: Path) -> None:
+    runs = [run for seed in seeds for run in partition_runs(search, seed)]
+    assert len(runs) > len(seeds)
+    for at, group in enumerate(grouped(runs)):
+        place = directory / str(at)
+        place.mkdir()
+        found = judge(PARTITION, group, place)
+        missing = [run for number, run in enumerate(group, 1) if number not in found.whole]
+        told = [explain(place, PARTITION, [run]) for run in missing[:1]]
+        assert not missing, ([run.name for run in missing], told)
+        assert not found.violated
+
+
+@pytest.mark.parametrize(("members", "seed"), [("data-cluster", 2), ("combined-cluster", 1)])
+def test_partitions_of_a_simulated_run_are_behaviours(members: str, seed: int, tmp_path: Path, tlc: Path) -> None:
+    assert_partitions_behave(SeedSearch(members=members, chaos_ms=8_000), range(seed, seed + 1), tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("members", ["data-cluster", "dynamic-data-cluster", "combined-cluster"])
+@pytest.mark.parametrize("first", range(0, 100, 10))
+def test_partitions_of_simulated_runs_are_behaviours(members: str, first: int, tmp_path: Path, tlc: Path) -> None:
+    assert_partitions_behave(SeedSearch(members=members), range(first, first + 10), tmp_path)
+
+
+def test_a_step_that_is_none_of_a_partition_is_told(tmp_path: Path, tlc: Path) -> None:
+    runs = partition_runs(SeedSearch(members="data-cluster", chaos_ms=8_000), 2)
+    run = next(one for one in runs if any('what |-> "Take"' in step for step in one.steps))
+    at = next(number for number, one in enumerate(run.steps) if 'what |-> "Take"' in one)
+    steps = (*run.steps[:at], run.steps[at].replace('"Take"', '"Write"'))
+    forged = replace(run, steps=steps)
+    assert judge(PARTITION, [forged], tmp_path).whole == ()
+    told = explain(tmp_path, PARTITION, [forged])
+    assert f'"refused", 1, {at + 1}>>' in told
+    assert '"formula", "Write", "fails"' in told
+
+
+@pytest.mark.parametrize(
+    ("ours", "our_end", "theirs", "their_end", "kept"),
+    [
+        ((), 0, (), 0, 0),
+        (((1, 0),), 5, ((1, 0),), 8, 5),
+        (((1, 0), (2, 4)), 6, ((1, 0), (3, 4)), 7, 4),
+        (((1, 0), (2, 4)), 6, ((1, 0), (2, 3)), 7, 3),
+        (((1, 0), (2, 4)), 6, ((2, 5),), 7, 6),
+        (((1, 0), (2, 4)), 6, (), 6, 6),
+    ],
+)
+def test_two_logs_part_where_their_epochs_do(
+    ours: Epochs, our_end: int, theirs: Epochs, their_end: int, kept: int
+) -> None:
+    assert common_end(ours, our_end, theirs, their_end) == kept
 
 
 def test_the_command_writes_a_module_for_each_seed(tmp_path: Path) -> None:
