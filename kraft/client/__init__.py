@@ -21,17 +21,24 @@ from kraft.client.client import (
     TransactionalProducer,
     open_client,
 )
+from kraft.client.share_consumer import ShareConsumer
 from kraft.client.state.consuming import ConsumerSettings
 from kraft.client.state.errors import ClientError
 from kraft.client.state.grouping import GroupProtocol, GroupSettings
 from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRecord, End, Isolation
 from kraft.client.state.producing import Delivered, ProducerSettings
+from kraft.client.state.share_acks import Acknowledged, AcknowledgeType
+from kraft.client.state.share_session import AcquireMode
+from kraft.client.state.sharing import ShareSettings
 from kraft.client.state.transacting import TransactionSettings
 from metadata_log.compression import Compression
 from metadata_log.lazy_names import public_dir
 from metadata_log.records.record import Header
 
 __all__ = [
+    "AcknowledgeType",
+    "Acknowledged",
+    "AcquireMode",
     "AtOffset",
     "AtTime",
     "Beginning",
@@ -51,6 +58,8 @@ __all__ = [
     "Isolation",
     "Producer",
     "ProducerSettings",
+    "ShareConsumer",
+    "ShareSettings",
     "Transaction",
     "TransactionSettings",
     "TransactionalProducer",

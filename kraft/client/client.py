@@ -11,6 +11,8 @@ from typing import Final
 
 import trio
 
+from kraft.client.driver import Driver
+from kraft.client.share_consumer import ShareConsumer
 from kraft.client.state.batches import NewRecord
 from kraft.client.state.consuming import ConsumerSettings, ConsumerState
 from kraft.client.state.errors import ClientError
@@ -18,6 +20,8 @@ from kraft.client.state.grouping import GroupSettings, GroupState, MemberOffsets
 from kraft.client.state.positions import ConsumedRecord
 from kraft.client.state.producing import Delivered, ProducerSettings, ProducerState, Undelivered
 from kraft.client.state.requests import REQUEST_TIMEOUT_MS, Address, Ask, Engine
+from kraft.client.state.share_acks import Acknowledged
+from kraft.client.state.sharing import ShareSettings, ShareState
 from kraft.client.state.transacting import Phase, TransactionSettings, TransactionState
 from metadata_log.records.record import Header
 from metadata_log.serde import Message
@@ -35,74 +39,6 @@ LANES_OF_A_DRIVER: Final = 2
 """Each has connections for records, and others for coordinators: an answer of either kind may be long in coming."""
 LEAVE_SECONDS: Final = 3
 """How long the end of a block waits for the last commit and for the coordinator of the group."""
-
-
-class Driver:
-    """Runs one engine: sends its requests, and tells it their outcomes."""
-
-    def __init__(self, client: Client, engine: Engine, lane: int) -> None:
-        self.lane = lane
-        """The connections of this engine, whose requests wait for no other engine's."""
-        self._client = client
-        self._engine = engine
-        self._wake = trio.Event()
-        self._changed = trio.Event()
-        self._failure: ClientError | None = None
-
-    async def run(self) -> None:
-        """Run until cancelled, or until the engine cannot go on: then `check` raises the error."""
-        client, engine = self._client, self._engine
-        try:
-            while True:
-                now_ms = client.now_ms()
-                for ask in engine.poll(now_ms):
-                    client.ask(self, ask)
-                self._tell()
-                with trio.move_on_after(max(0.0, (engine.deadline_ms() - client.now_ms()) / 1000)):
-                    await self._wake.wait()
-                self._wake = trio.Event()
-        except ClientError as failure:
-            self.fail(failure)
-
-    async def run_in(self, scope: trio.CancelScope) -> None:
-        """Run until this scope is cancelled."""
-        with scope:
-            await self.run()
-
-    def on_outcome(self, token: int, outcome: Reply | Failed) -> None:
-        """Pass the outcome of a request on; called by the transport."""
-        if self._failure is not None:
-            return
-        try:
-            self._engine.on_outcome(
-                token, outcome.message if isinstance(outcome, Reply) else outcome, self._client.now_ms()
-            )
-        except ClientError as failure:
-            self.fail(failure)
-        self.wake()
-
-    def wake(self) -> None:
-        """Let the engine look at what the user has done."""
-        self._wake.set()
-
-    def fail(self, failure: ClientError) -> None:
-        """End the work with this error."""
-        self._failure = self._failure or failure
-        self._tell()
-
-    def _tell(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
-
-    def check(self) -> None:
-        """Raise the error that has ended the work, if there is one."""
-        if self._failure is not None:
-            raise self._failure.copy()
-
-    async def wait_for_change(self) -> None:
-        """Wait until the engine was polled again."""
-        self.check()
-        await self._changed.wait()
 
 
 class Delivery:
@@ -754,6 +690,49 @@ class Client:
         state = GroupState(topic, group, self._bootstrap, settings, rng=self._rng)
         with one_cause(), self._driver(state) as driver:
             consumer = GroupConsumer(state, driver)
+            async with trio.open_nursery() as nursery:
+                # Not the cancellation of the block ends the requests, but the end of the goodbye.
+                scope = trio.CancelScope(shield=True)
+                nursery.start_soon(driver.run_in, scope)
+                try:
+                    yield consumer
+                finally:
+                    with trio.move_on_after(LEAVE_SECONDS, shield=True):
+                        await consumer.close()
+                    scope.cancel()
+
+    @asynccontextmanager
+    async def share(
+        self,
+        topic: str,
+        group: str,
+        settings: ShareSettings = ShareSettings(),
+        *,
+        on_acknowledged: Callable[[Acknowledged], None] | None = None,
+    ) -> AsyncIterator[ShareConsumer]:
+        """A member of a share group, which has the records of a topic one by one as a queue (Kafka:
+        `KafkaShareConsumer`, KIP-932).
+
+        The members need not share the partitions: each record is locked for the member that has got it, and comes
+        again, to any member, if it is released or its lock ends. A new group begins at the end of the topic, unless
+        `share.auto.offset.reset` of the group says otherwise.
+
+        The end of the block sends what was acknowledged, gives all other records back and leaves the group.
+
+        Args:
+            topic: The name of the topic.
+            group: The name of the share group.
+            settings: Whether records are accepted without a word, how many come at once, the time-out.
+            on_acknowledged: Called with each outcome of acknowledgements, in `ShareConsumer.batch`, `commit` and at the
+                end of the block.
+
+        Raises:
+            ClientError: At the end of the block: the member cannot go on, as the cluster has no share groups, the group
+                is one of another type, or no broker answers.
+        """
+        state = ShareState(topic, group, self._bootstrap, settings, rng=self._rng)
+        with one_cause(), self._driver(state) as driver:
+            consumer = ShareConsumer(state, driver, self.now_ms, on_acknowledged)
             async with trio.open_nursery() as nursery:
                 # Not the cancellation of the block ends the requests, but the end of the goodbye.
                 scope = trio.CancelScope(shield=True)

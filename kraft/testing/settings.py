@@ -41,6 +41,7 @@ def coordinator_topics(brokers: int) -> dict[str, str]:
         **replicas_of_internal_topics(brokers),
         "offsets.topic.num.partitions": str(brokers),
         "transaction.state.log.num.partitions": str(brokers),
+        "share.coordinator.state.topic.num.partitions": str(brokers),
     }
 
 

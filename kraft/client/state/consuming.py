@@ -111,7 +111,7 @@ class ConsumerState:
                 if len(some) < wanted or answer.most <= 0:
                     self._answers.remove(answer)
         except MetadataLogError as bad:
-            raise _damaged(bad) from bad
+            raise damaged(bad) from bad
         return taken
 
     @property
@@ -379,7 +379,7 @@ class ConsumerState:
         try:
             read = read_answer(data.records or b"", number, position.offset, aborted, where=where)
         except MetadataLogError as bad:
-            raise _damaged(bad) from bad
+            raise damaged(bad) from bad
         position.offset = read.following
         end = position.end
         if end is not None:
@@ -387,7 +387,8 @@ class ConsumerState:
         self._answers.append(read)
 
 
-def _damaged(bad: MetadataLogError) -> ClientError:
+def damaged(bad: MetadataLogError) -> ClientError:
+    """The error for records that cannot be read."""
     return ClientError(str(bad), hint="The log of that broker is damaged: see `kraft dump --verify`.")
 
 

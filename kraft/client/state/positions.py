@@ -53,6 +53,7 @@ class ConsumedRecord(Struct, frozen=True, gc=False):
         value: The value, or None.
         headers: The headers, in order.
         leader_epoch: The epoch of the leader that appended the record.
+        delivery_count: How often a share group has handed the record out, this time included; None elsewhere.
     """
 
     partition: int
@@ -63,6 +64,7 @@ class ConsumedRecord(Struct, frozen=True, gc=False):
     value: bytes | None
     headers: tuple[Header, ...]
     leader_epoch: int
+    delivery_count: int | None = None
 
 
 class Position:
