@@ -1,4 +1,4 @@
-"""The commands and programs on the pages about records, groups and transactions print what the pages show."""
+"""The commands and programs on the pages about records, groups, queues and transactions print what the pages show."""
 
 from __future__ import annotations
 
@@ -62,13 +62,33 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
         "transaction_state_log_replication_factor": "1",
         "transaction_state_log_min_isr": "1",
         "group_initial_rebalance_delay_ms": "0",
+        "share_coordinator_state_topic_replication_factor": "1",
+        "share_coordinator_state_topic_min_isr": "1",
+        "share_coordinator_state_topic_num_partitions": "1",
     }
     with data_cluster(tmp_path_factory.mktemp("nodes"), **settings) as cluster:
         yield cluster
 
 
-@pytest.mark.parametrize(("page", "name"), [("consumer-groups.md", "members.py"), ("transactions.md", "copier.py")])
-def test_a_program_prints_what_its_page_shows(cluster: DataCluster, tmp_path: Path, page: str, name: str):
+COMMANDS = {
+    "work.py": (
+        "topics create jobs --bootstrap-server BROKERS",
+        "configs set group workers share.auto.offset.reset=earliest --bootstrap-server BROKERS",
+    )
+}
+"""What a page has its readers do before they run the program."""
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [("consumer-groups.md", "members.py"), ("transactions.md", "copier.py"), ("work-queue.md", "work.py")],
+)
+def test_a_program_prints_what_its_page_shows(
+    cluster: DataCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], page: str, name: str
+):
+    for command in COMMANDS.get(name, ()):
+        assert f"\nkraft {command}\n" in (HOWTO / page).read_text()
+        assert run(capsys, *command.replace("BROKERS", cluster.bootstrap).split()).code == 0
     host, _, port = cluster.bootstrap.partition(":")
     printed = run_program(str(program(page, name, tmp_path)), host, port, folder=tmp_path)
     assert f"```\n{printed}```" in (HOWTO / page).read_text()
