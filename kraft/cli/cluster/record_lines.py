@@ -15,7 +15,7 @@ from metadata_log.times import iso_time, json_time
 
 BASE64: Final = "base64"
 _FIELDS: Final = ("key", "value", "headers", "partition", "timestamp")
-_FROM_CONSUME: Final = ("topic", "offset", "timestampType", "leaderEpoch")
+_FROM_CONSUME: Final = ("topic", "offset", "timestampType", "leaderEpoch", "deliveryCount")
 """Fields that `kraft consume --json` prints and that a record to write does not need."""
 _PLACEHOLDER: Final = re.compile(r"\{([a-zA-Z]*)\}")
 _ESCAPES: Final = {r"\n": "\n", r"\t": "\t", r"\\": "\\"}
@@ -131,6 +131,8 @@ def json_line(topic: str, record: ConsumedRecord) -> bytes:
         "value": _json_of(record.value),
         "headers": [{"key": one.key, "value": _json_of(one.value)} for one in record.headers],
     }
+    if record.delivery_count is not None:
+        facts["deliveryCount"] = record.delivery_count
     return json.dumps(facts, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 

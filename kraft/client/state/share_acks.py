@@ -16,7 +16,7 @@ from transport.protocol.errors import Error
 
 
 class AcknowledgeType(IntEnum):
-    """What a member says about a record (Kafka: `AcknowledgeType`)."""
+    """The word of a member about a record (Kafka: `AcknowledgeType`)."""
 
     GAP = 0
     """There is no record at this offset."""
@@ -55,13 +55,13 @@ class Acknowledged(Struct, frozen=True):
 
 
 Decisions = dict[int, dict[int, AcknowledgeType]]
-"""What the user has said, by partition and offset."""
+"""The words of the user, by partition and offset."""
 Spans = dict[int, list[tuple[int, int]]]
 """First and last offsets, by partition."""
 
 
 class Sent(Struct, frozen=True):
-    """What went to the leader with one request."""
+    """Words that went to the leader with one request."""
 
     decisions: Decisions
     gaps: Spans
@@ -100,7 +100,7 @@ def _range_of(run: Sequence[tuple[int, AcknowledgeType]]) -> AckRange:
 
 
 class Ledger:
-    """What the member holds from one leader."""
+    """The records that a member holds from one leader."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[int, int], int] = {}

@@ -127,7 +127,7 @@ class ShareMembership:
             self._on_success(request, outcome, now_ms)
 
     def _on_end(self, error: Error, answer: Message) -> None:
-        """Whoever is no member any longer has left; whoever is one needs the coordinator for that."""
+        """A member needs the coordinator to leave; one that is no member any longer has left."""
         self.is_closed = error is not Error.NONE or self.epoch == JOINING
         if isinstance(answer, FindCoordinatorResponse) and not self.is_closed:
             [one] = answer.coordinators

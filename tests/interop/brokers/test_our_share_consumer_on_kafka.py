@@ -10,7 +10,7 @@ import trio
 from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from kraft.client import AcquireMode, Client, ShareSettings, open_client
+from kraft.client import AcquireMode, Client, ConsumedRecord, ShareSettings, open_client
 from kraft.client.questions import Questions
 from kraft.client.share_groups import start_offsets
 from support.interop.one_node import one_node
@@ -33,10 +33,10 @@ def address(newer_kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFac
         yield f"127.0.0.1:{port}"
 
 
-def prepare(address: str, topic: str, count: int, **settings: str) -> None:
-    """Make a topic with two partitions and as many records, and a group of the same name that begins at its start."""
+def prepare(address: str, topic: str, count: int, partitions: int = 2, **settings: str) -> None:
+    """Make a topic with so many records, and a group of the same name that begins at its start."""
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
     values = {"share.auto.offset.reset": "earliest"} | {key.replace("_", "."): one for key, one in settings.items()}
     entries = [ConfigEntry(key, one, incremental_operation=AlterConfigOpType.SET) for key, one in values.items()]
     for changed in admin.incremental_alter_configs(
@@ -45,7 +45,7 @@ def prepare(address: str, topic: str, count: int, **settings: str) -> None:
         changed.result()
     producer = Producer({"bootstrap.servers": address})
     for number in range(count):
-        producer.produce(topic, b"%d" % number, partition=number % 2)
+        producer.produce(topic, b"%d" % number, partition=number % partitions)
     assert producer.flush(30) == 0
 
 
@@ -90,20 +90,21 @@ async def renewals(address: str) -> None:
         while len(held) < 2:
             held += await one.batch()
         kept, lost = held
+        assert kept.partition == lost.partition
         async with client.share("renewed", "renewed", EXPLICIT) as other:
-            again = []
+            again: list[ConsumedRecord] = []
             while not again:
                 one.renew(kept)
                 assert await one.commit() == ()
                 with trio.move_on_after(0.5):
                     again += await other.batch()
-            assert [(each.partition, each.delivery_count) for each in again] == [(lost.partition, 2)]
+            assert [(each.offset, each.delivery_count) for each in again] == [(lost.offset, 2)]
         one.accept(kept)
         assert await one.commit() == ()
 
 
 def test_kafka_renews_locks_and_lets_them_end(address: str) -> None:
-    prepare(address, "renewed", 2, share_record_lock_duration_ms="5000")
+    prepare(address, "renewed", 2, 1, share_record_lock_duration_ms="5000")
     trio.run(renewals, address)
 
 

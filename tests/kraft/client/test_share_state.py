@@ -86,10 +86,10 @@ class Member:
     def take(self) -> list[ConsumedRecord]:
         return self.state.take_records(self.wire.now_ms)
 
-    def first(self, first: int, last: int, **more: int) -> list[ConsumedRecord]:
+    def first(self, first: int, last: int) -> list[ConsumedRecord]:
         """The records of the first fetch of partition 0."""
         self.want()
-        asked = self.wire.answer(ShareFetchRequest, fetched(part(0, first, last, **more))).message
+        asked = self.wire.answer(ShareFetchRequest, fetched(part(0, first, last))).message
         assert isinstance(asked, ShareFetchRequest)
         assert (asked.share_session_epoch, ranges(asked)) == (0, {0: []})
         taken = self.take()
