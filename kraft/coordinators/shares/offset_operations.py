@@ -174,7 +174,7 @@ class AlterOffsets(Struct):
                     error = Error.UNKNOWN_TOPIC_OR_PARTITION
                 else:
                     error = errors.get((topic_id, one.partition_index), Error.NONE)
-                text = error.message if error else None
+                text = _text(error)
                 parts.append(AlterShareGroupOffsetsResponsePartition(one.partition_index, error, text))
             topics.append(AlterShareGroupOffsetsResponseTopic(topic.topic_name, topic_id, parts))
         return AlterShareGroupOffsetsResponse(responses=topics)
@@ -279,8 +279,15 @@ def refused_deletion(refused: ApiError) -> Message:
     return DeleteShareGroupOffsetsResponse(error_code=refused.error, error_message=text)
 
 
+def _text(error: Error) -> str | None:
+    """The text of an error for administrators, which is Kafka's for a topic that does not exist; None for no error."""
+    if error is Error.UNKNOWN_TOPIC_OR_PARTITION:
+        return "This server does not host this topic-partition."
+    return error.message if error else None
+
+
 def _deleted(name: str, topic_id: Uuid, error: Error) -> DeleteShareGroupOffsetsResponseTopic:
-    return DeleteShareGroupOffsetsResponseTopic(name, topic_id, error, error.message if error else None)
+    return DeleteShareGroupOffsetsResponseTopic(name, topic_id, error, _text(error))
 
 
 def without_states(group_id: str, gone: Iterable[Uuid], context: Context) -> CoordinatorResult:
