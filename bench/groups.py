@@ -16,9 +16,11 @@ join         fresh groups of one member, one after the other: from FindCoordinat
 heartbeat    heartbeats of 16 members of 16 groups
 commit       offsets of one partition, by 1, 16 and 128 members of as many groups
 transaction  one record with acks=all and its commit, by 1 and 16 producers (transaction version 2)
+share        one record by ShareFetch, and its ShareAcknowledge, by 1 and 16 members of as many share groups
 rebalance    all members of one group join it again (classic), or join a fresh group until each has a partition
 
-`join`, `commit` and `transaction` with one client pause for 5 ms before each, which is light load: their p50 counts.
+`join`, `commit`, `transaction` and `share` with one client pause for 5 ms before each, which is light load: their p50
+counts.
 """
 
 from __future__ import annotations
@@ -44,24 +46,28 @@ from data_brokers.conversations import (
     repeating,
 )
 from data_brokers.report import NAME_WIDTH, Figure, parse_options, report
-from data_brokers.wire import WireClient
+from data_brokers.share_member import ShareMember
+from data_brokers.wire import WireClient, batch_of, produce_frame
 from quorums import KAFKA_VERSION
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from data_brokers.cluster import OURS, DataCluster
 
-WHAT: Final = ("join", "heartbeat", "commit", "transaction", "rebalance")
+WHAT: Final = ("join", "heartbeat", "commit", "transaction", "share", "rebalance")
 SETTINGS: Final = (
     "group.initial.rebalance.delay.ms=0",
     "offsets.topic.replication.factor=1",
     "transaction.state.log.replication.factor=1",
     "transaction.state.log.min.isr=1",
+    "share.coordinator.state.topic.replication.factor=1",
+    "share.coordinator.state.topic.min.isr=1",
 )
 PAUSE_SECONDS: Final = 0.005
 HEARTS: Final = 16
 COMMITTERS: Final = (1, 16, 128)
 PRODUCERS: Final = (1, 16)
+SHARERS: Final = (1, 16)
 JOINS_PER_REQUEST: Final = 0.02
 """A join is some six requests, and leaves a group behind."""
 
@@ -77,9 +83,12 @@ class Bench:
             for name in options.targets
         ]
         self._numbers = iter(range(1_000_000))
+        self._filled: set[str] = set()
+        """The makes of brokers that have records to share."""
         for cluster in self.clusters:
             cluster.create("read", 1)
             cluster.create("written", max(PRODUCERS))
+            cluster.create("queue", max(SHARERS))
             cluster.create("shared", self._members)
             # Whoever asks first has the internal topics made.
             converse(cluster.address(cluster.first), [[finding("any", GROUP), finding("any", TRANSACTION)]])
@@ -94,6 +103,7 @@ class Bench:
             "heartbeat": self._heartbeat,
             "commit": self._commit,
             "transaction": self._transaction,
+            "share": self._share,
             "rebalance": self._rebalance,
         }
         return measure[what](cluster)
@@ -161,6 +171,37 @@ class Bench:
             if count == 1:
                 light = [producers[0].transactions(each // 2)]
                 yield from self._load(cluster, "transactions, light load,", light, is_light=True)
+
+    def _share(self, cluster: DataCluster) -> Iterator[tuple[str, float]]:
+        self._fill(cluster)
+        for count in SHARERS:
+            members = self._sharers(cluster, count)
+            each = self._requests // 4 // count
+            lanes = [member.deliveries(each) for member in members]
+            yield from self._load(cluster, f"shared records by {count},", lanes)
+            if count == 1:
+                [member] = self._sharers(cluster, 1)
+                yield from self._load(
+                    cluster, "shared records, light load,", [member.deliveries(each // 2)], is_light=True
+                )
+
+    def _sharers(self, cluster: DataCluster, count: int) -> list[ShareMember]:
+        """Members of as many groups, each at a partition of its own, from its first record on."""
+        members = [ShareMember(self._fresh("share"), "queue", number) for number in range(count)]
+        converse(cluster.address(cluster.first), [[member.starting()] for member in members])
+        return members
+
+    def _fill(self, cluster: DataCluster) -> None:
+        """Let there be a record for each delivery."""
+        if cluster.make in self._filled:
+            return
+        self._filled.add(cluster.make)
+        record = batch_of(1, 100)
+        with WireClient(cluster.address(cluster.first)) as client:
+            for number in range(max(SHARERS)):
+                frame = produce_frame("queue", number, record, -1)
+                for _ in range(self._requests // 4 // (1 if not number else max(SHARERS))):
+                    client.produce(frame)
 
     def _rebalance(self, cluster: DataCluster) -> Iterator[tuple[str, float]]:
         address = cluster.address(cluster.first)

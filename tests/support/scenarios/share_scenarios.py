@@ -28,10 +28,18 @@ from transport.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
 )
+from transport.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from transport.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 
 STATES: Final = "__share_group_state"
 GROUPS: Final = "__consumer_offsets"
 LOCK_MS: Final = 15_000
+UPGRADE: Final = 1
+UNSAFE_DOWNGRADE: Final = 3
 
 
 def sharing_for(lock_ms: int) -> Kind:
@@ -320,4 +328,43 @@ def a_delivery_goes_on_while_its_leader_and_its_coordinators_move_between_makes(
             assert start_offset(cluster, group, topic) <= number + 3
             number += 3
     with member(cluster, topic, group) as another:
+        another.gets_nothing()
+
+
+def set_level(cluster: Cluster, level: int) -> None:
+    """Change share.version, up or down."""
+    change = FeatureUpdateKey("share.version", level, upgrade_type=UPGRADE if level else UNSAFE_DOWNGRADE)
+    answer = cluster.ask(cluster.alive[0], UpdateFeaturesRequest(60_000, [change]), 2, UpdateFeaturesResponse)
+    assert answer.error_code == Error.NONE, answer
+
+
+def heartbeat(cluster: Cluster, topic: Topic, group: str) -> Error:
+    """The outcome of the first heartbeat of another member."""
+    request = ShareGroupHeartbeatRequest(group, fresh("m"), 0, None, [topic.name])
+    groups = internal(cluster, GROUPS)
+    return Error.of(cluster.ask(cluster.leader(groups), request, 1, ShareGroupHeartbeatResponse).error_code)
+
+
+@sharing("V01")
+def a_group_with_members_goes_on_after_its_level_was_down(cluster: Cluster) -> None:
+    """share.version goes to 0 and back to 1 with a member in the group, and what was written is there again."""
+    topic, group = cluster.create("v01"), configure(cluster, fresh("g"))
+    produce(cluster, topic, 1, 2, 3)
+    with member(cluster, topic, group) as one:
+        assert one.until(1, 2, 3, kind=None) == {1: 1, 2: 1, 3: 1}
+        one.consumer.acknowledge_offset(topic.name, 0, 0)
+        errors = one.consumer.commit_sync(SECONDS)
+        assert not any(errors.values()), errors
+        set_level(cluster, 0)
+        try:
+            eventually(
+                lambda: heartbeat(cluster, topic, group) == Error.UNSUPPORTED_VERSION, "there are no groups", SECONDS
+            )
+        finally:
+            set_level(cluster, 1)
+        eventually(lambda: heartbeat(cluster, topic, group) == Error.NONE, "there are groups", SECONDS)
+    with member(cluster, topic, group) as another:
+        counts = another.until(2, 3)
+        assert max(counts.values()) <= 2, counts
+        assert 1 not in another.given
         another.gets_nothing()
