@@ -54,7 +54,7 @@ def anchors(page: str) -> set[str]:
 def test_each_rule_that_a_run_shows_has_its_place_in_the_protocol() -> None:
     moments = [
         *scenario("A log diverges and is truncated"),
-        *scenario("A voter is added while the leader dies"),
+        *scenario("A voter is replaced while the leader dies"),
         *scenario("A pre-vote saves the leader"),
     ]
     seen = {link for links in links_of(moments) for link in links}
