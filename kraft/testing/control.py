@@ -147,6 +147,13 @@ class Group(Verb, frozen=True):
     group: Name
 
 
+class Deliveries(Verb, frozen=True):
+    """A share group, and a topic that it consumes."""
+
+    group: Name
+    topic: Name
+
+
 class MoveCoordinator(Verb, frozen=True):
     """A group, and its new coordinator."""
 
@@ -183,6 +190,8 @@ VERBS: Final[Mapping[str, type[Verb]]] = {
     "coordinator": Group,
     "move_coordinator": MoveCoordinator,
     "rebalance": Group,
+    "deliveries": Deliveries,
+    "expire_locks": Group,
     "jump": Jump,
 }
 """The verbs, by the method of `Kafka` that each is; `jump` is that of its clock."""

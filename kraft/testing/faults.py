@@ -7,8 +7,8 @@ in production.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, Final, Unpack
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import trio
 from msgspec import Struct, structs
@@ -25,6 +25,9 @@ from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchResponse
 from transport.tcp import TcpTransport, WireOptions
+
+if TYPE_CHECKING:
+    from kraft.testing.deliveries import Deliveries
 
 CLIENTS: Final = "clients"
 """The name of all clients together, where faults between nodes are."""
@@ -182,6 +185,10 @@ class Faults:
         """After so many bytes of answers the next connection of a client breaks; None for never."""
 
 
+_OF_SHARES: Final = (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
+"""The requests with the deliveries of share groups."""
+
+
 class Wires:
     """The network between the nodes of one cluster.
 
@@ -197,6 +204,17 @@ class Wires:
         self.nodes: dict[int, int] = {}
         """The node at each port."""
         self.for_nodes = frozenset(for_nodes)
+
+    @cached_property
+    def shares(self) -> Deliveries:
+        """The deliveries of share groups."""
+        from kraft.testing.deliveries import Deliveries
+
+        return Deliveries()
+
+    def forget_shares(self) -> None:
+        """Forget the deliveries of share groups."""
+        self.__dict__.pop("shares", None)
 
 
 class FaultyTransport(TcpTransport):
@@ -347,6 +365,8 @@ class FaultyTransport(TcpTransport):
             return
         if faults.throttle_ms and request.listener not in self._wires.for_nodes and _has_throttle(message):
             message = structs.replace(message, throttle_time_ms=faults.throttle_ms)
+        if request.api_key in _OF_SHARES:
+            self._wires.shares.note(request.message, message)
         super().answer(request, message)
 
     def resume(self) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     # A start needs none of these: what uses them loads them.
     from kraft.client import ConsumedRecord, Delivered
     from kraft.testing.expected import Given
+    from kraft.testing.share_groups import DeliveredRecord, ShareGroup
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -718,6 +719,32 @@ class Kafka:
         from kraft.testing import leaders
 
         self._call(leaders.rebalance, self._cluster, group, self.coordinator(group))
+
+    # Share groups
+
+    def share_group(self, name: str) -> ShareGroup:
+        """A share group, which need not exist yet: its settings, its lag, and what becomes of records in it."""
+        from kraft.testing.share_groups import ShareGroup
+
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"the name of a share group is a text, and not {name!r}")
+        return ShareGroup(name, self._cluster, self._call, self.expire_locks)
+
+    def deliveries(self, group: str, topic: str) -> list[DeliveredRecord]:
+        """Each record of a topic, how often it was delivered in a share group, and how that ended."""
+        return self.share_group(group).deliveries(topic)
+
+    @_noted
+    def expire_locks(self, group: str) -> None:
+        """Let the locks of all records in a share group end, as the clock of the nodes goes ahead by their duration.
+
+        Sessions of members and what else is shorter end, too, as after `clock.jump`. The records come again, with the
+        next delivery count, unless it was the last one; what their members say about them is refused.
+        """
+        from kraft.testing import share_groups
+
+        seconds = share_groups.lock_seconds(self._cluster, group, self.layout.settings)
+        self._do(lambda: self._cluster.jump(seconds))
 
     # Time
 

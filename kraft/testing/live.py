@@ -250,6 +250,7 @@ class LiveCluster:
             await self._changed.wait()
         self.ended_by.clear()
         self.heal()
+        self.wires.forget_shares()
         for node_id, disk in self.disks.items():
             if isinstance(disk, OsDisk):
                 remove_tree(disk, self.layout.directory_of(node_id))

@@ -12,6 +12,7 @@ PAGES = (
     "howto/test-your-kafka-code.md",
     "howto/replace-a-container.md",
     "howto/break-kafka-on-purpose.md",
+    "howto/test-a-share-consumer.md",
     "tutorials/your-first-kafka-test.md",
 )
 EMPTIED = """
