@@ -50,6 +50,8 @@ class Scope(StrEnum):
     """Controllers, brokers with data, producers and consumers."""
     COORDINATOR_CLUSTER = "coordinator-cluster"
     """The same with members of groups, and with transactions that brokers coordinate."""
+    SHARE_CLUSTER = "share-cluster"
+    """The same with members of share groups."""
 
 
 class Patches:

@@ -31,7 +31,7 @@ PAGE: Final = ROOT / "docs" / "reference" / "shrunk-schedules.md"
 SCHEDULES: Final = ROOT / "tests" / "data" / "shrunk_schedules.jsonl.gz"
 HEAD: Final = "| mutant | found by | seed | actions | shrunk | nodes | CPU |"
 MOST_EVENTS: Final = 2_000_000
-OF_DATA: Final = (Scope.DATA_CLUSTER, Scope.COORDINATOR_CLUSTER)
+OF_DATA: Final = (Scope.DATA_CLUSTER, Scope.COORDINATOR_CLUSTER, Scope.SHARE_CLUSTER)
 
 
 class Shrunk(Struct, frozen=True):
@@ -61,7 +61,7 @@ class Shrunk(Struct, frozen=True):
 def look_for(mutant: Mutant) -> Schedule | None:
     """The schedule of the first seed that fails a check, also one of a node; None within the budget of the mutant."""
     search = search_for(mutant)
-    if mutant.scope is Scope.COORDINATOR_CLUSTER:
+    if mutant.scope in (Scope.COORDINATOR_CLUSTER, Scope.SHARE_CLUSTER):
         search = structs.replace(search, nodes=1, brokers=2)
     outcomes = (search.run(seed) for seed in range(mutant.budget))
     found = (one for one in outcomes if isinstance(one, Schedule))

@@ -258,7 +258,7 @@ class ShareLedger:
                 raise InvariantViolated(f"{what}, while {lock.member} has it until {lock.until_ms}; it is {now_ms}")
             least = max(leading.counts.get(offset, 0), fate.durable) + 1
             if least > self._most:
-                raise InvariantViolated(f"{what} for the {least}th time, and {self._most} times are the limit")
+                raise InvariantViolated(f"{what} as delivery {least}, and {self._most} are the limit")
             if not least <= count <= fate.deliveries:
                 raise InvariantViolated(f"{what} with the count {count}, and not from {least} to {fate.deliveries}")
             leading.counts[offset] = least

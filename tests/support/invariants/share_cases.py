@@ -114,7 +114,7 @@ def another_one_acknowledges() -> None:
     shares.acknowledge("b", ACCEPT, 99)
 
 
-@CASES("for the 4th time, and 3 times are the limit")
+@CASES("as delivery 4, and 3 are the limit")
 def a_record_is_delivered_too_often() -> None:
     shares = Shares()
     for number in range(3):
