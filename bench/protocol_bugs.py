@@ -51,6 +51,35 @@ PLANTED: Final = tuple(
 )
 
 
+OF_PARTITIONS: Final = (
+    "watermark-of-the-leader-alone",
+    "one-follower-is-enough-for-the-watermark",
+    "min-isr-is-not-checked",
+    "isr-expanded-before-catching-up",
+    "truncation-to-the-watermark",
+    "followers-believe-any-watermark",
+    "watermark-from-a-stale-fetch",
+    "ends-of-followers-never-fall",
+    "removals-count-before-the-controller-agrees",
+    "unanswered-proposals-are-withdrawn",
+    "every-restart-is-trusted",
+    "partition-epochs-are-overlooked",
+    "leader-from-outside-of-the-isr",
+    "leader-epoch-stays",
+    "fenced-broker-leads-on",
+    "checkpointed-watermark-above-the-log-end",
+    "unclean-leaders-truncate-no-follower",
+    "fetches-of-former-incarnations-count",
+    "follower-offsets-outlive-a-leadership",
+    "member-epochs-are-overlooked",
+    "fenced-brokers-in-an-isr",
+    "older-metadata-replaces-the-answer-of-the-controller",
+    "older-answers-of-the-controller-are-taken",
+    "truncated-logs-keep-their-epochs",
+)
+"""The planted bugs in rules that the module of a partition states, listed before any of them was tried."""
+
+
 def asks_with_its_unflushed_end(code: Patches) -> None:
     """A nominee asks with the end of its log, of which the last records are not on disk."""
     code.replace(LogView, "flushed_end", LogView.end)

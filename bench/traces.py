@@ -2,12 +2,13 @@
 the bench tells the step that is none.
 
     python bench/traces.py [--members replica] [--seeds A..B] [--at-once 25] [--partitions]
-    python bench/traces.py --bugs [NAME …] [--seeds A..B]
+    python bench/traces.py --bugs [NAME …] [--seeds A..B] [--partitions]
     python bench/traces.py --files FILE…
 
 `--partitions` holds the partitions of brokers with data against `Partition.tla`, and not the quorum of the run.
 `--bugs` plants bugs of the protocol, with the checks of the simulator switched off, and says which the specification
-finds: those that `bench/protocol_bugs.py` names, and its own ten, which were chosen before any of them was tried.
+finds: those that `bench/protocol_bugs.py` names, and its own ten, which were chosen before any of them was tried. With
+`--partitions` they are those that it names for partitions.
 `--files` holds one run of real nodes against it: what each `kraft serve --protocol FILE` of the quorum has written.
 """
 
@@ -17,7 +18,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,14 @@ from kraft.sim.protocol.files import (
 )
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.workloads.record_watch import RecordWatch
 from kraft.sim.world.world import World
+from planted_bugs import MUTANTS
 from planted_bugs.registry import Patches
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from protocol_bugs import OWN, PLANTED, Bug
+from protocol_bugs import OF_PARTITIONS, OWN, PLANTED, Bug
 
 from support.tlc import explain, judge
 
@@ -56,6 +59,11 @@ def main() -> None:
     first, last = map(int, asked.seeds.split(".."))
     seeds = range(first, last + 1)
     if asked.bugs is not None:
+        if asked.partitions:
+            for name in OF_PARTITIONS:
+                if not asked.bugs or name in asked.bugs:
+                    print(_hunt_in_partitions(name, seeds), flush=True)
+            return
         for bug in (*PLANTED, *OWN):
             if not asked.bugs or bug.name in asked.bugs:
                 print(_hunt(bug, seeds), flush=True)
@@ -110,6 +118,41 @@ def _hunt(bug: Bug, seeds: range) -> str:
         for _, told in refusals(QUORUM, [run]):
             return f"{bug.name}: found by seed {seed} ({bug.members}): {' | '.join(told.splitlines())[:400]}"
     return f"{bug.name}: not found by {len(seeds)} seeds ({bug.members})"
+
+
+def _hunt_in_partitions(name: str, seeds: range) -> str:
+    mutant = MUTANTS[name]
+    for seed in seeds:
+        patches = Patches()
+        try:
+            mutant.plant(patches)
+            with unwatched():
+                runs = partition_runs(SeedSearch(members="data-cluster", profile=mutant.profile), seed)
+        finally:
+            patches.undo()
+        for run, told in refusals(PARTITION, runs):
+            return f"{name}: found by seed {seed}, {run}: {' | '.join(told.splitlines())[:400]}"
+    return f"{name}: not found by {len(seeds)} seeds"
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """No check of brokers with data ends a run while the block lasts."""
+    patches = Patches()
+    for name in ("started", "stepped", "concluded"):
+        patches.replace(RecordWatch, name, _quiet(vars(RecordWatch)[name]))
+    try:
+        yield
+    finally:
+        patches.undo()
+
+
+def _quiet(sound: Callable[..., None]) -> Callable[..., None]:
+    def quiet(watch: RecordWatch, *given: Any) -> None:
+        with suppress(AssertionError):
+            sound(watch, *given)
+
+    return quiet
 
 
 @contextmanager

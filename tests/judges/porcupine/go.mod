@@ -1,0 +1,5 @@
+module kraft.test/porcupine
+
+go 1.22
+
+require github.com/anishathalye/porcupine v1.0.3
