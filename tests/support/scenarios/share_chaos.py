@@ -16,7 +16,7 @@ from msgspec import Struct
 from support.interop.real_kafka import eventually
 from support.scenarios.coordinator_client import fresh
 from support.scenarios.scenario_cluster import Cluster, Topic
-from support.scenarios.share_scenarios import Worker, configure, member, produce
+from support.scenarios.share_scenarios import Worker, configure, lag, member, produce
 
 WORKERS: Final = 4
 PARTITIONS: Final = 6
@@ -31,7 +31,7 @@ class Verdict(Struct):
     """What the lines of all members say."""
 
     lost: list[int]
-    """Numbers that nobody has accepted, and that were not delivered as often as the limit allows."""
+    """Numbers that nobody has tried to accept, and that were not delivered as often as the limit allows."""
     again: list[int]
     """Numbers that were delivered after they were accepted, and counted on."""
     beyond: list[int]
@@ -39,6 +39,8 @@ class Verdict(Struct):
     deliveries: int = 0
     accepted: int = 0
     exhausted: int = 0
+    untold: int = 0
+    """Numbers of which a member or a leader died before it told whether they were accepted."""
     faults: int = 0
     seconds: float = 0.0
 
@@ -48,6 +50,7 @@ def judge(workers: list[Worker], count: int, limit: int = LIMIT) -> Verdict:
     most: dict[int, int] = {}
     last: dict[int, tuple[float, int]] = {}
     accepted: dict[int, tuple[float, int]] = {}
+    tried: set[int] = set()
     deliveries = 0
     for worker in workers:
         for line in worker.lines:
@@ -55,19 +58,22 @@ def judge(workers: list[Worker], count: int, limit: int = LIMIT) -> Verdict:
             if "accepted" in line:
                 value = int(line["accepted"])
                 accepted[value] = min(accepted.get(value, (at, times)), (at, times))
+            elif "tried" in line:
+                tried.add(int(line["tried"]))
             else:
                 value = int(line["given"])
                 deliveries += 1
                 most[value] = max(most.get(value, 0), times)
                 last[value] = max(last.get(value, (0.0, 0)), (at, times))
     return Verdict(
-        lost=[one for one in range(count) if one not in accepted and most.get(one, 0) < limit],
+        lost=[one for one in range(count) if one not in accepted and one not in tried and most.get(one, 0) < limit],
         # A member that was paused prints late what it was given before; that has a lower count.
         again=[one for one, found in last.items() if one in accepted and _is_after(found, accepted[one])],
         beyond=[one for one, times in most.items() if times > limit],
         deliveries=deliveries,
         accepted=len(accepted),
-        exhausted=sum(most.get(one, 0) >= limit for one in range(count) if one not in accepted),
+        exhausted=sum(most.get(one, 0) >= limit for one in range(count) if one not in accepted and one not in tried),
+        untold=len(tried.difference(accepted)),
     )
 
 
@@ -132,7 +138,8 @@ class Chaos:
         self._running.append(worker)
 
     def _is_done(self) -> bool:
-        return not judge(self.workers, self._count).lost
+        """Every number is accepted, or may be, and the leaders have nothing more to deliver."""
+        return not judge(self.workers, self._count).lost and lag(self._cluster, self.group) == 0
 
     def _look_after(self) -> None:
         """Replace members that have ended."""

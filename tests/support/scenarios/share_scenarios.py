@@ -170,6 +170,15 @@ class Worker:
         eventually(lambda: {one.get("given") for one in self.lines} >= set(values), f"{values} are given", SECONDS)
 
 
+def lag(cluster: Cluster, group: str) -> int:
+    """How many records the group is not done with, as its coordinator knows; -1 while it does not know of all."""
+    request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(group, None)])
+    answer = cluster.ask(cluster.leader(internal(cluster, GROUPS)), request, 1, DescribeShareGroupOffsetsResponse)
+    [described] = answer.groups
+    lags = [part.lag for one in described.topics for part in one.partitions]
+    return -1 if described.error_code or not lags or min(lags) < 0 else sum(lags)
+
+
 def start_offset(cluster: Cluster, group: str, topic: Topic) -> int:
     """The start offset of the group in the topic, as its coordinator knows it."""
     request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(group, None)])

@@ -1,5 +1,5 @@
 """A member of a share group as a process, by librdkafka, which can be killed and paused: a line of JSON for each record
-that it is given, and for each that the group is done with.
+that it is given, that it is about to accept, and that the group is done with.
 
     python -m support.scenarios.share_worker BOOTSTRAP TOPIC GROUP accept|hold
 
@@ -46,6 +46,8 @@ def main() -> None:
             continue
         if how == "hold":
             signal.pause()
+        for value, count in given.values():
+            tell(tried=value, count=count)
         try:
             outcome = consumer.commit_sync()
         except KafkaException:
