@@ -257,7 +257,6 @@ def command():
     thing = Thing()
     reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
     del thing
-    print("goes on", flush=True)
     time.sleep(60)
 
 kraft.cli.main.main = command
@@ -278,13 +277,13 @@ main()
 """
 
 
-@pytest.mark.parametrize(("program", "code", "out"), [(SWALLOWED, 130, "goes on\n"), (PENDING, -signal.SIGINT, "")])
-def test_an_interrupt_that_python_would_drop_ends_the_command(program: str, code: int, out: str) -> None:
+@pytest.mark.parametrize(("program", "code"), [(SWALLOWED, 130), (PENDING, -signal.SIGINT)])
+def test_an_interrupt_that_python_would_drop_ends_the_command(program: str, code: int) -> None:
     """KeyboardInterrupt in a callback goes nowhere, and a signal that comes while its action changes is forgotten."""
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
-    assert (done.returncode, done.stdout, done.stderr) == (code, out, "")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
 def test_each_command_is_tried_or_said_to_be_tried_elsewhere() -> None:
