@@ -154,7 +154,9 @@ class StoreProcesses:
             self.kill(one)
 
 
-def history(processes: StoreProcesses, prefix: str, seconds: float, rng: random.Random) -> list[Operation]:
+def history(
+    processes: StoreProcesses, prefix: str, seconds: float, rng: random.Random, *, is_struck: bool = True
+) -> list[Operation]:
     """What clients of keys with a prefix ask for so many seconds, while nodes are killed, paused and cut off."""
     operations: list[Operation] = []
     end = time.monotonic() + seconds
@@ -179,9 +181,8 @@ def history(processes: StoreProcesses, prefix: str, seconds: float, rng: random.
     clients = [threading.Thread(target=client, args=(each, random.Random(rng.random()))) for each in range(CLIENTS)]
     for each in clients:
         each.start()
-    while time.monotonic() < end:
+    while is_struck and time.monotonic() < end:
         strike(processes, rng, over)
-    over.set()
     for each in clients:
         each.join()
     return operations
