@@ -146,7 +146,7 @@ class ShareConsumer:
         Unless the settings are `explicit`, the records of the last batch are accepted before.
 
         Returns:
-            What was refused since the last call, the newest 1000 of it: an empty tuple if everything is done.
+            The newest 1000 of what was refused since the last call; an empty tuple if everything is done.
 
         Raises:
             ClientError: The member cannot go on.
