@@ -80,7 +80,7 @@ class LabNotes(Notes):
         self._ended: list[str] = []
         """The outcomes of records that clients have heard of since the last moment."""
 
-    def on_done(self, node_id: int, value: bytes, outcome: WriteOutcome) -> None:
+    def on_heard(self, node_id: int, value: bytes, outcome: WriteOutcome) -> None:
         """A client has heard what became of its record."""
         self._ended.append(_ENDS[outcome].format(readable_value(value)))
 

@@ -103,6 +103,7 @@ class LiveSession(Session):
         self.world.trace = trace
         self.notes = LabNotes(trace, self._simulator)
         self._simulator.watcher = self.notes
+        self._simulator.on_done = self.notes.on_heard
         self._simulator.on_performed = self.notes.on_performed
         self._to_do = list(run.deeds)
         self._done = 0

@@ -51,7 +51,6 @@ from kraft.sim.world.actions import (
 )
 from kraft.sim.world.disk_damage import Damage
 from kraft.sim.world.driver import Driver, Exchange
-from kraft.sim.world.member_interface import WriteOutcome
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import World
 from metadata_log.serde import Message, encode
@@ -571,10 +570,6 @@ class Simulator(Driver):
         """A client has received its response."""
         if self._work is not None:
             self._work.on_administered(request_id)
-
-    def on_done(self, node_id: int, value: bytes, outcome: WriteOutcome) -> None:
-        """A client has heard what became of its record."""
-        self.watcher.on_done(node_id, value, outcome)
 
     def on_stepped(self, node_id: int) -> None:
         """Wake the node at its deadline; a deadline that has moved since makes the old wake-up void."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.access.client_quotas import QuotaLimits
 from kraft.broker.agent import BrokerAgent
 from kraft.committed import Applying
 from kraft.controller.controller import QuorumController
+from kraft.controller.decision.mutations import MutationQuotas
 from kraft.controller.decisions import Decisions, _UnderWay
 from kraft.controller.features.controller_registration import Registrar
 from kraft.process.process import Process
@@ -18,6 +20,7 @@ from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.core import RaftCore
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
+from kraft.rates import TokenBucket
 from kraft.replica.applier import _Reading
 from kraft.replica.commits import Commits
 from kraft.replica.outbox import Outbox
@@ -98,6 +101,16 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
         "_leaderless": "an iterator over an image that may be old",
         "_voter_ids": GIVEN,
         "_defaults": GIVEN,
+    },
+    MutationQuotas: {
+        "_seconds": GIVEN,
+    },
+    QuotaLimits: {
+        "_quotas": "a part of an image, which follows from the log",
+        "_limits": DERIVED,
+    },
+    TokenBucket: {
+        "_seconds": GIVEN,
     },
     Registrar: {
         "_security_protocols": GIVEN,

@@ -4,6 +4,8 @@ and completed steps (Kafka: the `EventQueue` and `MessageRouter` of `RaftEventSi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from kraft.sim.world.member_interface import WriteOutcome
@@ -37,6 +39,9 @@ class Driver:
     This base class ignores all notifications: only recorded actions happen.
     """
 
+    on_done: Callable[[int, bytes, WriteOutcome], None] | None = None
+    """Called with a node, a record, and what a client has heard of it; most runs do not ask."""
+
     def on_asked(self, exchange: Exchange) -> None:
         """A node has sent a request."""
 
@@ -51,9 +56,6 @@ class Driver:
 
     def on_administered(self, node_id: int, request_id: int) -> None:
         """A client has received its response."""
-
-    def on_done(self, node_id: int, value: bytes, outcome: WriteOutcome) -> None:
-        """A client has heard what became of its record."""
 
     def on_stepped(self, node_id: int) -> None:
         """A node has completed a step; its next deadline may have changed."""

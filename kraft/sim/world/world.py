@@ -388,7 +388,8 @@ class World(SimulatedQuorum):
             self.invariants.acknowledged(node_id, submission, done.base_offset, member.is_record_of)
         elif done.outcome is WriteOutcome.REFUSED:
             self.refused.append(value)
-        self.driver.on_done(node_id, value, done.outcome)
+        if self.driver.on_done is not None:
+            self.driver.on_done(node_id, value, done.outcome)
 
     # The end of a run
 
