@@ -57,7 +57,7 @@ def test_a_run_that_ends_at_its_first_failure_begins_with_the_clearest() -> None
 
 def test_all_users_of_the_two_quorums_are_together() -> None:
     """Each of the two session fixtures starts three nodes; `request.getfixturevalue` takes them by name, too."""
-    asks = re.compile(r'def test_\w+\([^)]*\b(?:ours|theirs): Nodes|"ours", "theirs"')
+    asks = re.compile(r'def test_\w+\([^)]*\b(?:ours|theirs): Nodes|\["ours", "theirs"\]')
     files = (ROOT / "tests" / "interop").rglob("test_*.py")
     found = {str(path.relative_to(ROOT)) for path in files if asks.search(path.read_text())}
     assert found == set(TOGETHER["a quorum of each make"])

@@ -14,7 +14,7 @@ from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import TopicRecord
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
-from transport.interface import Endpoint, Inbound, Listener, Request
+from transport.interface import Endpoint, Gone, Inbound, Listener, Request
 from transport.memory import MemoryNetwork, MemoryTransport
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
@@ -57,6 +57,8 @@ class Leader:
         self._script = list(script)
 
     def deliver(self, request: Inbound) -> None:
+        if isinstance(request, Gone):
+            return
         assert isinstance(request, Request)
         match request.message:
             case m.DescribeClusterRequest():
