@@ -18,6 +18,11 @@ EPOCH = "kafka_server_raft_metrics_current_epoch"
 SEEN = "kafka_controller_kafkacontroller_newactivecontrollerscount"
 
 
+def has_seen_more(controllers: Scraped, node_id: int, leaders: float) -> bool:
+    """Whether a node has seen another active controller: it may be ready before it misses the former one."""
+    return controllers.scrape(node_id).value(SEEN) > leaders
+
+
 def leader_of(controllers: Scraped, *node_ids: int) -> int:
     """The id of the only node that calls itself the leader."""
     (leader,) = [one for one in node_ids if controllers.scrape(one).has(STATE, state="leader")]
@@ -48,6 +53,7 @@ def test_controllers_serve_kafkas_metrics_and_their_probes_follow_the_quorum(tmp
         eventually(lambda: controllers.active(*followers) == 1, "one of two controllers is active")
         for one in followers:
             eventually(partial(controllers.is_ready, one), f"{one} is ready again")
+            eventually(partial(has_seen_more, controllers, one, before[one].value(SEEN)), f"{one} knows the new leader")
             after = controllers.scrape(one)
             # An election can take more than one epoch, and a machine under load can need a second leader.
             epochs = after.value(EPOCH) - before[one].value(EPOCH)
