@@ -79,6 +79,7 @@ class LabNotes(Notes):
         self._cuts: tuple[tuple[int, int], ...] = ()
         self._ended: list[str] = []
         """The outcomes of records that clients have heard of since the last moment."""
+        self.on_done = self.on_heard
 
     def on_heard(self, node_id: int, value: bytes, outcome: WriteOutcome) -> None:
         """A client has heard what became of its record."""
