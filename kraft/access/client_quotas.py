@@ -29,14 +29,15 @@ class QuotaLimits:
     """The quotas of the last image, by client."""
 
     def __init__(self) -> None:
-        self._quotas = QuotasImage()
+        self.quotas = QuotasImage()
+        """The quotas of the last image."""
         self._limits: dict[LimitKey, Limit | None] = {}
         """The quotas of clients that have asked since the quotas changed."""
 
     def use(self, quotas: QuotasImage) -> None:
         """Take these quotas from now on."""
-        if quotas is not self._quotas:
-            self._quotas = quotas
+        if quotas is not self.quotas:
+            self.quotas = quotas
             self._limits.clear()
 
     def of(self, name: str, user: str, client: str) -> Limit | None:
@@ -50,7 +51,7 @@ class QuotaLimits:
         Returns:
             The limit, or None without a quota.
         """
-        if not self._quotas.by_entity:
+        if not self.quotas.by_entity:
             return None
         key = name, _short(user), _short(client)
         if key not in self._limits:
@@ -74,7 +75,7 @@ class QuotaLimits:
             (((CLIENT_ID, None),), of_client),
         )
         for entity, key in tried:
-            bound = self._quotas.by_entity.get(entity, NO_QUOTAS).get(name)
+            bound = self.quotas.by_entity.get(entity, NO_QUOTAS).get(name)
             if bound is not None and bound > 0:
                 return Limit(key, bound)
         return None

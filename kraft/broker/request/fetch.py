@@ -23,9 +23,9 @@ from kraft.broker.request.reading import (
     divergence,
     failed,
     look,
-    nothing_new,
     read,
     readable_bytes,
+    withheld,
 )
 from kraft.broker.request.sessions import (
     NO_DIVERGENCE,
@@ -354,7 +354,7 @@ class FetchHandler:
             and isinstance(outcome, Readable)
             and self._is_held_back(params, partition, now_ms)
         ):
-            return nothing_new(partition)
+            return withheld(outcome)
         return outcome
 
     def _is_held_back(self, params: FetchParams, partition: HostedPartition, now_ms: int) -> bool:

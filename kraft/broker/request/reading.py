@@ -116,27 +116,25 @@ def look(partition: HostedPartition, wanted: Wanted, isolation: Isolation) -> Pa
             return Readable(partition, log.high_watermark, log.last_stable_offset, start, bound)
     # A reader at the bound is the usual case: most partitions of a session have nothing new.
     is_committed = apart is None and isolation is Isolation.TXN_COMMITTED
-    return nothing_new(
-        partition,
-        NO_DIVERGENCE if apart is None else EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset),
-        aborted=[] if is_committed else None,
-    )
-
-
-def nothing_new(
-    partition: HostedPartition,
-    diverging: EpochEndOffset = NO_DIVERGENCE,
-    aborted: list[AbortedTransaction] | None = None,
-) -> PartitionData:
-    """The result of a partition without records for the client."""
-    log = partition.log
     return PartitionData(
         partition_index=partition.number,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.start_offset,
-        diverging_epoch=diverging,
-        aborted_transactions=aborted,
+        log_start_offset=start,
+        diverging_epoch=NO_DIVERGENCE if apart is None else EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset),
+        aborted_transactions=[] if is_committed else None,
+        records=b"",
+    )
+
+
+def withheld(found: Readable) -> PartitionData:
+    """The result for a follower that gets none of the records that there are."""
+    return PartitionData(
+        partition_index=found.partition.number,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
+        log_start_offset=found.start_offset,
+        aborted_transactions=None,
         records=b"",
     )
 

@@ -106,7 +106,7 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
         "_seconds": GIVEN,
     },
     QuotaLimits: {
-        "_quotas": "a part of an image, which follows from the log",
+        "quotas": "a part of an image, which follows from the log",
         "_limits": DERIVED,
     },
     TokenBucket: {
