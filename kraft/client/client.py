@@ -690,16 +690,8 @@ class Client:
         state = GroupState(topic, group, self._bootstrap, settings, rng=self._rng)
         with one_cause(), self._driver(state) as driver:
             consumer = GroupConsumer(state, driver)
-            async with trio.open_nursery() as nursery:
-                # Not the cancellation of the block ends the requests, but the end of the goodbye.
-                scope = trio.CancelScope(shield=True)
-                nursery.start_soon(driver.run_in, scope)
-                try:
-                    yield consumer
-                finally:
-                    with trio.move_on_after(LEAVE_SECONDS, shield=True):
-                        await consumer.close()
-                    scope.cancel()
+            async with _until_goodbye(driver, consumer):
+                yield consumer
 
     @asynccontextmanager
     async def share(
@@ -733,16 +725,23 @@ class Client:
         state = ShareState(topic, group, self._bootstrap, settings, rng=self._rng)
         with one_cause(), self._driver(state) as driver:
             consumer = ShareConsumer(state, driver, self.now_ms, on_acknowledged)
-            async with trio.open_nursery() as nursery:
-                # Not the cancellation of the block ends the requests, but the end of the goodbye.
-                scope = trio.CancelScope(shield=True)
-                nursery.start_soon(driver.run_in, scope)
-                try:
-                    yield consumer
-                finally:
-                    with trio.move_on_after(LEAVE_SECONDS, shield=True):
-                        await consumer.close()
-                    scope.cancel()
+            async with _until_goodbye(driver, consumer):
+                yield consumer
+
+
+@asynccontextmanager
+async def _until_goodbye(driver: Driver, member: GroupConsumer | ShareConsumer) -> AsyncIterator[None]:
+    """Make the requests of a member for the duration of the block, and let it leave its group at the end."""
+    async with trio.open_nursery() as nursery:
+        # Not the cancellation of the block ends the requests, but the end of the goodbye.
+        scope = trio.CancelScope(shield=True)
+        nursery.start_soon(driver.run_in, scope)
+        try:
+            yield
+        finally:
+            with trio.move_on_after(LEAVE_SECONDS, shield=True):
+                await member.close()
+            scope.cancel()
 
 
 @asynccontextmanager
