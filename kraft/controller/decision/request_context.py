@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kraft.access.authorizer import (
     CLUSTER_NAME,
@@ -87,14 +87,13 @@ class RequestContext(Struct, frozen=True, gc=False):
     authorizer: Authorizer | None = None
     audited: list[Audited] = []
     """The denied operations, for the audit log."""
-    quotas: MutationQuotas | None = None
-    """The quotas of clients for what they create and delete; None for a controller that asks itself."""
+    quotas: MutationQuotas = field(default_factory=MutationQuotas)
+    """The quotas of clients for what they create and delete."""
 
     def mutations(self, strict_since: int) -> Mutations:
         """The quota of the caller for partitions; strict from a version of the request on."""
-        quotas = MutationQuotas() if self.quotas is None else self.quotas
         is_strict = self.version >= strict_since
-        return quotas.of(self.caller, self.committed.quotas, self.now_ms, is_strict=is_strict)
+        return self.quotas.of(self.caller, self.committed.quotas, self.now_ms, is_strict=is_strict)
 
     @property
     def reading(self) -> Reading:
