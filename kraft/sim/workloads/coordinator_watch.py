@@ -55,6 +55,7 @@ class CoordinatorWatch(RecordWatch):
 
     def __init__(self, broker_ids: tuple[int, ...], flush_messages: int | None) -> None:
         super().__init__(broker_ids, flush_messages)
+        self._unsequenced_names = (OFFSETS, STATES)
         self.groups = GroupLedger()
         self.transactions = TransactionLedger()
         self.unfinished = ""
@@ -82,13 +83,6 @@ class CoordinatorWatch(RecordWatch):
             self._floors.append((request, self.groups.floor()))
         elif isinstance(request, (SyncGroupRequest, HeartbeatRequest)):
             self._present.append((request, self.groups.epoch_of(request.group_id, request.member_id)))
-
-    def _follow_metadata(self) -> None:
-        super()._follow_metadata()
-        for name in (OFFSETS, STATES):
-            topic_id = self.ledger.image.topics.by_name.get(name)
-            if topic_id is not None:
-                self.records.unsequenced[topic_id] = None
 
     # The log
 

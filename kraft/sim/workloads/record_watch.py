@@ -127,6 +127,8 @@ class RecordWatch(PartitionWatch):
         """Whether the clients have still to write their last records, after the end of all faults."""
         self._liveness = Liveness(LONGEST_MS)
         self._compacted_names: tuple[str, ...] = (COMPACTED,)
+        self._unsequenced_names: tuple[str, ...] = ()
+        """The topics of coordinators: each of their batches has the sequence number 0."""
         self._compacted: dict[Uuid, None] = {}
         """The compacted topics: the cleaner changes their batches, so that the ledger of batches does not see them."""
 
@@ -155,6 +157,8 @@ class RecordWatch(PartitionWatch):
         for topic_id, topic in image.topics.by_id.items():
             if topic.name in self._compacted_names:
                 self._compacted[topic_id] = None
+            if topic.name in self._unsequenced_names:
+                self.records.unsequenced[topic_id] = None
             for number in range(len(topic.partitions)):
                 key = (topic_id, number)
                 partition = self.ledger.partition_of(key)

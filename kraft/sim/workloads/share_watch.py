@@ -49,6 +49,7 @@ class ShareWatch(RecordWatch):
 
     def __init__(self, broker_ids: tuple[int, ...], flush_messages: int | None, deliveries: int, lock_ms: int) -> None:
         super().__init__(broker_ids, flush_messages)
+        self._unsequenced_names = (OFFSETS, STATES)
         self.shares = ShareLedger(deliveries, lock_ms)
         self.logs = CommittedLogs()
         self.unfinished = ""
@@ -66,13 +67,6 @@ class ShareWatch(RecordWatch):
     def is_void(self) -> bool:
         """Whether records are lost as Kafka allows: then nothing is judged any more."""
         return self.logs.is_void
-
-    def _follow_metadata(self) -> None:
-        super()._follow_metadata()
-        for name in (OFFSETS, STATES):
-            topic_id = self.ledger.image.topics.by_name.get(name)
-            if topic_id is not None:
-                self.records.unsequenced[topic_id] = None
 
     # The log
 
