@@ -15,6 +15,7 @@ from kraft.client.questions import Questions
 from kraft.client.share_groups import start_offsets
 from support.interop.one_node import one_node
 from support.interop.real_kafka import KafkaInstallation
+from support.kraft.share_words import say_each_word
 from transport.interface import Endpoint
 
 pytestmark = pytest.mark.kafka
@@ -60,20 +61,8 @@ async def lags(client: Client, group: str) -> list[int | None]:
 
 async def each_word(address: str) -> Counter[int]:
     """Accept, release and reject, until everything is done."""
-    seen: Counter[int] = Counter()
     async with open_client([opened(address)]) as client, client.share("words", "words", EXPLICIT) as consumer:
-        while seen.total() < 16:
-            for record in await consumer.batch():
-                number = int(record.value or b"")
-                seen[number] += 1
-                assert record.delivery_count == seen[number]
-                if seen[number] > 1 or number % 3 == 0:
-                    consumer.accept(record)
-                elif number % 3 == 1:
-                    consumer.release(record)
-                else:
-                    consumer.reject(record)
-        assert await consumer.commit() == ()
+        seen = await say_each_word(consumer, 16)
         assert await lags(client, "words") == [0, 0]
     return seen
 

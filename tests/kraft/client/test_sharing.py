@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import trio
 from trio.testing import MockClock
@@ -21,6 +19,7 @@ from kraft.client import (
 from kraft.client.questions import Questions
 from kraft.client.share_groups import start_offsets
 from kraft.testing import Cluster
+from support.kraft.share_words import say_each_word
 from transport.protocol.errors import Error
 
 EXPLICIT = ShareSettings(explicit=True)
@@ -79,22 +78,10 @@ async def test_each_record_comes_once_and_is_accepted_with_the_next(autojump_clo
 
 
 async def test_a_record_is_accepted_released_or_rejected(autojump_clock: MockClock) -> None:
-    seen: Counter[int] = Counter()
     async with cluster_of() as cluster, cluster.client() as client:
         await fill(cluster, "said", 12)
         async with client.share("said", "said", EXPLICIT) as consumer:
-            while seen.total() < 16:
-                for record in await consumer.batch():
-                    number = int(record.value or b"")
-                    seen[number] += 1
-                    assert record.delivery_count == seen[number]
-                    if seen[number] > 1 or number % 3 == 0:
-                        consumer.accept(record)
-                    elif number % 3 == 1:
-                        consumer.release(record)
-                    else:
-                        consumer.reject(record)
-            assert await consumer.commit() == ()
+            seen = await say_each_word(consumer, 16)
             assert await lags(client, "said") == [0]
     assert seen == {number: 2 if number % 3 == 1 else 1 for number in range(12)}
 
