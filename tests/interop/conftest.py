@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -12,6 +14,22 @@ from support.interop.kafka_or_skip import found_or_skipped
 from support.interop.our_nodes import our_controller, our_format
 from support.interop.real_kafka import KafkaInstallation, Nodes, kafka_controller, kafka_format, layout_in, running
 from support.kafka_jars import NEWER_VERSION, OLDER_VERSION
+
+LAST_LINES: Final = 40
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the last lines of each node's output with a test that failed: a process may have ended by itself."""
+    report = yield
+    root = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.when == "call" and report.failed and isinstance(root, Path):
+        for log in sorted(root.rglob("*.log")):
+            if log.stem.isdigit():
+                continue  # A segment.
+            lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+            report.sections.append((f"the last lines of {log.relative_to(root)}", "\n".join(lines)))
+    return report
 
 
 @pytest.fixture(scope="session")

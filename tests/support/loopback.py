@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import deque
 from random import SystemRandom
 
 PORTS = range(15_000, 32_000)
 """Below the range from which the operating system takes the ports of outgoing connections."""
+
+_given: deque[int] = deque(maxlen=500)
+"""The last ports that were given: the server that is to have one of them may not listen yet."""
 
 
 def own_ports() -> range:
@@ -21,7 +25,7 @@ def own_ports() -> range:
 
 def free_ports(count: int) -> list[int]:
     """Free ports, all different, none of which the system gives to an outgoing connection meanwhile."""
-    candidates = own_ports()
+    candidates = [port for port in own_ports() if port not in _given]
     ports: list[int] = []
     for port in SystemRandom().sample(candidates, len(candidates)):
         with socket.socket() as probe:
@@ -31,5 +35,6 @@ def free_ports(count: int) -> list[int]:
                 continue
         ports.append(port)
         if len(ports) == count:
+            _given.extend(ports)
             return ports
-    raise AssertionError(f"no {count} ports are free in {candidates}")
+    raise AssertionError(f"no {count} ports are free in {own_ports()}")

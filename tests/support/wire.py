@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol, TypeVar
 
 from metadata_log.serde import Message, schema_of
@@ -111,17 +111,21 @@ def wait_until_known(brokers: Collection[int], ports: Iterable[int]) -> None:
     eventually(lambda: all(known_brokers(one) >= set(brokers) for one in asked), f"all know the brokers {brokers}", 60)
 
 
-def leader_of(layout: Listening) -> int:
-    """The active controller, once every node knows the same one."""
-    known: set[int] = set()
+def leader_of(layout: Listening, *, meanwhile: Callable[[], None] = lambda: None) -> int:
+    """The active controller, once every node knows the same one; `meanwhile` may fail the wait before its end."""
+    known: dict[int, int] = {}
 
     def agreed() -> bool:
-        known.clear()
-        known.update(active_controller(port) for port in layout.ports.values())
-        return len(known) == 1 and -1 not in known
+        meanwhile()
+        known.update({node: active_controller(port) for node, port in layout.ports.items()})
+        return len(set(known.values())) == 1 and -1 not in known.values()
 
-    eventually(agreed, "a leader that all nodes know")
-    return known.pop()
+    try:
+        eventually(agreed, "a leader that all nodes know")
+    except AssertionError as error:
+        error.add_note(f"node: the leader that it named last (-1 for none, or no answer): {known}")
+        raise
+    return known.popitem()[1]
 
 
 def set_client_metrics(port: int, name: str, **configs: str) -> Error:

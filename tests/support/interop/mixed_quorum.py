@@ -34,6 +34,7 @@ from support.interop.real_kafka import (
     kafka_controller,
 )
 from support.kafka_jars import OLDER_VERSION
+from support.wire import leader_of
 
 Make = Literal["ours", "kafka"]
 Way = Literal["kill", "stop"]
@@ -113,6 +114,10 @@ class MixedQuorum(Nodes):
                 return await admin.describe_quorum()
 
         return trio.run(ask)
+
+    def leader(self) -> int:
+        """The active controller, once every node knows the same one; fails at once if a node has ended by itself."""
+        return leader_of(self.layout, meanwhile=self.check_that_all_live)
 
     def voters(self) -> set[int]:
         """The ids of the voters, as the leader describes them."""
