@@ -39,6 +39,7 @@ from kraft.config.providers import resolve_references
 from kraft.config.sasl_settings import SaslSettings, read_sasl
 from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import ConfigTls
+from kraft.config.unknown_keys import with_near_misses
 
 S = TypeVar("S", bound=Struct)
 
@@ -119,8 +120,7 @@ class Config(Struct, frozen=True, kw_only=True):
         Raises:
             ConfigError: A setting is missing or invalid; the text names source, line, key, value and allowed values.
         """
-        reader = SettingsReader.of(text, source, overrides)
-        return _config(reader, read_roles(reader))
+        return _read(SettingsReader.of(text, source, overrides))
 
     @property
     def is_broker(self) -> bool:
@@ -165,8 +165,7 @@ class FormatConfig(Struct, frozen=True, kw_only=True):
     @classmethod
     def parse(cls, text: str | bytes, *, source: str = "properties") -> FormatConfig:
         """Parse the text of a properties file; `source` is its name in errors."""
-        reader = SettingsReader.of(text, source)
-        config = _config(reader, read_roles(reader))
+        config = _read(SettingsReader.of(text, source))
         name = config.controller_listener_names[0]
         reached = [listener for listener in config.advertised_listeners if listener.name == name]
         return cls(
@@ -218,7 +217,7 @@ def judged(settings: Mapping[str, Setting], source: str) -> Verdict:
         read_advertised_listeners(reader, listeners, names, _own_voter(voters, node_id))
         read_inter_broker_listener(reader, listeners, names, roles)
     except ConfigError as refused:
-        return Verdict(refused=refused)
+        return Verdict(refused=with_near_misses(refused, settings))
     not_for_kafka = tuple(refused_by_kafka_alone(reader, listeners))
     try:
         _config(reader, roles)
@@ -229,6 +228,14 @@ def judged(settings: Mapping[str, Setting], source: str) -> Verdict:
 
 def _own_voter(voters: tuple[QuorumVoter, ...], node_id: int) -> QuorumVoter | None:
     return next((voter for voter in voters if voter.id == node_id), None)
+
+
+def _read(reader: SettingsReader) -> Config:
+    """All checked settings of a node; raises `ConfigError`, which names near misses of keys, too."""
+    try:
+        return _config(reader, read_roles(reader))
+    except ConfigError as refused:
+        raise with_near_misses(refused, reader.settings) from refused
 
 
 def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:

@@ -12,7 +12,7 @@ from kraft.config.addresses import split_list
 from kraft.config.definitions import NODE, OF_QUOTAS, BadValue, Value, checked, elements
 from kraft.config.described import DescribedSetting, Secret, described_settings
 from kraft.config.errors import ConfigError
-from kraft.config.kafka_keys import PREFIXES, WITHOUT_EFFECT, definition_of
+from kraft.config.kafka_keys import WITHOUT_EFFECT, definition_of
 from kraft.config.keys import (
     INT_MAX,
     NUMBERS,
@@ -24,14 +24,12 @@ from kraft.config.keys import (
 )
 from kraft.config.properties import Setting, apply_overrides, parse_properties, trim
 from kraft.config.providers import resolve_references
+from kraft.config.unknown_keys import OF_ZOOKEEPER, near, unknown_keys
 
 T = TypeVar("T")
 
 DYNAMIC: Final = "dynamic configuration"
 """The place of a setting in the metadata log (`kafka-configs --entity-type brokers`)."""
-_OF_ZOOKEEPER: Final = "zookeeper."
-_SIMILAR: Final = 0.75
-"""How similar an unknown key is to the one that it may mean."""
 _SECRETS: Final = tuple(name for name, one in NODE.items() if one.type == "PASSWORD")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
@@ -91,18 +89,12 @@ class SettingsReader(Struct, frozen=True):
 
     def not_set(self, key: str, what: str, hint: str) -> ConfigError:
         """The error for a setting that a node needs; it names an unknown key that may mean this one."""
-        from difflib import get_close_matches
-
-        unknown = {one.lower(): one for one in self._unknown()}
-        for near in get_close_matches(key, unknown, n=1, cutoff=_SIMILAR):
-            typed = unknown[near]
-            return ConfigError(what, where=self.settings[typed].where, hint=f"Did you mean {key} by {typed}?")
-        return ConfigError(what, where=self.source, hint=hint)
-
-    def _unknown(self) -> list[str]:
-        """The keys of the file that neither Kafka nor this software knows."""
-        known = (*PREFIXES, _OF_ZOOKEEPER)
-        return [key for key in self.settings if key not in NODE and key not in TEXTS and not key.startswith(known)]
+        unknown = {one.key.lower(): one for one in unknown_keys(self.settings)}
+        nearest = near(key, unknown)
+        if nearest is None:
+            return ConfigError(what, where=self.source, hint=hint)
+        typed = unknown[nearest]
+        return ConfigError(what, where=typed.where, hint=f"Did you mean {key} by {typed.key}?")
 
     def flag(self, key: str) -> bool:
         """A setting that is true or false; raises `ConfigError`."""
@@ -180,13 +172,9 @@ class SettingsReader(Struct, frozen=True):
 
     def warnings(self) -> Iterable[str]:
         """A warning for each setting that neither Kafka nor this software knows, and one for all without effect."""
-        for key in self._unknown():
-            from difflib import get_close_matches
-
-            nearest = get_close_matches(key, sorted(NODE), n=1, cutoff=_SIMILAR)
-            advice = f"; did you mean {nearest[0]}?" if nearest else ""
-            yield f"unknown setting {key}{advice} ({self.settings[key].where})"
-        former = [key for key in self.settings if key.startswith(_OF_ZOOKEEPER)]
+        for unknown in unknown_keys(self.settings):
+            yield f"unknown setting {unknown.key}{unknown.advice} ({unknown.where})"
+        former = [key for key in self.settings if key.startswith(OF_ZOOKEEPER)]
         if former:
             yield f"of ZooKeeper mode, which Kafka 4 does not have: {', '.join(sorted(former))} ({self.source})"
         idle = [key for key in self.settings if (one := definition_of(key)) and one.name in WITHOUT_EFFECT]

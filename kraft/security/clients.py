@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from kraft.config.definitions import NODE
 from kraft.config.errors import ConfigError
+from kraft.config.kafka_keys import PREFIXES
 from kraft.config.oauth_settings import TOKEN_URL
 from kraft.config.properties import read_properties
 from kraft.config.sasl_settings import SASL_PROTOCOLS, UNSUPPORTED, check_mechanism, read_client_login
 from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import SSL, ConfigTls, read_tls
+from kraft.config.unknown_keys import near
 from kraft.security.contexts import load_tls
 from kraft.security.logins import login_of
 from transport.interface import PEERS
@@ -25,6 +30,7 @@ _PROTOCOL: Final = "security.protocol"
 _PLAINTEXT: Final = "PLAINTEXT"
 _SASL_SSL: Final = "SASL_SSL"
 _MECHANISM: Final = "sasl.mechanism"
+_VERY_SIMILAR: Final = 0.85
 
 
 class ClientSecurity(Struct, frozen=True):
@@ -74,6 +80,19 @@ def load_client(path: str) -> ClientSecurity:
         ConfigError: The file, a store or a token is unreadable, or a value is invalid. The text repeats no secret.
     """
     reader = SettingsReader.of(read_properties(path), path)
+    loaded = _security(reader, path)
+    return replace(loaded, warnings=(*_near_misses(reader), *loaded.warnings))
+
+
+def _near_misses(reader: SettingsReader) -> Iterator[str]:
+    """A warning for each key that may mean one of security. Clients have many other keys, which are passed over."""
+    known = (_PROTOCOL, _MECHANISM, *(key for key in NODE if key.startswith(("ssl.", "sasl."))))
+    for key, setting in reader.settings.items():
+        if key not in known and not key.startswith(PREFIXES) and (nearest := near(key, known, _VERY_SIMILAR)):
+            yield f"unknown setting {key}; did you mean {nearest}? ({setting.where})"
+
+
+def _security(reader: SettingsReader, path: str) -> ClientSecurity:
     setting = reader.settings.get(_PROTOCOL)
     protocol = _PLAINTEXT if setting is None else setting.value.upper()
     if protocol == _PLAINTEXT:

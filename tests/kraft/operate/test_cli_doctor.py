@@ -207,6 +207,23 @@ def test_a_setting_with_which_a_node_does_not_start_is_found(
     assert finding["read"][0].startswith(f"{config}:")
 
 
+def test_a_key_that_nobody_knows_is_found_with_the_one_that_it_may_mean(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = Path(configs_of("healthy-static", tmp_path)[0])
+    lines = len(config.read_text().splitlines())
+    with config.open("a") as file:
+        file.write("\nlistner=CONTROLLER://a:1\nlog.dirz=/x\nacme.reporter=y\nacme.interval=3\n")
+    report = json.loads(run(capsys, "doctor", "--offline", "--json", "-c", str(config)).out)
+    found = [one for one in report["findings"] if one["id"] == "setting-unknown"]
+    assert [(one["severity"], one["evidence"]) for one in found] == [
+        ("warn", "there is no setting listner; did you mean listeners?"),
+        ("warn", "there is no setting log.dirz; did you mean log.dirs?"),
+        ("info", "neither Kafka nor kraft serve has a setting acme.reporter, acme.interval"),
+    ]
+    assert found[0]["read"] == [f"{config}:{lines + 2}: listner"]
+
+
 def test_a_file_without_settings_names_line_and_remedy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = tmp_path / "c1.properties"
     config.write_text("node.id=1\nlog.dirs=C:\\users\\kafka\n")

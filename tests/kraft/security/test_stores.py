@@ -217,6 +217,13 @@ def test_the_file_of_a_client_is_the_one_of_kafkas_tools(stores: Stores, tmp_pat
         load_client(str(path))
 
 
+def test_a_wrong_letter_in_the_file_of_a_client_does_not_leave_it_without_tls_in_silence(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("client.id=a\nsecurity.protocl=SSL\nmetadata.max.age.ms=3\nbootstrap.servers=a:1\n")
+    told = f"unknown setting security.protocl; did you mean security.protocol? ({path}:2)"
+    assert load_client(str(path)).warnings == (told,)
+
+
 def test_an_unknown_authority_is_unknown(stores: Stores, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     other.write_bytes(another_authority().cert_pem.bytes())

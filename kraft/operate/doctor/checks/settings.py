@@ -9,6 +9,7 @@ from typing import Final
 from kraft.config.addresses import ListenerSpec
 from kraft.config.config import judged
 from kraft.config.errors import ConfigError
+from kraft.config.unknown_keys import unknown_keys
 from kraft.operate.doctor.checks.check import Check, bytes_text, listed
 from kraft.operate.doctor.facts.finding import Finding, Need, Severity
 from kraft.operate.doctor.facts.node import Facts, Node
@@ -47,6 +48,32 @@ def config_not_for_kafka(facts: Facts) -> Iterator[Finding]:
     for node, settings in facts.configured():
         for error in judged(settings.values, settings.source).not_for_kafka:
             yield _of_verdict("config-not-for-kafka", Severity.WARN, node, error)
+
+
+def setting_unknown(facts: Facts) -> Iterator[Finding]:
+    """Keys that nobody knows: a warning for each that may mean a known one, and one note about the others."""
+    for node, settings in facts.configured():
+        unknown = list(unknown_keys(settings.values))
+        for one in unknown:
+            if one.nearest is not None:
+                yield Finding(
+                    id="setting-unknown",
+                    severity=Severity.WARN,
+                    nodes=(node.name,),
+                    subjects=(one.key,),
+                    read=(f"{one.where}: {one.key}",),
+                    evidence=f"there is no setting {one.key}{one.advice}",
+                    remedy=f"Write {one.nearest}, or leave the line out",
+                )
+        if others := [one for one in unknown if one.nearest is None]:
+            yield Finding(
+                id="setting-unknown",
+                severity=Severity.INFO,
+                nodes=(node.name,),
+                subjects=tuple(one.key for one in others),
+                read=tuple(f"{one.where}: {one.key}" for one in others),
+                evidence=f"neither Kafka nor kraft serve has a setting {listed(one.key for one in others)}",
+            )
 
 
 def _of_verdict(check: str, severity: Severity, node: Node, error: ConfigError) -> Finding:
@@ -294,6 +321,7 @@ CHECKS: Final = (
     Check("config-refused", config_refused, (Need.SETTINGS,)),
     Check("config-not-supported", config_not_supported, (Need.SETTINGS,)),
     Check("config-not-for-kafka", config_not_for_kafka, (Need.SETTINGS,)),
+    Check("setting-unknown", setting_unknown, (Need.SETTINGS,)),
     Check("metadata-retention", metadata_retention, (Need.SETTINGS,)),
     Check("quorum-timeouts", quorum_timeouts, (Need.SETTINGS,)),
     Check("session-timeouts", session_timeouts, (Need.SETTINGS,)),

@@ -184,6 +184,14 @@ QUORUM_CHECKS: Final = (
         source="Kafka 4.3.1: KafkaConfig",
     ),
     Described(
+        id="setting-unknown",
+        title="A properties file has a key that neither Kafka nor this software knows.",
+        severity="warn if the key is like a known one, else info",
+        consequence="Nothing reads the line: the setting that it may mean has its default.",
+        remedy="Correct the key, or leave the line out; keys of plug-ins may stay",
+        source="Kafka 4.3.1: AbstractConfig.logUnused, which only warns",
+    ),
+    Described(
         id="listener-map",
         title="Listeners, controller.listener.names, the protocol map and the voter set do not fit together.",
         severity="fatal",
