@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,8 +18,10 @@ import trio
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
+from kraft.admin.errors import SomeRefused
 from kraft.http_server import HttpAnswer, HttpLimits, HttpRequest, HttpServer
 from kraft.testing.identities import HOST
+from kraft.testing.live import NodeDown
 from transport.addresses import bind, bound_to
 from transport.interface import Listener
 
@@ -212,21 +215,25 @@ class Control:
         """The answer to one request, whatever a stranger has sent."""
         if not _is_local(request.host):
             return _refused(403, "the header Host names another machine than this one")
-        name = request.path.removeprefix("/")
+        name = request.path.strip("/")
         if not name:
             if request.method == "POST":
                 return _refused(405, "GET / is the state, and POST /VERB does something", allow="GET, HEAD")
             return await self._run(self._state)
         if name not in VERBS:
-            return _refused(404, f"there is no verb {name[:80]!r}; there are {', '.join(VERBS)}")
+            near = get_close_matches(name[:80], VERBS, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(VERBS)}"
+            return _refused(404, f"there is no verb {name[:80]!r}; {advice}")
         if request.method != "POST":
             return _refused(405, f"POST /{name} with its arguments as JSON", allow="POST")
         if request.content_type.partition(";")[0].strip().lower() != _JSON:
-            return _refused(415, f"the body is an object of JSON, with Content-Type: {_JSON}")
+            why = f"the body is an object of JSON, with Content-Type: {_JSON}"
+            return _refused(415, f"{why}, as curl --json '{{...}}' sends it")
         try:
             arguments = msgspec.json.decode(request.body or b"{}", type=VERBS[name])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as bad:
-            return _refused(400, f"{name}: {bad}")
+            known = ", ".join(VERBS[name].__struct_fields__) or "no arguments"
+            return _refused(400, f"{name}: {bad}; it takes {known}")
         return await self._run(partial(self._do, name, arguments))
 
     async def _run(self, work: Callable[[], Any]) -> HttpAnswer:
@@ -237,6 +244,8 @@ class Control:
             return _refused(400, str(bad))
         except TimeoutError as late:
             return _refused(504, str(late))
+        except (SomeRefused, NodeDown) as refused:
+            return _refused(409, str(refused))
         except Exception as failed:
             # A refusal of the cluster, or a node that has ended meanwhile: the suite wants to know why.
             return _refused(409, f"{type(failed).__name__}: {failed}")

@@ -158,6 +158,29 @@ def test_a_request_of_a_stranger_is_refused_and_changes_nothing(what: str, alone
     assert kafka.running
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "told"),
+    [
+        ("/move_leadr", b"{}", HEADERS, "there is no verb 'move_leadr'; did you mean move_leader?"),
+        ("/heal", b"{}", {}, "with Content-Type: application/json, as curl --json '{...}' sends it"),
+        ("/kill", b'{"id": 1}', HEADERS, "it takes node_id, loses_power"),
+        ("/heal", b'{"id": 1}', HEADERS, "it takes no arguments"),
+        ("/delete_topic", b'{"names": ["a"]}', HEADERS, "a: UNKNOWN_TOPIC_OR_PARTITION: This server does not host"),
+        ("/pause", b'{"node_id": 77}', HEADERS, "there is no node 77; there are 1"),
+    ],
+)
+def test_a_refusal_says_what_to_send_instead(
+    path: str, body: bytes, headers: dict[str, str], told: str, alone: tuple[Kafka, Control]
+) -> None:
+    _, answer = alone[1].ask(path, body, headers=headers)
+    assert told in answer["error"]
+    assert not answer["error"].startswith(("SomeRefused", "NodeDown"))
+
+
+def test_a_slash_at_the_end_is_no_other_verb(alone: tuple[Kafka, Control]) -> None:
+    assert alone[1].ask("/heal/", b"{}") == (200, {"result": None})
+
+
 @pytest.mark.parametrize("method", ["PUT", "OPTIONS", "DELETE", "TRACE"])
 def test_a_page_of_another_origin_gets_no_leave(method: str, alone: tuple[Kafka, Control]) -> None:
     """Before it sends JSON a browser asks with OPTIONS."""
