@@ -143,6 +143,12 @@ class DirectoryDisk(Disk, Protocol):
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory; raises `FileNotFoundError`, and `OSError` for a directory that is not empty."""
 
+    def absolute(self, path: str) -> str:
+        """The path from the root, for a path that is relative to the working directory of the process."""
+
+    def space(self, path: str) -> tuple[int, int] | None:
+        """The bytes of the file system of a directory, and those that may still be written; None without a bound."""
+
 
 def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
     """Replace a file atomically: after a crash it is the old or the new file, and the new one once this returns.
@@ -297,6 +303,15 @@ class OsDisk:
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
         os.rmdir(path)
+
+    def absolute(self, path: str) -> str:
+        """The path from the root."""
+        return os.path.abspath(path)
+
+    def space(self, path: str) -> tuple[int, int] | None:
+        """The bytes of the file system of a directory, and those that this process may still write."""
+        told = os.statvfs(path)
+        return told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
 
     def make_read_only(self, path: str) -> None:
         """Remove every write permission of a file."""

@@ -143,6 +143,14 @@ class MemoryDisk:
         self._directories = {moved(path, old, new): None for path in self._directories}
         self._note(RenameDirectory(old, new), new)
 
+    def absolute(self, path: str) -> str:
+        """The path itself: there is no working directory."""
+        return path
+
+    def space(self, path: str) -> tuple[int, int] | None:
+        """Memory has no bound."""
+        return None
+
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""
         name = normal(path)

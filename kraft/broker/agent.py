@@ -101,6 +101,9 @@ class BrokerReplicas(Protocol):
     def directory_of(self, key: PartitionKey) -> Uuid | None:
         """The log directory that holds a replica already; None for a replica without a log."""
 
+    def preferred_directory(self, key: PartitionKey) -> Uuid | None:
+        """The log directory that somebody has asked for, of a replica that is not here yet; None if nobody has."""
+
     def take_failed_directories(self) -> Sequence[Uuid]:
         """The log directories that have failed since the last call."""
 
@@ -315,7 +318,8 @@ class BrokerAgent:
             return 1
         actual = self.replicas.directory_of(key)
         is_told = self._knows_directories
-        self.directories.place(key, assigned, is_told=is_told, found=actual, cordoned=self._cordoned)
+        wanted = self.replicas.preferred_directory(key) if actual is None else None
+        self.directories.place(key, assigned, is_told=is_told, found=actual, wanted=wanted, cordoned=self._cordoned)
         self.replicas.on_partition(key, partition, now_ms, self.directories.directory_of(key))
         return self.replicas.weight_of(is_new=actual is None)
 

@@ -54,12 +54,13 @@ class Directories:
         *,
         is_told: bool,
         found: Uuid | None = None,
+        wanted: Uuid | None = None,
         cordoned: Container[Uuid] = (),
     ) -> None:
         """Place a replica. `assigned` is its directory in the metadata. If that is no directory of this broker, the one
         with the fewest replicas takes the replica, of those that are not cordoned if there are any. The controller
         learns of that if the metadata level has directories. `found` is the directory that holds a log of the replica
-        already; the replica stays there.
+        already; the replica stays there. `wanted` is the directory that AlterReplicaLogDirs has named for a new one.
         """
         if found is not None and found != assigned and found in self.online:
             self._put(key, found)
@@ -73,7 +74,9 @@ class Directories:
         if not self.online:
             return
         placed = self._placed.get(key)
-        if placed is None or placed not in self.online:
+        if wanted in self.online and placed is None:
+            self._put(key, wanted)
+        elif placed is None or placed not in self.online:
             open_ones = [one for one in self.online if one not in cordoned] or self.online[:1]
             self._put(key, min(open_ones, key=lambda one: (self._counts[one], self.online.index(one))))
         if is_told:

@@ -53,7 +53,7 @@ def open_broker(
     """A broker with data on the log directories of `disk`, with the whole of its settings."""
     options = agent.options
     directories = tuple(
-        DataDirectory(id=one, path=path, is_clean=one in options.clean_directories)
+        DataDirectory(one, path, is_clean=one in options.clean_directories, shown=disk.absolute(path))
         for one, path in zip(options.directories, serving.log_dirs, strict=True)
     )
     manager = ReplicaManager(disk, structs.replace(serving.data, directories=directories))

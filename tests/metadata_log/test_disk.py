@@ -43,6 +43,16 @@ def test_memory_disk_fork(check: Check) -> None:
     assert disk.fingerprint() == before
 
 
+def test_a_real_disk_has_a_size_and_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    total, usable = OsDisk().space(str(tmp_path)) or (0, 0)
+    assert total >= usable > 0
+    with pytest.raises(FileNotFoundError):
+        OsDisk().space(str(tmp_path / "nowhere"))
+    monkeypatch.chdir(tmp_path)
+    assert OsDisk().absolute("data/../d/") == str(tmp_path / "d")
+    assert (MemoryDisk().space("d"), MemoryDisk().absolute("d")) == (None, "d")
+
+
 def test_lock_excludes_another_process(tmp_path: Path) -> None:
     """The lock is the kind that Java's `FileChannel.tryLock` takes: a POSIX record lock."""
     lock = OsDisk().lock(str(tmp_path / ".lock"))

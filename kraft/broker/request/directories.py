@@ -16,6 +16,7 @@ from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
+from metadata_log.log.partition_names import PartitionName
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import alter_replica_log_dirs as messages
@@ -84,11 +85,14 @@ class DirectoriesHandler:
                     continue
                 if asked is None or (partition.topic, partition.number) in asked:
                     topics.setdefault(partition.topic, []).append(described)
+            total, usable = self._manager.hosting.store.space(directory)
             results.append(
                 log_dirs.DescribeLogDirsResult(
                     error_code=error,
-                    log_dir=directory.path,
+                    log_dir=directory.shown or directory.path,
                     topics=[log_dirs.DescribeLogDirsTopic(name, parts) for name, parts in sorted(topics.items())],
+                    total_bytes=total,
+                    usable_bytes=usable,
                     is_cordoned=directory.id in cordoned,
                 )
             )
@@ -101,10 +105,12 @@ class DirectoriesHandler:
             return Error.INVALID_TOPIC_EXCEPTION
         topic_id = image.topics.by_name.get(name, Uuid.ZERO)
         if cordoned:
-            target = next((one.id for one in self._manager.settings.directories if one.path == path), None)
+            target = next((one.id for one in self._manager.settings.directories if one.is_at(path)), None)
             if target in cordoned and target not in self._manager.failed_directories:
                 return Error.INVALID_REPLICA_ASSIGNMENT
         error = self._manager.moves.alter((topic_id, number), path, now_ms)
+        if error is Error.REPLICA_NOT_AVAILABLE:
+            self._manager.moves.prefer(PartitionName(name, number), path)
         topic = image.topics.by_id.get(topic_id)
         is_known = topic is not None and 0 <= number < len(topic.partitions)
         if error is Error.REPLICA_NOT_AVAILABLE and not is_known:

@@ -485,8 +485,16 @@ class LogStore:
 
     def directory_of(self, path: str) -> Uuid | None:
         """The id of a log directory by its path."""
-        wanted = path.rstrip("/")
-        return next((each.id for each in self._directories if each.path.rstrip("/") == wanted), None)
+        return next((each.id for each in self._directories if each.is_at(path)), None)
+
+    def space(self, directory: DataDirectory) -> tuple[int, int]:
+        """The bytes of a log directory's file system, and those that may be written; -1 each if nobody can say."""
+        if directory.id not in self.online:
+            return (-1, -1)
+        try:
+            return self._disk.space(directory.path) or (-1, -1)
+        except OSError:
+            return (-1, -1)
 
     def close(self, *, broker_epoch: int) -> None:
         """Stop cleanly: flush and close every log, write the checkpoint files and the clean-shutdown file.

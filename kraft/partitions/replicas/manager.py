@@ -77,6 +77,13 @@ class ReplicaManager:
             return None if found is None else found.directory
         return self.moves.directory_of(part)
 
+    def preferred_directory(self, key: PartitionKey) -> Uuid | None:
+        """Where a replica that is not here shall be made, if AlterReplicaLogDirs has named a directory for it."""
+        if not self.moves.preferred:
+            return None
+        topic = self.hosting.image.topics.by_id.get(key[0])
+        return None if topic is None else self.moves.preferred.get(PartitionName(topic.name, key[1]))
+
     def take_failed_directories(self) -> list[Uuid]:
         """The log directories that have failed since the last call."""
         new = [directory for directory in self.failed_directories if directory not in self._told]
@@ -233,6 +240,7 @@ class ReplicaManager:
             # The topic was deleted and made again under the same name: the old log goes first.
             self._stop(former, now_ms)
         self._give_up_unclaimed(name, now_ms)
+        self.moves.preferred.pop(name, None)
         if directory not in hosting.store.online:
             # It has failed at the old log.
             return None

@@ -17,6 +17,7 @@ from kraft.partitions.replicas.hosting import Hosting
 from kraft.partitions.replicas.key import PartitionKey
 from kraft.partitions.replicas.throttles import UNLIMITED
 from metadata_log.errors import MetadataLogError
+from metadata_log.log.partition_names import PartitionName
 from metadata_log.records.batch import scan
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
@@ -25,6 +26,8 @@ IDLE_MS = 100
 """The pause of a copy that has all records, until the metadata names its directory."""
 ASK_AGAIN_MS = 10_000
 """The time after which the controller is told once more."""
+MOST_PREFERRED = 10_000
+"""For how many replicas that are not here a directory is remembered; beyond, the oldest are forgotten."""
 _FLUSH_BYTES = 4 << 20
 _ANY_EPOCH = 2**31 - 1
 _LONGEST_NAME = 255
@@ -51,6 +54,8 @@ class Moves:
         self._hosting = hosting
         self.under_way: dict[PartitionKey, _Move] = {}
         """The moves by partition."""
+        self.preferred: dict[PartitionName, Uuid] = {}
+        """The directories of replicas that are not here yet (KIP-113); at most `MOST_PREFERRED`."""
         self._wanted: dict[PartitionKey, Uuid] = {}
         """The directories that the controller has to learn of."""
         own = hosting.settings.move_bytes_per_second
@@ -90,6 +95,19 @@ class Moves:
         if part.copy is None and part.directory != directory and not part.is_offline:
             return self._begin(part, directory, now_ms)
         return Error.NONE
+
+    def prefer(self, name: PartitionName, path: str) -> None:
+        """Note where a replica shall be made that is not here yet (`LogManager.maybeUpdatePreferredLogDir`).
+
+        The metadata's own directory goes before it, and a restart forgets it, as in Kafka.
+        """
+        directory = self._hosting.store.directory_of(path)
+        if directory is None:
+            return
+        self.preferred.pop(name, None)
+        self.preferred[name] = directory
+        if len(self.preferred) > MOST_PREFERRED:
+            del self.preferred[next(iter(self.preferred))]
 
     def _begin(self, part: HostedPartition, directory: Uuid, now_ms: int) -> Error:
         store = self._hosting.store

@@ -23,11 +23,17 @@ class DataDirectory(Struct, frozen=True):
         id: The `directory.id` of its meta.properties.
         path: The directory.
         is_clean: Whether the last run has proved a clean shutdown of this directory.
+        shown: The path from the root, by which requests name it; empty if that is the path.
     """
 
     id: Uuid
     path: str
     is_clean: bool
+    shown: str = ""
+
+    def is_at(self, path: str) -> bool:
+        """Whether a path of a request names this directory."""
+        return path.rstrip("/") in {self.path.rstrip("/"), self.shown.rstrip("/")}
 
 
 class ReplicationSettings(Struct, frozen=True, kw_only=True):

@@ -69,6 +69,10 @@ class ReplicasWithoutData:
         """None: there are no files that can fail."""
         self._shrink_ms = NEVER_MS
 
+    def preferred_directory(self, key: PartitionKey) -> Uuid | None:
+        """None: it has no logs."""
+        return None
+
     def weight_of(self, *, is_new: bool) -> int:
         """One, as there are no files."""
         return 1

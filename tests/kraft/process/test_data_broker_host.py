@@ -164,6 +164,24 @@ def test_a_replica_moves_to_the_directory_that_an_administrator_names() -> None:
     net.until(lambda: store.directory_of((topic_id, 0)) == target)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_replica_is_made_in_the_directory_that_was_named_before_it_was_there(number: int) -> None:
+    """KIP-113: whichever directory is named, and only for that partition."""
+    net = running()
+    path, wanted = (("d", FIRST), ("e", SECOND))[number]
+    topic = AlterReplicaLogDirTopic(name="t", partitions=[0])
+    named = ask(net, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])]))
+    assert named.results[0].partitions[0].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+    ask(net, CreateTopicsRequest(topics=[CreatableTopic("t", 2, 1)], timeout_ms=1000))
+    net.advance(1000)
+    store = host_of(net)._manager
+    assert isinstance(store, ReplicaManager), store
+    topic_id = host_of(net).agent.image.topics["t"].id
+    assert [store.directory_of((topic_id, one)) for one in (0, 1)] == [wanted, SECOND if wanted == FIRST else FIRST]
+    assert host_of(net).agent.image.topics["t"].partitions[0].directories == (wanted,)
+    assert not store.moves.preferred
+
+
 def test_the_node_learns_once_that_its_broker_is_unfenced() -> None:
     net = running()
     net.advance(10_000)

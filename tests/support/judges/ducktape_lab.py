@@ -22,7 +22,7 @@ SCRIPTS: Final = Path(__file__).parent / "kafkatest_lab"
 DUCKTAPE: Final = "ducktape==0.17.0"
 """Kafka's tests pin an older one, which does not run with a newer Python; nothing that they use differs."""
 LIMIT_SECONDS: Final = 2400
-_PROGRAMS: Final = ("java", "jcmd", "mvn", "uv", "ip", "nsenter", "unshare", "mount")
+_PROGRAMS: Final = ("java", "jcmd", "mvn", "uv", "ip", "nsenter", "setpriv", "unshare", "mount")
 _NOT_OF_A_RELEASE: Final = re.compile("junit|mockito|byte-buddy|opentest4j|bcp|bcutil|classgraph")
 _QUICK: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xlog:disable"
 _QUICK_START: Final = f"{_QUICK} -XX:SharedArchiveFile=/opt/lab/kafka.jsa"

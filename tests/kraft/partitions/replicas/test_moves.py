@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kraft.broker.directories import Directories
 from kraft.broker.requests import Requests
@@ -13,9 +14,10 @@ from kraft.config import Config
 from kraft.handling.settings import RequestSettings
 from kraft.node.broker import locked_directories
 from kraft.partitions.log.outcomes import Appended
-from kraft.partitions.replicas import DataSettings, ReplicaManager
+from kraft.partitions.replicas import DataDirectory, DataSettings, ReplicaManager, moves
 from kraft.wire import Answer
 from metadata_log.errors import DirectoryError
+from metadata_log.log.partition_names import PartitionName
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
@@ -303,6 +305,52 @@ def test_the_requests_of_kafkas_tool_move_and_describe_a_replica() -> None:
         for result in shown.message.results
     }
     assert found == {"d": [(False, 0)], "e": [(True, 2)]}
+
+
+class Bounded(MemoryDisk):
+    """A disk that says how large it is, and where a path begins."""
+
+    def absolute(self, path: str) -> str:
+        return f"/home/{path}"
+
+    def space(self, path: str) -> tuple[int, int]:
+        if path == "e":
+            raise OSError("input/output error")
+        return 1000, 300
+
+
+def test_directories_are_named_from_the_root_with_the_space_that_they_have() -> None:
+    """KIP-827. A relative `log.dirs` is the same directory by either path."""
+    disk, image = Bounded(), image_of()
+    directories = tuple(
+        DataDirectory(one, path, is_clean=False, shown=disk.absolute(path))
+        for one, path in ((FIRST, "d"), (SECOND, "e"))
+    )
+    manager = ReplicaManager(disk, replace(two_directories(disk).settings, directories=directories))
+    publish(manager, image)
+    requests = Requests(manager, RequestSettings(broker_id=1), Random(1))
+    asked = wire_request(2, ApiKey.DESCRIBE_LOG_DIRS, 4, describe.DescribeLogDirsRequest(topics=None))
+    told: Any = requests.on_request(asked, image, NOW_MS)
+    found = [(one.log_dir, one.total_bytes, one.usable_bytes) for one in told.message.results]
+    assert found == [("/home/d", 1000, 300), ("/home/e", -1, -1)]
+    for path in ("/home/e", "e", "/home/d/", "d"):
+        assert manager.moves.alter(KEY, path, NOW_MS) is Error.NONE, path
+    assert manager.moves.alter(KEY, "home/d", NOW_MS) is Error.LOG_DIR_NOT_FOUND
+    manager.hosting.fail_directory(FIRST, OSError("gone"))
+    told = requests.on_request(asked, image, NOW_MS)
+    assert [(one.error_code, one.total_bytes) for one in told.message.results] == [
+        (Error.KAFKA_STORAGE_ERROR, -1),
+        (Error.NONE, -1),
+    ]
+
+
+def test_of_replicas_that_are_not_here_the_oldest_wishes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "MOST_PREFERRED", 2)
+    manager = started(MemoryDisk(), image_of())
+    for number in (1, 2, 1, 3):
+        manager.moves.prefer(PartitionName("t", number), "e")
+    manager.moves.prefer(PartitionName("t", 4), "/nowhere")
+    assert list(manager.moves.preferred) == [PartitionName("t", 1), PartitionName("t", 3)]
 
 
 def test_an_assignment_is_told_to_the_controller() -> None:

@@ -24,6 +24,8 @@ from ducktape.cluster.remoteaccount import RemoteAccountSSHConfig
 
 LAB = Path(os.environ["LAB"])
 HOME = str(Path.home())
+_AS_A_USER = ("setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override")
+"""Programs of a node obey the permissions of files, as elsewhere they do not run as root: tests take a disk's away."""
 
 
 class _Channel:
@@ -33,6 +35,9 @@ class _Channel:
         self._pid = pid
         self._timeout: float | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the channel
+        self._command = ""
+        self._is_combined = False
+        self._process: subprocess.Popen[bytes] | None = None
 
     def settimeout(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -40,21 +45,28 @@ class _Channel:
     def gettimeout(self) -> float | None:
         return self._timeout
 
-    def set_combine_stderr(self, combine: bool) -> None:
-        """Nothing is left to do: it is said after the command began, and is what `exec_command` assumes."""
+    def exec_command(self, cmd: str) -> None:
+        """Note the command. It begins with the first stream that is asked for: ducktape says later what is combined."""
+        self._command = cmd
 
-    def exec_command(self, cmd: str, combine: bool = True) -> None:
-        shell = f"export PATH=/opt/lab/bin:$PATH; cd; {cmd}"
-        self._process = subprocess.Popen(
-            ["nsenter", "-t", self._pid, "-n", "-m", "-u", "-p", "bash", "-c", shell],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if combine else self._errors,
-            start_new_session=True,
-        )
+    def set_combine_stderr(self, combine: bool) -> None:
+        self._is_combined = combine
+
+    def _begun(self) -> "subprocess.Popen[bytes]":
+        if self._process is None:
+            shell = f"export PATH=/opt/lab/bin:$PATH; cd; {self._command}"
+            self._process = subprocess.Popen(
+                ["nsenter", "-t", self._pid, "-n", "-m", "-u", "-p", *_AS_A_USER, "bash", "-c", shell],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if self._is_combined else self._errors,
+                start_new_session=True,
+            )
+        return self._process
 
     def makefile(self, mode: str, _size: int = -1) -> "_File":
-        stream = self._process.stdin if "w" in mode else self._process.stdout
+        process = self._begun()
+        stream = process.stdin if "w" in mode else process.stdout
         assert stream is not None
         return _File(self, stream)
 
@@ -62,7 +74,7 @@ class _Channel:
         return _Errors(self._errors)
 
     def recv_exit_status(self) -> int:
-        return self._process.wait()
+        return self._begun().wait()
 
 
 class _File:
@@ -128,7 +140,7 @@ class _Ssh:
 
     def exec_command(self, cmd: str) -> tuple[_File, _File, _Errors]:
         channel = _Channel(self._pid)
-        channel.exec_command(cmd, combine=False)
+        channel.exec_command(cmd)
         return channel.makefile("w"), channel.makefile("r"), channel.makefile_stderr("r")
 
     def get_transport(self) -> "_Ssh":
