@@ -86,6 +86,7 @@ class MeasuredDisk:
         self.rename_directory = disk.rename_directory
         self.remove_directory = disk.remove_directory
         self.make_read_only = disk.make_read_only
+        self.absolute, self.space = disk.absolute, disk.space
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
         """Open a file; see `Disk.open`."""
