@@ -311,7 +311,7 @@ class Bounded(MemoryDisk):
     """A disk that says how large it is, and where a path begins."""
 
     def absolute(self, path: str) -> str:
-        return f"/root-of/{path}"
+        return f"/data/{path}"
 
     def space(self, path: str) -> tuple[int, int]:
         if path == "e":
@@ -332,10 +332,10 @@ def test_directories_are_named_from_the_root_with_the_space_that_they_have() -> 
     asked = wire_request(2, ApiKey.DESCRIBE_LOG_DIRS, 4, describe.DescribeLogDirsRequest(topics=None))
     told: Any = requests.on_request(asked, image, NOW_MS)
     found = [(one.log_dir, one.total_bytes, one.usable_bytes) for one in told.message.results]
-    assert found == [("/root-of/d", 1000, 300), ("/root-of/e", -1, -1)]
-    for path in ("/root-of/e", "e", "/root-of/d/", "d"):
+    assert found == [("/data/d", 1000, 300), ("/data/e", -1, -1)]
+    for path in ("/data/e", "e", "/data/d/", "d"):
         assert manager.moves.alter(KEY, path, NOW_MS) is Error.NONE, path
-    assert manager.moves.alter(KEY, "root-of/d", NOW_MS) is Error.LOG_DIR_NOT_FOUND
+    assert manager.moves.alter(KEY, "data/d", NOW_MS) is Error.LOG_DIR_NOT_FOUND
     manager.hosting.fail_directory(FIRST, OSError("gone"))
     told = requests.on_request(asked, image, NOW_MS)
     assert [(one.error_code, one.total_bytes) for one in told.message.results] == [
