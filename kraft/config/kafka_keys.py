@@ -106,6 +106,7 @@ REFUSED: Final = {
     "remote.log.storage.system.enable": "Records in tiered storage cannot be read by this software.",
     "sasl.client.callback.handler.class": "This software loads no classes of Java.",
     "security.providers": "This software loads no classes of Java.",
+    "transaction.two.phase.commit.enable": "This software has no two-phase commit of transactions (KIP-939).",
 }
 """The settings that forbid, restrict or protect something that this software does not have: only their default is
 accepted. Each with the reason.
@@ -152,7 +153,7 @@ share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes sha
 share.coordinator.threads
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
 socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
-telemetry.max.bytes transaction.state.log.load.buffer.size transaction.two.phase.commit.enable
+telemetry.max.bytes transaction.state.log.load.buffer.size
 unstable.api.versions.enable unstable.feature.versions.enable
 """
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
