@@ -108,6 +108,8 @@ class Requests:
         self.failures = RequestFailures() if failures is None else failures
         self.rights = rights = Rights() if rights is None else rights
         self._manager = manager
+        self.hosting = manager.hosting
+        """The replicas here."""
         self.agenda = agenda = manager.hosting.agenda
         """The times at which this broker has work to do."""
         self.image = MetadataImage()
@@ -115,7 +117,8 @@ class Requests:
         self._most_waiting = settings.most_waiting
         seed = rng.getrandbits(64)
         of_metadata, of_sessions = Random(seed), Random(rng.getrandbits(64))
-        self._quotas = quotas = ClientQuotas(settings.quota_samples, settings.quota_window_ms)
+        self.quotas = quotas = ClientQuotas(settings.quota_samples, settings.quota_window_ms)
+        """What clients use of their quotas."""
         self._settings = settings
         self._guards = guards = TransactionGuards()
         self._waiting = waiting = Purgatory(agenda)
@@ -238,7 +241,7 @@ class Requests:
             self._shares = share_rooms(
                 self._settings,
                 self.rights,
-                self._quotas,
+                self.quotas,
                 self.share_states,
                 self.persister,
                 self.groups,
@@ -458,7 +461,7 @@ class Requests:
         if self._shares is not None:
             self._shares.fetch.use(image)
         self.rights.use(image)
-        self._quotas.use(image)
+        self.quotas.use(image)
         self._produce.use(image)
         for runtime in self._runtimes:
             runtime.use(image)

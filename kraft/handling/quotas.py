@@ -7,8 +7,12 @@ transport reads nothing more from the connection until then.
 
 from __future__ import annotations
 
-from math import floor
+from collections.abc import Iterator
+from itertools import islice
+from math import floor, nan
 from typing import Final
+
+from msgspec import Struct
 
 from kraft.access.client_quotas import Limit, LimitKey, QuotaLimits
 from kraft.limits import QUOTA_RATES
@@ -24,6 +28,20 @@ LONGEST_WAIT_MS: Final = 2**31 - 1
 """The largest number that the field of an answer holds: a quota may be a fraction of a byte a second, and a request
 many megabytes.
 """
+WAIT_SAMPLES: Final = 2
+WAIT_WINDOW_MS: Final = 30_000
+"""The windows over which waits are averaged, which are those of Kafka's other metrics."""
+
+
+class ClientUse(Struct, frozen=True):
+    """How much clients use that share a quota, for metrics; either name is empty if it makes no difference."""
+
+    quota: str
+    user: str
+    client: str
+    per_second: float
+    wait_ms: float
+    """How long they have had to wait on average, of those times when they had to; NaN without any."""
 
 
 class ClientQuotas:
@@ -43,6 +61,8 @@ class ClientQuotas:
         self._limits = QuotaLimits()
         self._rates: dict[LimitKey, Rate] = {}
         """By key, the one that was used last at the end."""
+        self._waits: dict[LimitKey, tuple[Rate, Rate]] = {}
+        """The waits, and how many there were, of those of them that had to wait."""
 
     def use(self, image: MetadataImage) -> None:
         """Take the quotas of an image from now on."""
@@ -68,7 +88,10 @@ class ClientQuotas:
         measured, over_ms = rate.measure(now_ms)
         if measured <= limit.bound:
             return 0
-        return floor(min((measured - limit.bound) / limit.bound * over_ms + 0.5, LONGEST_WAIT_MS))
+        wait_ms = floor(min((measured - limit.bound) / limit.bound * over_ms + 0.5, LONGEST_WAIT_MS))
+        if wait_ms:
+            self._note_wait(limit.key, wait_ms, now_ms)
+        return wait_ms
 
     def take_back(self, name: str, asked: WireRequest, value: float, now_ms: int) -> None:
         """Undo a `charge`: the client did not get what it was charged for."""
@@ -76,12 +99,29 @@ class ClientQuotas:
         if limit is not None:
             self._rate(limit.key).note(-value, now_ms)
 
+    def uses(self, most: int, now_ms: int) -> Iterator[ClientUse]:
+        """The uses that are counted, at most so many, and of these the ones that are the shortest time ago."""
+        for key in islice(reversed(self._rates), most):
+            waits = self._waits.get(key)
+            times = 0.0 if waits is None else waits[1].measure(now_ms)[0]
+            wait_ms = nan if waits is None or not times else waits[0].measure(now_ms)[0] / times
+            yield ClientUse(*key, self._rates[key].measure(now_ms)[0], wait_ms)
+
+    def _note_wait(self, key: LimitKey, wait_ms: int, now_ms: int) -> None:
+        waits = self._waits.get(key)
+        if waits is None:
+            waits = self._waits[key] = Rate(WAIT_SAMPLES, WAIT_WINDOW_MS), Rate(WAIT_SAMPLES, WAIT_WINDOW_MS)
+        for rate, value in zip(waits, (wait_ms, 1), strict=True):
+            rate.note(value, now_ms)
+
     def _rate(self, key: LimitKey) -> Rate:
         rate = self._rates.pop(key, None)
         if rate is None:
             rate = Rate(self._samples, self._window_ms)
             if len(self._rates) >= QUOTA_RATES:
-                del self._rates[next(iter(self._rates))]
+                oldest = next(iter(self._rates))
+                del self._rates[oldest]
+                self._waits.pop(oldest, None)
         self._rates[key] = rate
         return rate
 

@@ -226,6 +226,24 @@ MARKER_REQUESTS: Final = Mbean(
 MARKER_RESPONSES: Final = Mbean(
     _SERVER, "txn-marker-channel-metrics", "response-total", "The answers to them.", Kind.TOTAL
 )
+LEADER_REPLICATION: Final = Mbean(
+    _SERVER, "LeaderReplication", "byte-rate", "The bytes per second that throttled followers get from here."
+)
+FOLLOWER_REPLICATION: Final = Mbean(
+    _SERVER, "FollowerReplication", "byte-rate", "The bytes per second that throttled replicas here fetch."
+)
+PRODUCE_RATE: Final = Mbean(
+    _SERVER, "Produce", "byte-rate", "The bytes per second of producers with a quota, by user and client id."
+)
+PRODUCE_WAIT: Final = Mbean(
+    _SERVER, "Produce", "throttle-time", "The average time in ms for which such producers had to wait; NaN for never."
+)
+FETCH_RATE: Final = Mbean(
+    _SERVER, "Fetch", "byte-rate", "The bytes per second of consumers with a quota, by user and client id."
+)
+FETCH_WAIT: Final = Mbean(
+    _SERVER, "Fetch", "throttle-time", "The average time in ms for which such consumers had to wait; NaN for never."
+)
 
 KAFKA_METRICS: Final[tuple[Mbean, ...]] = tuple(one for one in globals().values() if isinstance(one, Mbean))
 """Every row above."""

@@ -19,6 +19,7 @@ from kraft.metrics.own import own_readings
 from kraft.metrics.raft import raft_readings
 from kraft.metrics.readiness import is_ready, readiness
 from kraft.metrics.security import certificate_readings
+from kraft.metrics.throttles import throttle_readings
 from kraft.metrics.view import NodeView
 from kraft.process.hosting import broker_of, controller_of
 
@@ -40,7 +41,9 @@ def readings_of(view: NodeView) -> Iterator[Reading]:
         yield from broker_readings(view)
     broker = broker_of(view.process.application)
     if broker is not None:
-        yield from coordinator_readings(broker.requests, view.groups, view.now_ms)
+        requests = broker.requests
+        yield from coordinator_readings(requests, view.groups, view.now_ms)
+        yield from throttle_readings(requests.hosting, requests.quotas, view.now_ms)
     image = image_of(view.process)
     if image is not None:
         yield from loader_readings(view, image)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any
 
 import pytest
@@ -87,6 +88,37 @@ def test_a_steady_use_below_the_quota_never_waits_and_one_above_is_slowed_to_the
     assert 120_000 * 0.95 < sent < 120_000 * 1.15
 
 
+@pytest.mark.parametrize("size", [20_000, 100_000, 500_000, 1_000_000])
+def test_a_producer_that_may_write_a_megabyte_a_second_writes_one(size: int) -> None:
+    """It goes on as soon as it may; what it may use at once, in the first seconds, is not counted."""
+    quotas = ClientQuotas()
+    quotas.use(replayed(MetadataImage(), quota(1e6, user="u")))
+    now_ms, used = START, 0
+    while now_ms < START + 140_000:
+        used += size if now_ms >= START + 20_000 else 0
+        now_ms += 5 + quotas.charge(PRODUCED, asked(), size, now_ms)
+    assert 0.9e6 < used / 120 < 1.1e6
+
+
+def test_the_uses_of_clients_are_told_with_their_waits() -> None:
+    quotas = ClientQuotas()
+    quotas.use(replayed(MetadataImage(), quota(1000, user="u"), quota(500, user="v", client_id="c")))
+    assert quotas.charge(PRODUCED, asked("v"), 1000, START) == 0
+    assert [quotas.charge(PRODUCED, asked(), 10_500, START + at) for at in (0, 100)] == [500, 10_900]
+    assert quotas.charge(PRODUCED, asked("nobody"), 1000, START) == 0
+    last, first = quotas.uses(10, START + 100)
+    assert (last.quota, last.user, last.client) == (PRODUCED, "u", "")
+    assert last.wait_ms == pytest.approx(5700)
+    assert last.per_second == pytest.approx(21_000 / 10.1)
+    assert (first.user, first.client) == ("v", "c")
+    assert first.per_second == pytest.approx(1000 / 10.1)
+    assert isnan(first.wait_ms)
+    assert [one.user for one in quotas.uses(1, START + 100)] == ["u"]
+    [last, _] = quotas.uses(10, START + 100_000)
+    assert last.per_second == 0
+    assert isnan(last.wait_ms)
+
+
 def test_bytes_that_are_taken_back_do_not_count() -> None:
     quotas = ClientQuotas()
     quotas.use(replayed(MetadataImage(), quota(1000, user="u")))
@@ -166,6 +198,20 @@ def test_the_size_of_an_answer_is_that_of_its_body_and_its_length(version: int) 
 
 
 # Answers
+
+
+def test_a_consumer_that_may_read_a_megabyte_a_second_reads_one() -> None:
+    """It asks again as soon as it may. What it may use at once, in the first seconds, is not counted."""
+    brokers = brokers_with(consumer=1e6)
+    size = len(records := batch(b"v" * 500_000))
+    brokers.ask(101, produce(KEY, records))
+    began_ms, used = brokers.now_ms, 0
+    while (elapsed_ms := brokers.now_ms - began_ms) < 140_000:
+        answer = answer_of(brokers, fetch((KEY, 0)))
+        if answer.responses and elapsed_ms >= 20_000:
+            used += size
+        brokers.now_ms += 5 + answer.throttle_time_ms
+    assert 0.9e6 < used / 120 < 1.1e6
 
 
 def test_a_producer_that_waits_for_followers_is_charged_at_its_end() -> None:
