@@ -118,7 +118,7 @@ class Requests:
         seed = rng.getrandbits(64)
         of_metadata, of_sessions = Random(seed), Random(rng.getrandbits(64))
         self.quotas = quotas = ClientQuotas(settings.quota_samples, settings.quota_window_ms)
-        """What clients use of their quotas."""
+        """The use that clients make of their quotas."""
         self._settings = settings
         self._guards = guards = TransactionGuards()
         self._waiting = waiting = Purgatory(agenda)
