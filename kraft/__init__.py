@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kraft.store.machine import StoreMachine
     from kraft.store.recipes import Barrier, Counter, Queue
     from kraft.store.store import Store, connect_store, create_store, join_store, open_store
+    from kraft.store.work_queue import WorkQueue
     from kraft.trio_thread import Forked, LoopEnded
 else:
     _HOMES = {
@@ -88,6 +89,7 @@ else:
         "TransferFailed": "kraft.node.errors",
         "Voter": "kraft.quorum.voters",
         "Watch": "kraft.node.state_machine_node",
+        "WorkQueue": "kraft.store.work_queue",
         "connect_store": "kraft.store.store",
         "create": "kraft.node.joining",
         "create_store": "kraft.store.store",
@@ -149,6 +151,7 @@ __all__ = [
     "TransferFailed",
     "Voter",
     "Watch",
+    "WorkQueue",
     "connect_store",
     "create",
     "create_store",

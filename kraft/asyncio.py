@@ -32,11 +32,12 @@ from kraft.quorum.values import LeaderAndEpoch
 from kraft.quorum.voters import Voter
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.state_machine import C, Change, R, StateMachine
-from kraft.store import locks, recipes
+from kraft.store import locks, recipes, work_queue
 from kraft.store import store as trio_store
 from kraft.store.commands import Command, Condition, Entry, Event, Operation, Result
 from kraft.store.locks import Held, Leader
 from kraft.store.store import DEFAULT_TTL, Lease, Page
+from kraft.store.work_queue import DEFAULT_ATTEMPTS, DeadLetter, Job
 from kraft.trio_thread import Kept, LoopEnded, TrioThread
 from metadata_log.lazy_names import public_dir
 from metadata_log.types import OffsetAndEpoch
@@ -55,6 +56,7 @@ __all__ = [
     "StateMachineNode",
     "Store",
     "StoreWatch",
+    "WorkQueue",
     "connect_store",
     "create",
     "create_store",
@@ -491,6 +493,12 @@ class Store(_Remote):
         self.thread.check_process()
         return self.trio.revision
 
+    @property
+    def fullness(self) -> float:
+        """How much of its room the store uses, from 0 to 1; see `kraft.Store.fullness`."""
+        self.thread.check_process()
+        return self.trio.fullness
+
     def watch(self, prefix: str = "", *, key: str | None = None, after: int | None = None) -> StoreWatch:
         """Follow changes; see `kraft.Store.watch`."""
         self.thread.check_process()
@@ -618,6 +626,37 @@ class Queue:
     async def get(self) -> bytes:
         """Take the first value, and wait for one if there is none."""
         return await self._store.call(self._trio.get)
+
+
+class WorkQueue:
+    """A queue of jobs, which come again when their worker dies or fails; see `kraft.WorkQueue`."""
+
+    def __init__(self, store: Store, name: str, *, attempts: int = DEFAULT_ATTEMPTS, ttl: float = DEFAULT_TTL) -> None:
+        self._store = store
+        self._trio = work_queue.WorkQueue(store.trio, name, attempts=attempts, ttl=ttl)
+
+    async def put(self, value: bytes) -> int:
+        """Add a job at the end, and return its number."""
+        return await self._store.call(partial(self._trio.put, value))
+
+    @asynccontextmanager
+    async def take(self) -> AsyncIterator[Job]:
+        """Take the first job that nobody has, and settle it at the end of the block; see `kraft.WorkQueue.take`."""
+        async with _Block(self._store, self._trio.take) as job:
+            with job.unless_it_fails():
+                yield job
+
+    async def dead(self, *, limit: int = 1000) -> tuple[DeadLetter, ...]:
+        """The first dead letters, in the order of their jobs."""
+        return await self._store.call(partial(self._trio.dead, limit=limit))
+
+    async def retry(self, letter: DeadLetter) -> int:
+        """Make a dead letter a new job, and return its number; see `kraft.WorkQueue.retry`."""
+        return await self._store.call(partial(self._trio.retry, letter))
+
+    async def forget(self, letter: DeadLetter) -> None:
+        """Delete a dead letter; see `kraft.WorkQueue.forget`."""
+        await self._store.call(partial(self._trio.forget, letter))
 
 
 @overload

@@ -1,4 +1,4 @@
-"""The types that `kraft.Store` takes and returns: operations, conditions, entries, events, holders.
+"""The types that `kraft.Store` takes and returns: operations, conditions, entries, events, holders, jobs.
 
 `kraft` itself has the names to begin with: `Store`, `open_store`, `Lock`, `Election` and so on.
 
@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     from kraft.store.errors import StoreError
     from kraft.store.locks import Held, Leader, LeaderWatch
     from kraft.store.store import Lease, Page, StoreWatch
+    from kraft.store.work_queue import DeadLetter, Job
 else:
     _HOMES = {
         "Append": "kraft.store.commands",
         "Clear": "kraft.store.commands",
+        "DeadLetter": "kraft.store.work_queue",
         "Delete": "kraft.store.commands",
         "Entry": "kraft.store.commands",
         "Event": "kraft.store.commands",
         "Held": "kraft.store.locks",
         "IfValue": "kraft.store.commands",
         "IfVersion": "kraft.store.commands",
+        "Job": "kraft.store.work_queue",
         "Leader": "kraft.store.locks",
         "LeaderWatch": "kraft.store.locks",
         "Lease": "kraft.store.store",
@@ -37,12 +40,14 @@ else:
 __all__ = [
     "Append",
     "Clear",
+    "DeadLetter",
     "Delete",
     "Entry",
     "Event",
     "Held",
     "IfValue",
     "IfVersion",
+    "Job",
     "Leader",
     "LeaderWatch",
     "Lease",

@@ -188,8 +188,14 @@ def check_types(operations: tuple[Operation, ...], conditions: tuple[Condition, 
             raise TypeError(f"a condition is an IfVersion or IfValue of kraft.store, and not {condition!r}")
     for part in (*operations, *conditions):
         check_key(part.prefix if isinstance(part, Clear | Append) else part.key)
-        if isinstance(part, Put | Append | IfValue) and not isinstance(part.value, bytes | bytearray | memoryview):
-            raise TypeError(f"a value is bytes, and not {part.value!r:.40}: encode it")
+        if isinstance(part, Put | Append | IfValue):
+            check_value(part.value)
+
+
+def check_value(value: object) -> None:
+    """Refuse a value that is no bytes. Raises `TypeError`."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f"a value is bytes, and not {value!r:.40}: encode it")
 
 
 def fault_in_life(seconds: float) -> str | None:

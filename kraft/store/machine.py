@@ -112,6 +112,11 @@ class StoreMachine(StateMachine[Command, Result]):
 
     # Reading
 
+    @property
+    def fullness(self) -> float:
+        """How much of its room the store uses, from 0 to 1: of that for keys or of that for bytes."""
+        return max(len(self._entries) / STORE_KEYS, self._bytes / STORE_BYTES)
+
     def get(self, key: str) -> Entry | None:
         """A key with its value."""
         return self._entries.get(key)

@@ -215,6 +215,11 @@ class Store:
         """The last revision that this node has applied."""
         return _machine_of(self.node).revision
 
+    @property
+    def fullness(self) -> float:
+        """How much of its room the store uses, from 0 to 1, as far as this node has applied changes."""
+        return _machine_of(self.node).fullness
+
     def watch(self, prefix: str = "", *, key: str | None = None, after: int | None = None) -> StoreWatch:
         """Follow the changes of the keys with a prefix, or of one key.
 

@@ -16,6 +16,7 @@ from support.left_out import leave_out
 
 PAGES = (
     "key-value-store.md",
+    "work-queue-in-a-store.md",
     "embed-a-replicated-log.md",
     "your-own-state-machine.md",
     "test-your-own-state-machine.md",

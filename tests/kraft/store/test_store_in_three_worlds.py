@@ -158,6 +158,7 @@ async def wrong_arguments(world: World) -> None:
         (partial(store.transact, {"a": b"x"}), "a transaction takes Put, Delete, Clear and Append of kraft.store"),
         (partial(store.transact, Put("a", b""), conditions=(7,)), "a condition is an IfVersion or IfValue"),
         (partial(api.Queue(store, "mail").put, "x"), text),
+        (partial(api.WorkQueue(store, "jobs").put, "x"), text),
     ):
         with pytest.raises(TypeError, match=said):
             await wrong()
@@ -229,9 +230,44 @@ async def what_is_left(world: World) -> None:
     assert await world.gives_up(wait, 0.05)
 
 
+async def jobs(world: World) -> None:
+    store, api = world.store, world.api
+    queue = api.WorkQueue(store, "jobs", attempts=2)
+    number = await queue.put(b"one")
+
+    async def fail() -> None:
+        async with queue.take() as job:
+            assert (job.id, job.value, job.attempt, job.is_held) == (number, b"one", 1, True)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    async with queue.take() as job:
+        assert (job.id, job.attempt) == (number, 2)
+        job.again("not today")
+    (letter,) = await queue.dead()
+    assert (letter.id, letter.attempts, letter.why) == (number, 2, "not today")
+    await queue.retry(letter)
+    async with queue.take() as job:
+        job.reject()
+    (letter,) = await queue.dead()
+    await queue.forget(letter)
+    await queue.put(b"two")
+    async with queue.take() as job:
+        assert job.value == b"two"
+
+    async def wait(store: Any) -> None:
+        async with api.WorkQueue(store, "jobs").take():
+            raise AssertionError("nobody has put a job")
+
+    assert await world.gives_up(wait, 0.05)
+    assert 0 <= store.fullness < 0.01
+    assert (await store.scan("work/")).entries == ()
+
+
 @pytest.mark.parametrize(
     "test",
-    [keys_and_values, all_entries, watches, locks, wrong_arguments, leases_by_hand, elections, what_is_left],
+    [keys_and_values, all_entries, watches, locks, wrong_arguments, leases_by_hand, elections, what_is_left, jobs],
     ids=lambda test: test.__name__,
 )
 def test_a_store_does_the_same_in_each_world(world: World, test: Test, config: Config) -> None:

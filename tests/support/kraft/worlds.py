@@ -146,6 +146,7 @@ NOT_AWAITED = {
         "entries",
         "lease",
         "campaign",
+        "take",
         "leaders",
         "memberships",
         "committed",
