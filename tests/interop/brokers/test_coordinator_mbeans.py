@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.metrics.kafka import KAFKA_METRICS
-from support.interop.broker_cluster import HEAP, STARTED
-from support.interop.kafka_tools import KafkaTools
-from support.interop.mbeans import OF_COORDINATORS, Key, jmx_options, same, values_of_kafka, values_of_ours
-from support.interop.one_node import CLUSTER_ID, node_lines
-from support.interop.our_nodes import told
-from support.interop.real_kafka import KafkaInstallation, Process, free_ports
+from support.interop.mbeans import OF_COORDINATORS, Key, same
+from support.interop.monitored_node import values_after
+from support.interop.real_kafka import KafkaInstallation
 
 pytestmark = pytest.mark.kafka
 RECORDS = 30
@@ -59,28 +55,7 @@ def use(address: str) -> None:
 
 def values(kafka: KafkaInstallation, root: Path, make: str) -> dict[Key, str]:
     """The values of the coordinators of a node with both roles after the same use."""
-    root.mkdir()
-    path = root / "node.properties"
-    controller, port, monitor = free_ports(3)
-    path.write_text("".join(f"{line}\n" for line in node_lines(root, controller, port)))
-    told("format", "-c", str(path), "--cluster-id", CLUSTER_ID, "--release-version", kafka.release)
-    if make == "kafka":
-        options = (*kafka.quick_start, *jmx_options(monitor))
-        command, started = kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP, options=options), STARTED
-    else:
-        command = [sys.executable, "-m", "kraft", "serve", "-c", str(path), "--metrics", f"127.0.0.1:{monitor}"]
-        started = "serving node="
-    process = Process(command, root / "node.log")
-    try:
-        process.wait_for(started)
-        use(f"127.0.0.1:{port}")
-        if make == "ours":
-            found = values_of_ours(monitor)
-        else:
-            with KafkaTools(kafka) as tools:
-                found = values_of_kafka(tools, monitor)
-    finally:
-        process.kill()
+    found = values_after(kafka, root, make, use)
     return {key: value for key, value in found.items() if key.type in OF_COORDINATORS}
 
 
