@@ -150,6 +150,11 @@ class DirectoryDisk(Disk, Protocol):
         """The bytes of the file system of a directory, and those that may still be written; None without a bound."""
 
 
+def is_unwritable(failed: OSError) -> bool:
+    """Whether an error says that nothing can be written: the rights of this process, or a file system for reading."""
+    return failed.errno in {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
 def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
     """Replace a file atomically: after a crash it is the old or the new file, and the new one once this returns.
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from kraft.config import Config
 from kraft.process.hosting import broker_of, registered_broker_of
 from kraft.process.process import Process
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, is_unwritable
 from metadata_log.log.clean_shutdown import UNCLEAN, write_clean_shutdown
 from metadata_log.log.log_dir import take_lock
 
@@ -17,13 +17,21 @@ from metadata_log.log.log_dir import take_lock
 def locked_directories(config: Config, disk: Disk) -> Iterator[None]:
     """Hold the locks of a broker's log directories besides that of the metadata log, which has a lock of its own.
 
+    A directory that cannot be written has none. The broker takes it offline, and serves the others
+    (`LogManager.lockLogDirs`).
+
     Raises:
         DirectoryError: Another process uses one of the directories.
     """
     with ExitStack() as held:
         for path in config.log_dirs if config.is_broker else ():
-            if path != config.metadata_log_dir and disk.exists(path):
+            if path == config.metadata_log_dir or not disk.exists(path):
+                continue
+            try:
                 held.callback(take_lock(disk, path).release)
+            except OSError as failed:
+                if not is_unwritable(failed):
+                    raise
         yield
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from metadata_log.disk import Disk, replace_file
+from metadata_log.disk import Disk, is_unwritable, replace_file
 
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
 UNCLEAN: Final = -1
@@ -27,18 +27,27 @@ def write_clean_shutdown(disk: Disk, directory: str, broker_epoch: int) -> None:
 def take_clean_shutdown(disk: Disk, directories: Iterable[str]) -> int:
     """The broker epoch of the last run, if the files in all log directories prove a clean shutdown; else -1.
 
-    The files are removed, because they prove nothing about the run that begins.
+    The files are removed, because they prove nothing about the run that begins, and one that stays proves nothing.
     """
     epochs = []
     for directory in directories:
-        path = f"{directory}/{CLEAN_SHUTDOWN_FILE}"
-        if not disk.exists(path):
+        try:
+            epochs.append(_taken(disk, directory))
+        except OSError as failed:
+            if not is_unwritable(failed):
+                raise
             epochs.append(UNCLEAN)
-            continue
-        epochs.append(_epoch_in(disk.read(path)))
-        disk.remove(path)
-        disk.fsync_dir(directory)
     return epochs[0] if epochs and len(set(epochs)) == 1 else UNCLEAN
+
+
+def _taken(disk: Disk, directory: str) -> int:
+    path = f"{directory}/{CLEAN_SHUTDOWN_FILE}"
+    if not disk.exists(path):
+        return UNCLEAN
+    epoch = _epoch_in(disk.read(path))
+    disk.remove(path)
+    disk.fsync_dir(directory)
+    return epoch
 
 
 def _epoch_in(content: bytes) -> int:

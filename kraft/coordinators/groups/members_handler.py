@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from kraft.access.authorizer import AclOperation
 from kraft.access.errors import ApiError
-from kraft.coordinators.groups.classic import LEAVE_LISTS_SINCE, SYNC_PROTOCOL_SINCE, joined, left, synced
+from kraft.coordinators.groups.classic import LEAVE_LISTS_SINCE, NO_MEMBER, SYNC_PROTOCOL_SINCE, joined, left, synced
 from kraft.coordinators.groups.handler import GroupsHandler
 from kraft.coordinators.groups.portions import Portions, in_portions
 from kraft.coordinators.groups.shard import GroupShard
@@ -53,8 +53,9 @@ class Join(Struct):
         return message
 
     def refuse(self, refused: ApiError) -> Message:
-        """The error."""
-        return joined(self.request, refused.error, self.request.message.member_id)
+        """The error. Kafka's consumer groups do not repeat the id of a member with other protocols."""
+        is_named = refused.error is not Error.INCONSISTENT_GROUP_PROTOCOL
+        return joined(self.request, refused.error, self.request.message.member_id if is_named else NO_MEMBER)
 
 
 class Sync(Struct):

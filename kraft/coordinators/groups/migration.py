@@ -15,7 +15,13 @@ from kraft.coordinators.groups.classic import ClassicGroups
 from kraft.coordinators.groups.classic_group import CONSUMER, ClassicGroup, GroupState
 from kraft.coordinators.groups.classic_group import Member as ClassicMember
 from kraft.coordinators.groups.consumer.draft import Draft, tombstones
-from kraft.coordinators.groups.consumer.embedded import EmbeddedError, assignment_bytes, assignment_of, subscription_of
+from kraft.coordinators.groups.consumer.embedded import (
+    CustomAssignorError,
+    EmbeddedError,
+    assignment_bytes,
+    assignment_of,
+    subscription_of,
+)
 from kraft.coordinators.groups.consumer.fencing import ConsumerTimer, Watch
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.consumer.hashing import TopicHashes
@@ -31,6 +37,10 @@ from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 
 UPGRADES: Final = ("upgrade", "bidirectional")
+_CUSTOM: Final = (
+    "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor "
+    "before re-attempting the upgrade."
+)
 DOWNGRADES: Final = ("downgrade", "bidirectional")
 
 
@@ -45,18 +55,14 @@ def upgraded(classic: ClassicGroup, settings: GroupConfig, image: MetadataImage,
     Raises:
         ApiError: The settings do not allow it, or its members cannot be understood.
     """
-    refused = ApiError(Error.GROUP_ID_NOT_FOUND, f"Group {classic.group_id} cannot become a consumer group.")
-    if (
-        settings.consumer.migration_policy not in UPGRADES
-        or classic.protocol_type != CONSUMER
-        or classic.protocol is None
-        or len(classic.members) > settings.consumer.max_size
-    ):
-        raise refused
+    if why := _obstacle(classic, settings):
+        raise _not_upgraded(classic, why)
     try:
         members = [_upgraded_member(one, classic, image) for one in classic.members.values()]
+    except CustomAssignorError as bad:
+        raise _not_upgraded(classic, _CUSTOM) from bad
     except EmbeddedError as bad:
-        raise refused from bad
+        raise _not_upgraded(classic, "the embedded consumer protocol is malformed.") from bad
     draft = Draft(ConsumerGroup(classic.group_id), (Record(GroupMetadataKey(group=classic.group_id)),))
     for one in members:
         draft.subscription(one.member)
@@ -67,6 +73,22 @@ def upgraded(classic: ClassicGroup, settings: GroupConfig, image: MetadataImage,
     for one in members:
         draft.assignment(one.member)
     return draft
+
+
+def _obstacle(classic: ClassicGroup, settings: GroupConfig) -> str:
+    """Why a group stays a classic one, whatever its members say (`GroupMetadataManager.validateOnlineUpgrade`)."""
+    if settings.consumer.migration_policy not in UPGRADES:
+        return "online upgrade is disabled."
+    if classic.protocol_type != CONSUMER or classic.protocol is None:
+        return "the group does not use the consumer embedded protocol."
+    if len(classic.members) > settings.consumer.max_size:
+        return "the group size exceeds the consumer group maximum size."
+    return ""
+
+
+def _not_upgraded(classic: ClassicGroup, why: str) -> ApiError:
+    text = f"Cannot upgrade classic group {classic.group_id} to consumer group because {why}"
+    return ApiError(Error.GROUP_ID_NOT_FOUND, text)
 
 
 def _upgraded_member(one: ClassicMember, classic: ClassicGroup, image: MetadataImage) -> _Upgraded:

@@ -226,7 +226,7 @@ class ShareLeader:
             del self.led[led.key]
 
     def drop_group(self, group_id: str) -> None:
-        """The last session of a group has ended with its connection: its share partitions are loaded anew."""
+        """The last session of a group has ended: its share partitions are loaded anew."""
         for led in [one for key, one in self.led.items() if key.group_id == group_id]:
             led.is_ending = True
             if not led.writes:

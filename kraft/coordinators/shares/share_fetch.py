@@ -175,6 +175,7 @@ class ShareFetchHandler:
             )
         if epoch == FINAL_EPOCH:
             yield from self._release(session, now_ms)
+            self._drop_if_empty(session.group_id)
         waiting = WaitingShareFetch(request, acks, now_ms + max(0, message.max_wait_ms))
         if epoch != FINAL_EPOCH and not message.is_renew_ack and message.max_records and message.max_bytes:
             waiting.fetches = True
@@ -404,6 +405,7 @@ class ShareFetchHandler:
         )
         if epoch == FINAL_EPOCH:
             yield from self._release(session, now_ms)
+            self._drop_if_empty(session.group_id)
         waiting = WaitingShareAcknowledge(request, acks)
         return waiting if acks.pending else self.end_acknowledge(waiting, image, now_ms)
 
@@ -471,6 +473,11 @@ class ShareFetchHandler:
             if at % PARTITIONS_PER_STEP == 0:
                 yield None
 
+    def _drop_if_empty(self, group_id: str) -> None:
+        """Forget a group without sessions: its offsets may be altered or deleted at its coordinator."""
+        if group_id not in self.sessions.of_group:
+            self.leader.drop_group(group_id)
+
     # The broker
 
     def use(self, image: MetadataImage) -> None:
@@ -498,8 +505,7 @@ class ShareFetchHandler:
             for _ in self._release(session, now_ms):
                 left -= PARTITIONS_PER_STEP
             left -= 1
-            if session.group_id not in self.sessions.of_group:
-                self.leader.drop_group(session.group_id)
+            self._drop_if_empty(session.group_id)
         if self._closing:
             self._agenda.now(Slot.SHARES)
         self.leader.end_locks(now_ms)

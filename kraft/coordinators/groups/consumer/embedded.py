@@ -28,6 +28,10 @@ class EmbeddedError(ValueError):
     """The bytes are not those of a consumer."""
 
 
+class CustomAssignorError(EmbeddedError):
+    """The bytes are those of a consumer, with data of an assignor of its own."""
+
+
 def version_of(data: bytes) -> int:
     """The version of what a consumer says; a later one is read as the highest known. Raises `EmbeddedError`."""
     if len(data) < _VERSION.size:
@@ -56,7 +60,8 @@ def assignment_of(data: bytes, image: MetadataImage) -> dict[Uuid, tuple[int, ..
     Data that a custom assignor has added cannot be kept, and is refused.
 
     Raises:
-        EmbeddedError: The bytes are not an assignment, or have data of a custom assignor.
+        EmbeddedError: The bytes are not an assignment.
+        CustomAssignorError: They have data of a custom assignor.
     """
     if not data:
         return {}
@@ -66,7 +71,7 @@ def assignment_of(data: bytes, image: MetadataImage) -> dict[Uuid, tuple[int, ..
     except MetadataLogError as bad:
         raise EmbeddedError(str(bad)) from bad
     if assignment.user_data:
-        raise EmbeddedError("data of an assignor")
+        raise CustomAssignorError("data of an assignor")
     return by_id(((one.topic, one.partitions) for one in assignment.assigned_partitions), image)
 
 

@@ -8,11 +8,18 @@ import pytest
 
 from kraft.access.errors import ApiError
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
+from kraft.coordinators.groups.members_handler import Join
 from metadata_log.records.consumer_offsets import GroupMetadataValue
+from metadata_log.serde import encode
+from support.broker.request_brokers import wire_request
 from support.broker.shard_world import Shard
+from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from transport.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from transport.protocol.messages.join_group import JoinGroupRequest
 from transport.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from transport.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 
 def refused(call: Any, *args: Any) -> Error:
@@ -79,7 +86,39 @@ def test_an_upgrade_that_is_not_written_leaves_the_classic_group() -> None:
 def test_the_settings_may_forbid_an_upgrade(policy: str) -> None:
     shard = Shard(policy)
     shard.stable_classic()
-    assert refused(shard.consumer, "new", 0, []) is Error.GROUP_ID_NOT_FOUND
+    with pytest.raises(
+        ApiError, match=r"^Cannot upgrade .* group g .* because online upgrade is disabled\.$"
+    ) as caught:
+        shard.consumer("new", 0, [])
+    assert caught.value.error is Error.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("assignment", "why"),
+    [
+        (encode(ConsumerProtocolAssignment([], b"x"), 1, b"\0\1"), "an unsupported custom assignor is in use"),
+        (b"\0\1\xff", "the embedded consumer protocol is malformed"),
+    ],
+)
+def test_what_an_assignor_has_added_keeps_a_group_a_classic_one(assignment: bytes, why: str) -> None:
+    shard = Shard()
+    first = shard.join_classic(shard.join_classic().member_id)
+    given = [SyncGroupRequestAssignment(first.member_id, assignment)]
+    sync = SyncGroupRequest("g", 1, first.member_id, assignments=given, protocol_type="consumer", protocol_name="range")
+    assert shard.ask(sync, 5).assignment == assignment
+    with pytest.raises(ApiError, match=f"^Cannot upgrade classic group g to consumer group because {why}"):
+        shard.consumer("new", 0, [])
+    assert shard.beat(first.member_id, 1) is Error.NONE
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [(Error.INCONSISTENT_GROUP_PROTOCOL, ""), (Error.UNKNOWN_MEMBER_ID, "m"), (Error.INVALID_SESSION_TIMEOUT, "m")],
+)
+def test_a_refused_join_repeats_the_members_id_where_kafkas_does(error: Error, named: str) -> None:
+    request = wire_request(1, ApiKey.JOIN_GROUP, 9, JoinGroupRequest(group_id="g", member_id="m"))
+    told: Any = Join(request).refuse(ApiError(error))
+    assert (told.error_code, told.member_id) == (error, named)
 
 
 def test_a_classic_member_joins_a_consumer_group() -> None:

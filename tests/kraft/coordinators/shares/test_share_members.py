@@ -99,11 +99,23 @@ def test_the_records_of_a_connection_that_ends_are_given_back() -> None:
     assert brokers.ask(101, share_fetch(T, 1)).error_code == Error.SHARE_SESSION_NOT_FOUND
 
 
-def test_the_last_connection_of_a_group_takes_its_share_partitions_along() -> None:
+@pytest.mark.parametrize("end", ["connection", "fetch", "acknowledge"])
+def test_the_last_session_of_a_group_takes_its_share_partitions_along(end: str) -> None:
+    """Else what is altered or deleted at the coordinator of an empty group would not be seen."""
     brokers = world()
     append(brokers, b"a", b"b")
     brokers.ask(101, share_fetch(T))
-    brokers.close(101)
+    brokers.ask(101, share_fetch(T, member="more"), connection="o:1")
+    brokers.close(101, "o:1")
+    leader = brokers.brokers.requests[101].load_shares().fetch.leader
+    assert leader.led
+    match end:
+        case "connection":
+            brokers.close(101)
+        case "fetch":
+            assert brokers.ask(101, share_fetch(T, -1)).error_code == Error.NONE
+        case _:
+            assert brokers.ask(101, share_acknowledge(T, -1)).error_code == Error.NONE
     leader = brokers.brokers.requests[101].load_shares().fetch.leader
     assert leader.led == {}
     assert acquired(brokers.ask(101, share_fetch(T, member="other"))) == [(0, 0, 1, 2)]

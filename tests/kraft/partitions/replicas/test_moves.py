@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 from typing import Any
 
@@ -17,8 +18,9 @@ from kraft.partitions.log.outcomes import Appended
 from kraft.partitions.replicas import DataDirectory, DataSettings, ReplicaManager, moves
 from kraft.wire import Answer
 from metadata_log.errors import DirectoryError
+from metadata_log.log.clean_shutdown import take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.partition_names import PartitionName
-from metadata_log.memory_disk import MemoryDisk
+from metadata_log.memory_disk import MemoryDisk, MemoryLock
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
 from support.broker.data_brokers import (
@@ -384,22 +386,66 @@ def test_an_append_during_the_whole_move_keeps_its_place() -> None:
     assert values_of(manager) == [b"%d" % number for number in range(sent)]
 
 
+BROKER = (
+    "process.roles=broker\nnode.id=1\ncontroller.quorum.voters=9@127.0.0.1:9\n"
+    "controller.listener.names=CONTROLLER\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs=d,e\n"
+    "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+)
+LAST = Config.parse(BROKER)
+"""A broker with the metadata log in `d`, so that `locked_directories` locks `e`."""
+TWO = Config.parse(f"{BROKER}metadata.log.dir=m\n")
+
+
 def test_a_second_broker_on_one_of_the_directories_is_refused() -> None:
     """The lock of the metadata log guards one directory; each other one has its own."""
     disk = MemoryDisk()
     for path in "de":
         disk.mkdir(path)
-    config = Config.parse(
-        "process.roles=broker\nnode.id=1\ncontroller.quorum.voters=9@127.0.0.1:9\n"
-        "controller.listener.names=CONTROLLER\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs=d,e\n"
-        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
-    )
-    with locked_directories(config, disk):
-        with pytest.raises(DirectoryError, match="locked by another process"), locked_directories(config, disk):
+    with locked_directories(LAST, disk):
+        with pytest.raises(DirectoryError, match="locked by another process"), locked_directories(LAST, disk):
             raise AssertionError("two brokers hold one directory")
         disk.lock("d/.lock").release()
-    with locked_directories(config, disk):
+    with locked_directories(LAST, disk):
         pass
+
+
+class ReadOnly(MemoryDisk):
+    """A disk on which one directory cannot be written."""
+
+    error = errno.EACCES
+
+    def _refuse(self, path: str) -> None:
+        if path.startswith("e/"):
+            raise OSError(self.error, "not to be written", path)
+
+    def lock(self, path: str) -> MemoryLock:
+        self._refuse(path)
+        return super().lock(path)
+
+    def remove(self, path: str) -> None:
+        self._refuse(path)
+        super().remove(path)
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS, errno.EIO])
+def test_a_directory_that_cannot_be_written_keeps_no_broker_from_its_start(error: int) -> None:
+    """The load of the directory takes it offline; an error of another kind ends the start."""
+    disk = ReadOnly()
+    for path in "de":
+        disk.mkdir(path)
+        write_clean_shutdown(disk, path, 7)
+    disk.error = error
+    if error == errno.EIO:
+        with pytest.raises(OSError, match="not to be written"), locked_directories(TWO, disk):
+            raise AssertionError("a broken disk was locked")
+        with pytest.raises(OSError, match="not to be written"):
+            take_clean_shutdown(disk, "de")
+        return
+    with locked_directories(TWO, disk):
+        with pytest.raises(BlockingIOError):
+            disk.lock("d/.lock")
+        assert take_clean_shutdown(disk, "de") == -1
+    assert not disk.exists("d/.kafka_cleanshutdown")
 
 
 def test_a_cluster_without_directories_in_its_metadata_is_told_nothing() -> None:
