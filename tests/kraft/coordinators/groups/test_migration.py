@@ -116,7 +116,7 @@ def test_what_an_assignor_has_added_keeps_a_group_a_classic_one(assignment: byte
     [(Error.INCONSISTENT_GROUP_PROTOCOL, ""), (Error.UNKNOWN_MEMBER_ID, "m"), (Error.INVALID_SESSION_TIMEOUT, "m")],
 )
 def test_a_refused_join_repeats_the_members_id_where_kafkas_does(error: Error, named: str) -> None:
-    request = wire_request(1, ApiKey.JOIN_GROUP, 9, JoinGroupRequest(group_id="g", member_id="m"))
+    request: Any = wire_request(1, ApiKey.JOIN_GROUP, 9, JoinGroupRequest(group_id="g", member_id="m"))
     told: Any = Join(request).refuse(ApiError(error))
     assert (told.error_code, told.member_id) == (error, named)
 
