@@ -1,14 +1,15 @@
 """Holds simulated runs against the specification of the protocol: each is a behaviour of `docs/protocol/Quorum.tla`, or
 the bench tells the step that is none.
 
-    python bench/traces.py [--members replica] [--seeds A..B] [--at-once 25] [--partitions]
-    python bench/traces.py --bugs [NAME …] [--seeds A..B] [--partitions]
+    python bench/traces.py [--members replica] [--profile NAME] [--seeds A..B] [--at-once 25] [--partitions|--groups]
+    python bench/traces.py --bugs [NAME …] [--seeds A..B] [--partitions|--groups]
     python bench/traces.py --files FILE…
 
-`--partitions` holds the partitions of brokers with data against `Partition.tla`, and not the quorum of the run.
+`--partitions` holds the partitions of brokers with data against `Partition.tla`, and not the quorum of the run;
+`--groups` holds consumer groups against `Group.tla` (`--members coordinator-cluster`).
 `--bugs` plants bugs of the protocol, with the checks of the simulator switched off, and says which the specification
 finds: those that `bench/protocol_bugs.py` names, and its own ten, which were chosen before any of them was tried. With
-`--partitions` they are those that it names for partitions.
+`--partitions` or `--groups` they are those that it names for these.
 `--files` holds one run of real nodes against it: what each `kraft serve --protocol FILE` of the quorum has written.
 """
 
@@ -23,10 +24,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from kraft.invariants.groups import GroupLedger
+from kraft.invariants.transactions import TransactionLedger
+from kraft.sim.faults.profiles import BY_TURNS
 from kraft.sim.protocol.files import (
+    GROUP,
     PARTITION,
     QUORUM,
     Specification,
+    group_runs,
     grouped,
     partition_runs,
     quorum_run,
@@ -41,28 +47,35 @@ from planted_bugs.registry import Patches
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from group_bugs import OF_GROUPS
 from protocol_bugs import OF_PARTITIONS, OWN, PLANTED, Bug
 
 from support.tlc import explain, judge
+
+_OF_GROUPS = ("told", "accepted", "acknowledged", "pended", "fetched", "committed")
+_OF_TRANSACTIONS = ("initialized", "ended_by", "acknowledged", "decided", "committed", "appended", "concluded")
+"""The checks of the ledgers of coordinators."""
 
 
 def main() -> None:
     """Run the bench."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", default="replica")
+    parser.add_argument("--profile", default=BY_TURNS, help="by default the profiles of these members take turns")
     parser.add_argument("--seeds", default="0..24")
     parser.add_argument("--at-once", type=int, default=25)
     parser.add_argument("--partitions", action="store_true")
+    parser.add_argument("--groups", action="store_true")
     parser.add_argument("--bugs", nargs="*")
     parser.add_argument("--files", nargs="+", type=Path, metavar="FILE")
     asked = parser.parse_args()
     first, last = map(int, asked.seeds.split(".."))
     seeds = range(first, last + 1)
     if asked.bugs is not None:
-        if asked.partitions:
-            for name in OF_PARTITIONS:
+        if asked.partitions or asked.groups:
+            for name in OF_PARTITIONS if asked.partitions else OF_GROUPS:
                 if not asked.bugs or name in asked.bugs:
-                    print(_hunt_in_partitions(name, seeds), flush=True)
+                    print(_hunt_in_brokers(name, seeds, PARTITION if asked.partitions else GROUP), flush=True)
             return
         for bug in (*PLANTED, *OWN):
             if not asked.bugs or bug.name in asked.bugs:
@@ -73,21 +86,29 @@ def main() -> None:
         found = [f"{name}:\n{text}" for name, text in refusals(QUORUM, [run])]
         print(*found, f"{len(run.steps)} steps, {'refused' if found else 'a behaviour of the specification'}", sep="\n")
         sys.exit(bool(found))
+    sys.exit(_hold(asked, seeds))
+
+
+def _hold(asked: argparse.Namespace, seeds: range) -> bool:
+    """Hold the runs of seeds against the specification; returns whether one was refused."""
     begin, refused, steps, count = time.perf_counter(), 0, 0, 0
     for at in range(0, len(seeds), asked.at_once):
-        search, some = SeedSearch(members=asked.members), seeds[at : at + asked.at_once]
-        if asked.partitions:
+        search, some = SeedSearch(members=asked.members, profile=asked.profile), seeds[at : at + asked.at_once]
+        specification = PARTITION if asked.partitions else GROUP if asked.groups else QUORUM
+        if specification is PARTITION:
             runs: list[Any] = [run for seed in some for run in partition_runs(search, seed)]
+        elif specification is GROUP:
+            runs = [run for seed in some for run in group_runs(search, seed)]
         else:
             runs = [quorum_run(search, seed)[0] for seed in some]
         count += len(runs)
         steps += sum(len(run.steps) for run in runs)
-        for name, told in refusals(PARTITION if asked.partitions else QUORUM, runs):
+        for name, told in refusals(specification, runs):
             refused += 1
             print(f"{name}:\n{told}", flush=True)
     took = time.perf_counter() - begin
     print(f"{len(seeds)} seeds of {asked.members}, {count} traces, {steps} steps, {refused} refused, {took:.0f} s")
-    sys.exit(bool(refused))
+    return bool(refused)
 
 
 def refusals(specification: Specification, runs: list[Any]) -> Iterator[tuple[str, str]]:
@@ -120,17 +141,23 @@ def _hunt(bug: Bug, seeds: range) -> str:
     return f"{bug.name}: not found by {len(seeds)} seeds ({bug.members})"
 
 
-def _hunt_in_partitions(name: str, seeds: range) -> str:
-    mutant = MUTANTS[name]
+def _hunt_in_brokers(name: str, seeds: range, specification: Specification) -> str:
     for seed in seeds:
         patches = Patches()
         try:
-            mutant.plant(patches)
-            with unwatched():
-                runs = partition_runs(SeedSearch(members="data-cluster", profile=mutant.profile), seed)
+            runs: list[Any]
+            if specification is PARTITION:
+                mutant = MUTANTS[name]
+                mutant.plant(patches)
+                with unwatched():
+                    runs = partition_runs(SeedSearch(members="data-cluster", profile=mutant.profile), seed)
+            else:
+                OF_GROUPS[name](patches)
+                with unwatched():
+                    runs = group_runs(SeedSearch(members="coordinator-cluster"), seed)
         finally:
             patches.undo()
-        for run, told in refusals(PARTITION, runs):
+        for run, told in refusals(specification, runs):
             return f"{name}: found by seed {seed}, {run}: {' | '.join(told.splitlines())[:400]}"
     return f"{name}: not found by {len(seeds)} seeds"
 
@@ -141,6 +168,9 @@ def unwatched() -> Iterator[None]:
     patches = Patches()
     for name in ("started", "stepped", "concluded"):
         patches.replace(RecordWatch, name, _quiet(vars(RecordWatch)[name]))
+    for ledger, names in ((GroupLedger, _OF_GROUPS), (TransactionLedger, _OF_TRANSACTIONS)):
+        for name in names:
+            patches.replace(ledger, name, _quiet(vars(ledger)[name]))
     try:
         yield
     finally:
@@ -148,9 +178,9 @@ def unwatched() -> Iterator[None]:
 
 
 def _quiet(sound: Callable[..., None]) -> Callable[..., None]:
-    def quiet(watch: RecordWatch, *given: Any) -> None:
+    def quiet(watch: object, *given: Any, **named: Any) -> None:
         with suppress(AssertionError):
-            sound(watch, *given)
+            sound(watch, *given, **named)
 
     return quiet
 

@@ -52,7 +52,7 @@ def mark(member_id: str, epoch: int, number: int) -> str:
     return f"{member_id}@{epoch}#{number}"
 
 
-def _committer(text: str) -> tuple[str, int] | None:
+def committer(text: str) -> tuple[str, int] | None:
     """The member of a mark, with its generation; None for the mark of a transaction."""
     name, _, rest = text.rpartition("@")
     return (name, int(rest.partition("#")[0])) if name else None
@@ -275,7 +275,7 @@ class GroupLedger:
                     pending = self._pending.setdefault((key, batch.producer_id), [])
                     pending.append((place, value.offset, value.metadata, self._order))
                 else:
-                    self._check_committer(place, value.metadata)
+                    self._checkcommitter(place, value.metadata)
                     self._effect(place, Committed(value.offset, value.metadata, self._order, self._order))
             case OffsetCommitKey(group=group, topic=topic, partition=number), None:
                 self._forget((group, topic, number))
@@ -369,9 +369,9 @@ class GroupLedger:
             )
         self._offsets[place] = self._marks[place, committed.mark] = committed
 
-    def _check_committer(self, place: Place, its_mark: str) -> None:
+    def _checkcommitter(self, place: Place, its_mark: str) -> None:
         """The member that commits belongs to the group, in its present generation."""
-        group, who = place[0], _committer(its_mark)
+        group, who = place[0], committer(its_mark)
         if who is None:
             return
         member_id, epoch = who

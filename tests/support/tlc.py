@@ -89,7 +89,7 @@ def explain(directory: Path, specification: Specification, runs: list[Any]) -> s
     explained = specification.configuration.replace("TraceSpec", "ExplainedSpec")
     files = {specification.runs: specification.write(runs)}
     output = check(specification.module, explained, directory, files=files, heap="3g").output
-    told = re.findall(r'^<<"(?:refused|step|before|formula)".*(?:\n .*)*', output, re.MULTILINE)
+    told = re.findall(r'^<< ?"(?:refused|step|before|formula)".*(?:\n .*)*', output, re.MULTILINE)
     return "\n".join(re.sub(r"\s+", " ", one) for one in told if '"holds"' not in one)
 
 

@@ -163,10 +163,14 @@ class IsrChanges:
             self.forget(key)
 
     def _accepted(self, key: PartitionKey, answer: AlterPartitionResponsePartitionData, now_ms: int) -> None:
-        """The controller answered with the present partition; an answer for an older state changes nothing."""
+        """The controller answered with the present partition. An answer for an older state changes nothing, nor does
+        one that only repeats what metadata has told, if another ISR was proposed since.
+        """
         leading = self._leading(key)
         is_of_now = leading is not None and leading.leader_epoch == answer.leader_epoch
-        if leading is not None and is_of_now and answer.partition_epoch >= leading.partition_epoch:
+        if leading is None or not is_of_now or answer.partition_epoch < leading.partition_epoch:
+            return
+        if key not in self.unsent or answer.partition_epoch > leading.partition_epoch:
             self._commit(key, leading, tuple(answer.isr), answer.partition_epoch, now_ms)
 
     def _withdraw(self, key: PartitionKey, leading: Leading, now_ms: int) -> None:

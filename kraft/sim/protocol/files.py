@@ -11,14 +11,18 @@ import msgspec
 from msgspec.structs import replace
 
 from kraft.quorum.recorded import ProtocolStep
-from kraft.sim.nodes.cluster import WITH_DATA
-from kraft.sim.protocol import partition_module
+from kraft.sim.nodes.cluster import COORDINATOR_CLUSTER, WITH_DATA
+from kraft.sim.protocol import group_module, partition_module
+from kraft.sim.protocol.group_module import GroupRun, group_module_of, group_run
+from kraft.sim.protocol.group_steps import GroupRecorder
 from kraft.sim.protocol.partition_module import PartitionRun, partition_module_of, partition_run
 from kraft.sim.protocol.partition_steps import PartitionRecorder
 from kraft.sim.protocol.trace import Run, Trace, module_of, run_of
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule
 from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.world.actions import Action
+from kraft.sim.world.world import World
 
 OUTSIDE: Final = (
     "disk-rot",
@@ -54,6 +58,8 @@ class Specification(msgspec.Struct, frozen=True):
 QUORUM: Final = Specification("QuorumTrace", "Runs", CONFIGURATION, module_of)
 PARTITION: Final = Specification("PartitionTrace", "PartitionRuns", partition_module.CONFIGURATION, partition_module_of)
 
+GROUP: Final = Specification("GroupTrace", "GroupRuns", group_module.CONFIGURATION, group_module_of)
+
 
 def within_protocol(search: SeedSearch, seed: int) -> SeedSearch:
     """The search for the run of a seed with its profile, without the faults outside of the specification."""
@@ -76,6 +82,13 @@ def partition_runs(search: SeedSearch, seed: int) -> list[PartitionRun]:
     return [partition_run(f"{search.members}-{seed}", one) for one in recorder.traces.values() if one.steps]
 
 
+def group_runs(search: SeedSearch, seed: int) -> list[GroupRun]:
+    """The steps of each consumer group in the run of a seed of coordinators, up to a failure."""
+    recorder = GroupRecorder()
+    replace(within_protocol(search, seed), observer=recorder).run(seed, [])
+    return [group_run(f"{search.members}-{seed}", one) for one in recorder.traces.values() if one.steps]
+
+
 def grouped(runs: Iterable[Any]) -> Iterator[list[Any]]:
     """Runs that fit into one module each."""
     groups: dict[object, list[Any]] = {}
@@ -86,16 +99,25 @@ def grouped(runs: Iterable[Any]) -> Iterator[list[Any]]:
 
 def run_and_write(search: SeedSearch, seed: int, *, directory: Path) -> Result | Schedule:
     """Simulate the run of a seed, and write its steps below a directory. Brokers with data have a directory for each
-    kind of partitions, too.
+    kind of partitions, too, and coordinators one for consumer groups.
     """
-    recorder, trace = PartitionRecorder(), Trace()
-    observer = recorder if search.members in WITH_DATA else None
+    recorder, groups, trace = PartitionRecorder(), GroupRecorder(), Trace()
+
+    def observe(world: World, action: Action) -> None:
+        recorder(world, action)
+        if search.members == COORDINATOR_CLUSTER:
+            groups(world, action)
+
+    observer = observe if search.members in WITH_DATA else None
     outcome = replace(within_protocol(search, seed), recorder=trace.record, observer=observer).run(seed, [])
     name = f"{search.members}-{seed}"
     _write(QUORUM, [run_of(name, trace.turns)], directory / name)
     runs = [partition_run(name, one) for one in recorder.traces.values() if one.steps]
     for number, of_group in enumerate(grouped(runs), 1):
         _write(PARTITION, of_group, directory / name / f"partitions-{number}")
+    of_groups = [group_run(name, one) for one in groups.traces.values() if one.steps]
+    if of_groups:
+        _write(GROUP, of_groups, directory / name / "groups")
     return outcome
 
 

@@ -7,9 +7,11 @@ or a follower that begins anew where the leader's log begins.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.invariants.cluster_model import NO_LEADER, ClusterModel, PartitionKey, PartitionModel
 from kraft.partitions.log.partition_log import PartitionLog
@@ -93,6 +95,20 @@ class PartitionStep(Struct):
     state: ReplicaState | None = None
 
 
+class Proposal(Struct, frozen=True):
+    """The ISR that a leader has asked for, with the processes that it means."""
+
+    epoch: int
+    version: int
+    isr: tuple[int, ...]
+    lives: tuple[int, ...]
+
+    def may_be(self, other: Proposal) -> bool:
+        """Whether this is another one, as far as it says which processes it means."""
+        same = (self.epoch, self.version, self.isr) == (other.epoch, other.version, other.isr)
+        return same and all(life in (-1, now) for life, now in zip(self.lives, other.lives, strict=True))
+
+
 class _Process(Struct):
     """The state of one partition at a broker, as far as the trace has told."""
 
@@ -109,6 +125,9 @@ class _Process(Struct):
     flushed: int = 0
     ends: list[PartitionStep] = []
     """The ends of processes since the log was last seen: what they have left is seen when it is loaded again."""
+    last_end: PartitionStep | None = None
+    had_proposed: bool = False
+    """Whether the process that has ended last had an open proposal, as far as the trace has told."""
 
 
 class PartitionTrace(Struct):
@@ -131,6 +150,8 @@ class PartitionTrace(Struct):
     """The offset behind each decision in the metadata log."""
     decisions: list[Decision] = []
     processes: dict[int, _Process] = {}
+    proposals: list[Proposal] = []
+    """The proposals that were seen."""
 
 
 class PartitionRecorder:
@@ -173,10 +194,15 @@ class PartitionRecorder:
             batch, values = commits.batches[self._place], commits.values[self._place]
             self._place += 1
             pending: dict[PartitionKey, tuple[Decision, bool]] = {}
+            known = {key: len(trace.decisions) for key, trace in self.traces.items()}
             for offset, value in enumerate(values, batch.base_offset):
                 record = decode_record(value, where=f"offset {offset}").record
                 assert record is not None, offset
                 self._replay(record, offset + 1, pending)
+            for key in pending:
+                trace = self.traces[key]
+                for before, decision in pairwise(trace.decisions[known.get(key, 1) - 1 :]):
+                    self._propose_unseen(trace, before, decision)
 
     def _replay(self, record: Message, end: int, joined: dict[PartitionKey, tuple[Decision, bool]]) -> None:
         """Replay a record. Two neighbours are one decision if one is about a broker and the other follows from it."""
@@ -241,6 +267,27 @@ class PartitionRecorder:
                     self._crash(trace, broker, process)
                 process.life = decision.brokers[at]
                 process.seen = len(trace.decisions) + 1
+
+    def _propose_unseen(self, trace: PartitionTrace, before: Decision, decision: Decision) -> None:
+        """An ISR changes alone: if nobody has seen its proposal, then the leader has ended in the turn that sent it."""
+        isr, process = decision.isr, trace.processes.get(before.leader)
+        if decision != replace(before, isr=isr, elr=decision.elr, version=decision.version) or isr == before.isr:
+            return
+        lives = tuple(before.brokers[trace.replicas.index(one)] for one in isr)
+        seen = [
+            one.lives
+            for one in trace.proposals
+            if (one.epoch, one.version, one.isr) == (before.epoch, before.version, isr)
+        ]
+        if any(all(life in (-1, now) for life, now in zip(one, lives, strict=True)) for one in seen):
+            return
+        if process is None or process.last_end is None:
+            return
+        at = next(number for number, one in enumerate(trace.steps) if one is process.last_end)
+        unseen = [PartitionStep("Propose", before.leader, isr=isr, lives=lives)]
+        if process.had_proposed:
+            unseen.insert(0, PartitionStep("Refuse", before.leader))
+        trace.steps[at:at] = unseen
 
     def _begin(self, key: PartitionKey, end: int) -> None:
         partition = self._model.partition(key)
@@ -311,8 +358,10 @@ class PartitionRecorder:
 
     def _crash(self, trace: PartitionTrace, broker: int, process: _Process) -> None:
         step = PartitionStep("Crash", broker, end=process.end)
+        process.had_proposed = process.proposed is not None
         process.life, process.log, process.proposed, process.said = 0, None, None, None
         process.ends.append(step)
+        process.last_end = step
         self._add(trace, step)
 
     def _began(self, node_id: int, member: DataBroker) -> None:
@@ -408,7 +457,8 @@ class PartitionRecorder:
         proposed = None if leading is None else leading.proposed
         if leading is not None and proposed is not None and proposed != process.proposed:
             lives = tuple(self._life_of(one, broker, part, process) for one in proposed)
-            steps.append(PartitionStep("Propose", broker, isr=tuple(sorted(proposed)), lives=lives))
+            steps.append(PartitionStep("Propose", broker, isr=proposed, lives=lives))
+            trace.proposals.append(Proposal(leading.leader_epoch, leading.partition_epoch, proposed, lives))
         if leading is not None and proposed is None and process.proposed is not None and seen_before == process.seen:
             steps.append(PartitionStep("Refuse", broker))
         process.proposed = proposed

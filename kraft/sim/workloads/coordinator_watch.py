@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kraft.handling.coordinators import partition_of
@@ -50,6 +50,10 @@ SPARED: Final = (*WATCHED, INPUT)
 """The topics that nobody deletes, grows or lets have an unclean leader."""
 
 
+def _ignore(told: object) -> None:
+    """Nobody listens."""
+
+
 class CoordinatorWatch(RecordWatch):
     """The `Watch` of a world of brokers that coordinate groups and transactions."""
 
@@ -62,6 +66,10 @@ class CoordinatorWatch(RecordWatch):
         """The work that the clients of the run have still to do, after the end of all faults."""
         self.logs = CommittedLogs()
         """The records that the ledgers have seen as committed."""
+        self.on_group_batch: Callable[[StoredBatch], None] = _ignore
+        """Told of each committed batch of `__consumer_offsets`, before the ledgers judge it."""
+        self.on_asked: Callable[[Message], None] = _ignore
+        """Told of each request of a client, before it is sent."""
         self._floors: deque[tuple[OffsetFetchRequest, dict[Place, int]]] = deque(maxlen=ASKED)
         """The least offsets that each of the last fetches of offsets may return."""
         self._present: deque[tuple[Message, int]] = deque(maxlen=ASKED)
@@ -79,6 +87,7 @@ class CoordinatorWatch(RecordWatch):
     def administering(self, request: Message) -> None:
         """A client is about to send a request. The batches of transactions need no answer: they are fenced."""
         PartitionWatch.administering(self, request)
+        self.on_asked(request)
         if isinstance(request, OffsetFetchRequest):
             self._floors.append((request, self.groups.floor()))
         elif isinstance(request, (SyncGroupRequest, HeartbeatRequest)):
@@ -113,6 +122,7 @@ class CoordinatorWatch(RecordWatch):
                 self.transactions.decided(batch)
                 continue
             if part.topic == OFFSETS:
+                self.on_group_batch(batch)
                 self.groups.committed(key, batch)
             self.transactions.committed(key, name, batch, has_attempts=part.topic == OUTPUT)
         for batch in advance.appended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,17 @@ from msgspec.structs import replace
 
 from kraft.cli.main import kraft
 from kraft.quorum.recorded import ProtocolStep
-from kraft.sim.protocol.files import CONFIGURATION, OUTSIDE, PARTITION, QUORUM, grouped, partition_runs, within_protocol
+from kraft.sim.protocol.files import (
+    CONFIGURATION,
+    GROUP,
+    OUTSIDE,
+    PARTITION,
+    QUORUM,
+    group_runs,
+    grouped,
+    partition_runs,
+    within_protocol,
+)
 from kraft.sim.protocol.partition_steps import Epochs, common_end
 from kraft.sim.protocol.trace import Run, Trace, run_of, without_lost_ends
 from kraft.sim.search.seed_search import SeedSearch
@@ -109,6 +120,36 @@ def assert_partitions_behave(search: SeedSearch, seeds: range, directory: Path) 
 @pytest.mark.parametrize(("members", "seed"), [("data-cluster", 2), ("combined-cluster", 1)])
 def test_partitions_of_a_simulated_run_are_behaviours(members: str, seed: int, tmp_path: Path, tlc: Path) -> None:
     assert_partitions_behave(SeedSearch(members=members, chaos_ms=8_000), range(seed, seed + 1), tmp_path)
+
+
+def test_a_leader_that_ends_as_it_proposes_is_within_the_specification(tmp_path: Path, tlc: Path) -> None:
+    runs = partition_runs(SeedSearch(members="data-cluster", profile="overtaking"), 5)
+    [run] = [one for one in runs if one.name.endswith(" t1-0")]
+    at = next(number for number, one in enumerate(run.steps) if 'what |-> "Crash", who |-> "b2"' in one)
+    assert 'what |-> "Propose", who |-> "b2"' in run.steps[at - 1]
+    found = judge(PARTITION, [run], tmp_path)
+    assert (found.violated, found.whole) == ("", (1,)), explain(tmp_path, PARTITION, [run])
+
+
+def assert_groups_behave(search: SeedSearch, seeds: Iterable[int], directory: Path) -> None:
+    runs = [run for seed in seeds for run in group_runs(search, seed)]
+    found = judge(GROUP, runs, directory)
+    missing = [run for number, run in enumerate(runs, 1) if number not in found.whole]
+    told = [explain(directory, GROUP, [run]) for run in missing[:1]]
+    assert not missing, ([run.name for run in missing], told)
+    assert not found.violated
+
+
+def test_a_simulated_group_is_a_behaviour(tmp_path: Path, tlc: Path) -> None:
+    assert_groups_behave(SeedSearch(members="coordinator-cluster", chaos_ms=8_000), [7], tmp_path)
+
+
+def test_a_step_that_is_none_of_a_group_is_told(tmp_path: Path, tlc: Path) -> None:
+    with planted("partitions-change-hands-at-once"):
+        [run] = group_runs(SeedSearch(members="coordinator-cluster", chaos_ms=8_000), 7)
+    assert judge(GROUP, [run], tmp_path).whole == ()
+    told = explain(tmp_path, GROUP, [run])
+    assert '"formula", "Reconcile", "fails"' in told
 
 
 @pytest.mark.soak

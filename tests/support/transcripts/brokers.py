@@ -22,7 +22,8 @@ such as `orders-0`, `B` a broker, `D` a log directory such as `a`, and a setting
     > fail A B [WHAT]                  the connection of the oldest request of A to B fails
     > settle                           deliver everything, until nothing is on its way
     > open A B / hold A B              what they say arrives at once, and is not shown; or by command again
-    > decide B [ERROR top-error= late]     the controller answers AlterPartition; metadata follows, or precedes (`late`)
+    > decide B [ERROR top-error= late told]    the controller answers AlterPartition; metadata follows, or precedes
+                                (`late`; by another command: `told`)
     > answer B PEER|controller [WHAT] [P… error= top-error= hw= start= records=4-6@3 torn=BYTES damaged diverging=4@2
                                 offset= first= count=]
     > stop B / kill B / cut B / start B    a clean stop; what was written stays; what was not flushed is lost
@@ -603,10 +604,10 @@ class BrokerPlayer:
         request = flight.message
         assert isinstance(request, m.AlterPartitionRequest), request
         given = fields(arguments)
-        error = next((Error[one] for one in arguments if "=" not in one and one != "late"), Error.NONE)
+        error = next((Error[one] for one in arguments if "=" not in one and one not in ("late", "told")), Error.NONE)
         top = Error[given.get("top-error", "NONE")]
         changes: list[Message] = []
-        if not (error or top):
+        if not (error or top or "told" in arguments):
             changes = [
                 records.PartitionChangeRecord(
                     topic_id=topic.topic_id,
