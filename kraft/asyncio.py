@@ -20,6 +20,9 @@ from typing import Any, Final, Generic, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from kraft.admin.descriptions import QuorumDescription
+from kraft.client import Acknowledged, ConsumedRecord, ShareSettings
+from kraft.client import client as trio_client
+from kraft.client import share_consumer as trio_shares
 from kraft.committed import CommittedBatch
 from kraft.config import Config, NodeSettings
 from kraft.node import embed, joining
@@ -53,6 +56,7 @@ __all__ = [
     "Node",
     "Queue",
     "Semaphore",
+    "ShareConsumer",
     "StateMachineNode",
     "Store",
     "StoreWatch",
@@ -64,6 +68,7 @@ __all__ = [
     "join_store",
     "observe",
     "open_node",
+    "open_share_consumer",
     "open_store",
 ]
 __dir__ = public_dir(__name__)
@@ -659,6 +664,56 @@ class WorkQueue:
         await self._store.call(partial(self._trio.forget, letter))
 
 
+class ShareConsumer(_Remote):
+    """A member of a share group in the other thread; see `kraft.client.ShareConsumer`. `open_share_consumer` makes it.
+
+    `accept`, `release`, `reject` and `renew` do not wait, as there.
+    """
+
+    def __init__(self, thread: TrioThread[Any], consumer: trio_shares.ShareConsumer) -> None:
+        super().__init__(thread)
+        self.trio = consumer
+        """The member in the other thread."""
+
+    @property
+    def member(self) -> str:
+        """The id of this member in the group."""
+        return self.trio.member
+
+    @property
+    def lock_ms(self) -> int | None:
+        """How long a record is locked for this member, in ms; None before a leader has answered."""
+        return self.trio.lock_ms
+
+    async def batch(self) -> Sequence[ConsumedRecord]:
+        """Wait for the next records; see `kraft.client.ShareConsumer.batch`."""
+        return await self.call(self.trio.batch)
+
+    def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
+        """Each record, without an end; unless `explicit`, it is accepted when the next one is asked for."""
+        return _Events(self, aiter(self.trio).__anext__)
+
+    def accept(self, record: ConsumedRecord) -> None:
+        """Say that a record is done; see `kraft.client.ShareConsumer.accept`."""
+        self.thread.do(self.trio.accept, record)
+
+    def release(self, record: ConsumedRecord) -> None:
+        """Give a record back; see `kraft.client.ShareConsumer.release`."""
+        self.thread.do(self.trio.release, record)
+
+    def reject(self, record: ConsumedRecord) -> None:
+        """Say that no member is to get a record again; see `kraft.client.ShareConsumer.reject`."""
+        self.thread.do(self.trio.reject, record)
+
+    def renew(self, record: ConsumedRecord) -> None:
+        """Keep a record for longer; see `kraft.client.ShareConsumer.renew`."""
+        self.thread.do(self.trio.renew, record)
+
+    async def commit(self) -> tuple[Acknowledged, ...]:
+        """Send what was acknowledged, and wait for the outcomes; see `kraft.client.ShareConsumer.commit`."""
+        return await self.call(self.trio.commit)
+
+
 @overload
 def open_node(
     config: Config, *, state_machine: Callable[[], StateMachine[C, R]]
@@ -747,6 +802,27 @@ def join_store(address: str, directory: str, **given: Unpack[NodeSettings]) -> A
 def connect_store(address: str, **given: Unpack[NodeSettings]) -> AbstractAsyncContextManager[Store]:
     """Use a replicated store without a vote and a directory, by a thread; see `kraft.connect_store`."""
     return _opened(trio_store.connect_store(address, **given), Store, "kraft-store")
+
+
+def open_share_consumer(
+    bootstrap: Iterable[Endpoint],
+    topic: str,
+    group: str,
+    settings: ShareSettings = ShareSettings(),
+    *,
+    on_acknowledged: Callable[[Acknowledged], None] | None = None,
+) -> AbstractAsyncContextManager[ShareConsumer]:
+    """A member of a share group with a client and a thread of its own; see `kraft.client.Client.share`.
+
+    Args:
+        bootstrap: The addresses of some brokers.
+        topic: The name of the topic.
+        group: The name of the share group.
+        settings: Whether records are accepted without a word, how many come at once, the time-out.
+        on_acknowledged: Called in the other thread with each outcome of acknowledgements.
+    """
+    opened = trio_client.open_share_consumer(bootstrap, topic, group, settings, on_acknowledged=on_acknowledged)
+    return _opened(opened, ShareConsumer, "kraft-shares")
 
 
 @asynccontextmanager

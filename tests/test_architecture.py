@@ -208,6 +208,7 @@ LAYERS = (
         (
             *("kraft.config", "kraft.node", "kraft.admin", "kraft.quorum", "kraft.replica", "kraft.committed"),
             *(
+                "kraft.client",
                 "kraft.state_machine",
                 "kraft.store",
                 "kraft.trio_thread",
@@ -385,12 +386,12 @@ PACKAGES = {
     "kraft.node.metrics": "the metrics listener of a node: what the shell counts, and what it answers",
     "kraft.store": "a replicated key-value store as a state machine, and what is made of it: locks, elections, queues",
     "kraft.trio_thread": "a thread with a Trio loop, for programs that have none or another one",
-    "kraft.asyncio": "nodes, the store and what is made of it, for programs on asyncio",
+    "kraft.client.state": "what producers and members of groups decide: batches, positions, leaders, transactions",
+    "kraft.client": "a client of brokers: writes records to topics and reads them, in groups and in transactions",
+    "kraft.asyncio": "nodes, the store and what is made of it, share consumers, for programs on asyncio",
     "kraft.sync": "the same for programs without an event loop",
     "kraft.adapters": "the store behind the interfaces of other programs, each an extra; stores by URL",
     "kraft.adapters.patroni": "the store as a DCS of Patroni, and the program that runs Patroni on it",
-    "kraft.client.state": "what producers and members of groups decide: batches, positions, leaders, transactions",
-    "kraft.client": "a client of brokers: writes records to topics and reads them, in groups and in transactions",
     "kraft.registry": "the schema registry: its topic, its REST API, the types of schemas and their compatibility",
     "kraft.observer": "following the metadata log of a live cluster from outside",
     "kraft.operate.recover": "recovery of a quorum that lost its majority: inventory, plan, files to write, checks",

@@ -20,6 +20,7 @@ from kraft.client.client import (
     Transaction,
     TransactionalProducer,
     open_client,
+    open_share_consumer,
 )
 from kraft.client.share_consumer import ShareConsumer
 from kraft.client.state.consuming import ConsumerSettings
@@ -64,5 +65,6 @@ __all__ = [
     "TransactionSettings",
     "TransactionalProducer",
     "open_client",
+    "open_share_consumer",
 ]
 __dir__ = public_dir(__name__)

@@ -772,3 +772,28 @@ async def open_client(
             await nursery.start(carrier.run, client.deliver)
             yield client
             nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_share_consumer(
+    bootstrap: Iterable[Endpoint],
+    topic: str,
+    group: str,
+    settings: ShareSettings = ShareSettings(),
+    *,
+    on_acknowledged: Callable[[Acknowledged], None] | None = None,
+) -> AsyncIterator[ShareConsumer]:
+    """A member of a share group with a client of its own, for the duration of the block; see `Client.share`.
+
+    Args:
+        bootstrap: The addresses of some brokers.
+        topic: The name of the topic.
+        group: The name of the share group.
+        settings: As for `Client.share`.
+        on_acknowledged: As for `Client.share`.
+    """
+    async with (
+        open_client(bootstrap) as client,
+        client.share(topic, group, settings, on_acknowledged=on_acknowledged) as consumer,
+    ):
+        yield consumer
