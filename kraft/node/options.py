@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kraft.broker import BrokerOptions
 from kraft.config import Config
 from kraft.process.options import ProcessOptions
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica.interface.options import ReplicaOptions
 from transport.interface import Endpoint, Listener
+
+if TYPE_CHECKING:
+    from kraft.broker import BrokerOptions
 
 SECURITY_PROTOCOLS: Final = {"SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Kafka's numbers of the security protocols; every other listener has PLAINTEXT (Kafka: `SecurityProtocol`)."""

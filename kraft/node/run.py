@@ -14,15 +14,11 @@ import trio
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation
-from kraft.broker.opening import broker_options
-from kraft.broker.registered import RegisteredBroker
-from kraft.broker.server import BrokerServer
 from kraft.config import Config
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import UNANSWERED_REQUESTS
 from kraft.node.background import Flusher
 from kraft.node.broker import close_data, leave_cleanly, locked_directories
-from kraft.node.broker_node import BrokerNode, CombinedNode
 from kraft.node.clock import NodeClock
 from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
@@ -47,6 +43,8 @@ from transport.tcp import TcpTransport
 from transport.wire import WireTransport
 
 if TYPE_CHECKING:
+    from kraft.broker import BrokerOptions
+    from kraft.broker.server import BrokerServer
     from kraft.node.loggers import LoggerRequests
     from kraft.node.stores import StoreKeeper
     from kraft.quorum.recorded import RecordedCore
@@ -103,12 +101,11 @@ async def run_node(
             endpoints = _listen(transport, config, disk)
             if isinstance(transport, TcpTransport):
                 _warn_of_exposure(config, log)
-            broker = broker_options(config, disk) if config.is_broker else None
             options = process_options(
                 config,
                 endpoints,
                 inline_flush=inline_flush,
-                broker=broker,
+                broker=_broker_options(config, disk),
                 own_name=own_name,
                 survives_failures=survives_failures,
             )
@@ -143,14 +140,16 @@ async def run_node(
                 endpoints=endpoints,
                 meter=None if monitor is None else monitor.meter,
             )
-            node = _node_of(hosted)(parts)
+            node = _node_of(config, hosted)(parts)
             if monitor is not None:
                 monitor.attach(node, process, transport)
-            writes = None if inline_flush or isinstance(hosted, RawLog) else broker_of(hosted)
+            writes = None if inline_flush or isinstance(hosted, RawLog) or not config.is_broker else broker_of(hosted)
             with _closing(process, log), _checkpoints(writes, disk):
                 await node.run(outputs, task_status)
-                close_data(process)
-            leave_cleanly(process, config, disk)
+                if config.is_broker:
+                    close_data(process)
+            if config.is_broker:
+                leave_cleanly(process, config, disk)
             network.cancel_scope.cancel()
     log.write("stopped", {})
 
@@ -168,8 +167,17 @@ def _recording(path: str | None, log: NodeLog) -> Iterator[Callable[..., Recorde
         yield partial(RecordedCore, recorder=recorder)
 
 
-# A broker comes first in these functions, and the modules of other kinds of nodes are imported after it: those of a
-# controller would be a large part of the start of a broker.
+# The roles of the configuration decide what these functions import: the modules of a controller would be a large part
+# of the start of a broker, and those of a broker of the start of a controller.
+
+
+def _broker_options(config: Config, disk: DirectoryDisk) -> BrokerOptions | None:
+    """The options of a broker; None for a node of another kind."""
+    if not config.is_broker:
+        return None
+    from kraft.broker.opening import broker_options
+
+    return broker_options(config, disk)
 
 
 def _default_application(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
@@ -183,13 +191,17 @@ def _default_application(config: Config, disk: DirectoryDisk) -> ApplicationFact
     return host_controller
 
 
-def _node_of(application: Application | RawLog) -> type[Node]:
+def _node_of(config: Config, application: Application | RawLog) -> type[Node]:
     """The class of the node that hosts an application."""
-    match application:
-        case RegisteredBroker():
-            return BrokerNode
-        case ControllerAndBroker():
-            return CombinedNode
+    if config.is_broker:
+        from kraft.broker.registered import RegisteredBroker
+        from kraft.node.broker_node import BrokerNode, CombinedNode
+
+        match application:
+            case RegisteredBroker():
+                return BrokerNode
+            case ControllerAndBroker():
+                return CombinedNode
     from kraft.node.state_machine_node import StateMachineNode
     from kraft.state_machine.server import StateMachineServer
 
@@ -201,8 +213,11 @@ def _logger_requests(config: Config, application: Application | RawLog, log: Nod
     # Loaded here, because only served nodes answer them.
     from kraft.node.loggers import LoggerRequests
 
-    if isinstance(application, BrokerServer):
-        return LoggerRequests(config.node_id, application, log, AclOperation.ALTER_CONFIGS)
+    if config.is_broker:
+        from kraft.broker.server import BrokerServer
+
+        if isinstance(application, BrokerServer):
+            return LoggerRequests(config.node_id, application, log, AclOperation.ALTER_CONFIGS)
     from kraft.controller.server import ControllerServer
 
     if isinstance(application, ControllerServer):

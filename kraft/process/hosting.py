@@ -123,11 +123,11 @@ def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> BrokerF
 
 def broker_settings(opening: Opening) -> BrokerSettings:
     """The settings of a broker's agent, with a new incarnation id."""
-    from kraft.broker import BrokerListener, BrokerSettings
+    from kraft.broker import BrokerListener, BrokerOptions, BrokerSettings
     from kraft.broker.settings import PLAINTEXT
 
     options = opening.options
-    assert options.broker is not None, "these are not the options of a broker"
+    assert isinstance(options.broker, BrokerOptions), "these are not the options of a broker"
     endpoints = options.client_endpoints or options.replica.endpoints
     protocols = dict(options.security_protocols)
     return BrokerSettings(

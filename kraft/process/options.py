@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kraft.broker.settings import BrokerOptions
 from kraft.config.data_settings import TopicDefaults
 from kraft.config.described import DescribedSetting
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
@@ -22,7 +21,8 @@ class ProcessOptions(Struct, frozen=True, kw_only=True):
     own_settings: tuple[DescribedSetting, ...] = ()
     security_protocols: tuple[tuple[str, int], ...] = ()
     """Kafka's number of the security protocol of each listener; 0, for PLAINTEXT, where the listener is missing."""
-    broker: BrokerOptions | None = None
+    broker: Struct | None = None
+    """The `BrokerOptions`, whose module only a broker loads."""
     client_endpoints: Endpoints | None = None
     """The listeners of the broker of a node with both roles; those of the replica are then the controller's."""
     survives_failures: bool = False

@@ -15,7 +15,6 @@ import trio
 from kraft.cli.run.log_output import LESS, MORE, log_to_stderr, shift_level
 from kraft.config import Config, ListenerSpec, join_host_port
 from kraft.config.metrics_settings import MetricsSettings
-from kraft.node.broker_node import BrokerNode
 from kraft.node.clock import NodeClock
 from kraft.node.embed import keeper_of, tcp_transport
 from kraft.node.gc_freeze import freeze_survivors
@@ -93,7 +92,10 @@ async def _serve(config: Config, tls: LoadedTls, protocol_file: str | None, unti
 
 async def _load_the_rest(config: Config, node: Node) -> None:
     """Load what only some requests need, in a thread, and after the first ones: the interpreter does one at a time."""
-    if isinstance(node, BrokerNode):
+    if config.is_broker:
+        from kraft.node.broker_node import BrokerNode
+
+        assert isinstance(node, BrokerNode), node
         await node.serves.wait()
     await trio.sleep(_FIRST_REQUESTS_S)
     if config.is_broker:
