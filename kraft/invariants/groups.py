@@ -94,6 +94,16 @@ class Committed(Struct, frozen=True):
     """The place of its record in that order; in a transaction the effect comes later."""
 
 
+class Shared(Struct, frozen=True):
+    """A group as of its last record: the partitions that each member has, also those that it has still to give up."""
+
+    word: str
+    """The word of its protocol for its number: `generation` or `epoch`."""
+    number: int
+    owned: dict[str, tuple[int, ...]]
+    """The partitions by member; all groups of a run have partitions of one topic."""
+
+
 class _Classic(Struct):
     """A classic group as of its last record. A static member is the same one under each of its ids."""
 
@@ -109,6 +119,10 @@ class _Former(Struct):
     epoch: int
     members: dict[str, str]
     """Their names by id."""
+
+
+def _sorted_numbers(owned: Mapping[str, Iterable[int]]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(sorted(owned[name])) for name in sorted(owned)}
 
 
 class GroupLedger:
@@ -181,6 +195,21 @@ class GroupLedger:
             return classic.generation if member_id in classic.names else 0
         epoch, _ = self._members.get(group, {}).get(member_id, (0, frozenset()))
         return epoch
+
+    def shared(self) -> dict[str, Shared]:
+        """The committed state of each group that has members."""
+        found = dict[str, Shared]()
+        for group, classic in self._classic.items():
+            if classic.names:
+                owned: dict[str, list[int]] = {name: [] for name in classic.names.values()}
+                for (_, number), name in classic.owners.items():
+                    owned.setdefault(name, []).append(number)
+                found[group] = Shared("generation", classic.generation, _sorted_numbers(owned))
+        for group, members in self._members.items():
+            if members:
+                parts = {name: [number for _, number in places] for name, (_, places) in members.items()}
+                found[group] = Shared("epoch", self._epochs.get(group, 0), _sorted_numbers(parts))
+        return found
 
     def accepted(self, group: str, member_id: str, generation: int, present: int) -> None:
         """A classic member was told that it belongs to a generation; `present` is what it was in when it asked."""

@@ -7,25 +7,36 @@ committed metadata of a partition.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from kraft.invariants.cluster_model import PartitionKey
+from kraft.invariants.groups import GroupLedger, Shared
 from kraft.invariants.stored_batches import stored_batches
 from kraft.partitions.replicas import HostedPartition
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.nodes.frames import Frame
+from kraft.sim.workloads.coordinator_watch import CoordinatorWatch
 from kraft.sim.workloads.record_watch import ALL, READ_COMMITTED, RecordWatch
 from kraft.sim.world.actions import WORLD, Administer
 from kraft.sim.world.world import World
 from metadata_log.serde import Message, decode
 from metadata_log.types import NO_PRODUCER, Uuid
 from transport.protocol.broker_apis import ALL_APIS
+from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from transport.protocol.messages.create_topics import CreateTopicsRequest
 from transport.protocol.messages.delete_records import DeleteRecordsRequest
 from transport.protocol.messages.end_txn import EndTxnRequest
 from transport.protocol.messages.fetch import FetchRequest
+from transport.protocol.messages.heartbeat import HeartbeatRequest
+from transport.protocol.messages.join_group import JoinGroupRequest
+from transport.protocol.messages.leave_group import LeaveGroupRequest
 from transport.protocol.messages.offset_commit import OffsetCommitRequest
 from transport.protocol.messages.produce import ProduceRequest
+from transport.protocol.messages.sync_group import SyncGroupRequest
 from transport.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+
+_SHORT: Final = 8
+"""The characters of a member id that a reader sees; no two members of a run have the same ones."""
 
 
 class Records:
@@ -34,6 +45,7 @@ class Records:
     def __init__(self) -> None:
         self._told: dict[tuple[int, PartitionKey], str] = {}
         self._names: dict[Uuid, str] = {}
+        self._groups: dict[str, Shared] = {}
 
     def changes(self, world: World) -> Iterator[tuple[int, str]]:
         """The changes since the last call: the node, `WORLD` for committed metadata, and the new state."""
@@ -47,6 +59,19 @@ class Records:
             if (node_id, key) not in now and world.hosts.get(node_id) is not None and world.hosts[node_id].is_running:
                 yield node_id, f"{self._name(key)} is gone"
         self._told = now
+        if isinstance(world.watch, CoordinatorWatch):
+            yield from ((WORLD, text) for text in self._group_changes(world.watch.groups))
+
+    def _group_changes(self, ledger: GroupLedger) -> Iterator[str]:
+        """The groups whose committed members or partitions have changed."""
+        now = ledger.shared()
+        for group, shared in now.items():
+            if self._groups.get(group) != shared:
+                yield f"committed: group {group} in {shared.word} {shared.number}: {_owners(shared)}"
+        for group in self._groups:
+            if group not in now:
+                yield f"committed: group {group} has no members"
+        self._groups = now
 
     def _states(self, world: World, watch: RecordWatch) -> Iterator[tuple[tuple[int, PartitionKey], str]]:
         for topic in watch.ledger.image.topics.by_id.values():
@@ -95,7 +120,24 @@ class Records:
             case OffsetCommitRequest(topics=[of_group]) as committer:
                 offsets = ", ".join(f"{one.partition_index} to {one.committed_offset}" for one in of_group.partitions)
                 who, epoch = committer.member_id, committer.generation_id_or_member_epoch
-                return f"is asked by {who} of {committer.group_id} in epoch {epoch} to commit partition {offsets}"
+                return (
+                    f"is asked by {_short(who)} of {committer.group_id} in epoch {epoch} to commit partition {offsets}"
+                )
+            case JoinGroupRequest(group_id=group, member_id=who):
+                return f"is asked by {_short(who) or 'a new member'} to join {group}"
+            case SyncGroupRequest(group_id=group, member_id=who, generation_id=generation, assignments=assignments):
+                where = f"group {group} in generation {generation}"
+                return (
+                    f"is told by {who} who has what in {where}"
+                    if assignments
+                    else f"is asked by {_short(who)} of {where} for its partitions"
+                )
+            case HeartbeatRequest(group_id=group, member_id=who, generation_id=generation):
+                return f"hears that {_short(who)} of group {group} in generation {generation} lives"
+            case LeaveGroupRequest(group_id=group):
+                return f"hears that a member leaves group {group}"
+            case ConsumerGroupHeartbeatRequest(group_id=group, member_id=who, member_epoch=epoch):
+                return _heartbeat(group, who, epoch)
             case EndTxnRequest(committed=commits) as ending:
                 verb = "commit" if commits else "abort"
                 return f"is asked by {ending.transactional_id} in epoch {ending.producer_epoch} to {verb}"
@@ -142,6 +184,28 @@ def _batches(data: bytes) -> str:
         producer = f", sequence {batch.base_sequence} of producer {batch.producer_id}"
         told.append(text + (producer if batch.producer_id != NO_PRODUCER else ""))
     return " and ".join(told)
+
+
+def _short(member_id: str) -> str:
+    """The beginning of the id of a member, which is long and random."""
+    return member_id[:_SHORT]
+
+
+def _heartbeat(group: str, member_id: str, epoch: int) -> str:
+    """The heartbeat of a member of a consumer group in words (Kafka: `ConsumerGroupHeartbeatRequest`)."""
+    who = _short(member_id)
+    if epoch < 0:
+        return f"hears that {who} leaves group {group}"
+    return (
+        f"hears that {who} of group {group} in epoch {epoch} lives" if epoch else f"is asked by {who} to join {group}"
+    )
+
+
+def _owners(shared: Shared) -> str:
+    return ", ".join(
+        f"{_short(name)} has {' and '.join(map(str, numbers)) or 'no partition'}"
+        for name, numbers in shared.owned.items()
+    )
 
 
 def _listed(ids: tuple[int, ...]) -> str:
