@@ -25,8 +25,9 @@ function say(text, isBad = false) {
   $("status").classList.toggle("bad", isBad);
 }
 
+// Whether the work was done; if not, the page says why.
 async function attempt(work) {
-  try { await work(); say(""); } catch (failure) { stop(); say(failure.message, true); }
+  try { await work(); say(""); return true; } catch (failure) { stop(); say(failure.message, true); return false; }
 }
 
 // What is shown
@@ -70,9 +71,12 @@ function show() {
 
 // What repeats the run elsewhere: a seed alone is a command, and what a visitor did is in a file.
 function showLaptop(state) {
-  $("laptop").hidden = !run.isAtEnd;
+  const computed = `${state.now_ms.toLocaleString("en")} ms`;
   $("command").textContent = `kraft sim replay ${SAVED}`;
+  $("computed").textContent = computed;
   $("digest").textContent = state.digest;
+  $("save").title = `All events that are computed, up to ${computed}`;
+  $("copy").textContent = run.isRecorded && whole ? "Copy link to the whole run" : "Copy link";
   $("copy").disabled = run.isRecorded && !whole;
   $("copy").title = run.isRecorded ? (whole ? "The whole run, of which these are the events that matter" : "A saved run has no link: send the file") : "";
 }
@@ -187,7 +191,12 @@ const paused = work => () => { stop(); attempt(work); };
 $("play").addEventListener("click", toggle);
 $("step").addEventListener("click", paused(() => run.step()));
 $("back").addEventListener("click", paused(() => run.back()));
-$("end").addEventListener("click", paused(() => run.toEnd()));
+$("end").addEventListener("click", async () => {
+  stop();
+  if (await attempt(() => run.toEnd()) && !run.state.is_over) {
+    say("No promise was broken up to here. A run in which only you make faults goes on for an hour of its time: “To the end” again goes on.");
+  }
+});
 $("last-change").addEventListener("click", () => { stop(); run.lastChange(); });
 $("change").addEventListener("click", paused(() => run.nextChange()));
 $("cursor").addEventListener("input", () => { stop(); run.show(Number($("cursor").value)); });
@@ -220,7 +229,7 @@ $("copy").addEventListener("click", () => attempt(async () => {
   remember();
   await navigator.clipboard.writeText(location.href);
   $("copy").textContent = "Copied";
-  setTimeout(() => { $("copy").textContent = "Copy link"; }, 2000);
+  setTimeout(() => showLaptop(run.state), 2000);
 }));
 $("save").addEventListener("click", () => attempt(async () => saveFile(SAVED, await call("saved"))));
 $("whole").addEventListener("click", () => attempt(async () => saveFile("kraft-lab-run.html", await call("diagram"), "text/html")));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,53 @@ def test_a_watched_run_finds_what_the_search_finds() -> None:
         assert str(session.failure) == found.message
         assert session.schedule == found
         assert "Violated" in session.verdict
+    finally:
+        session.close()
+
+
+WON = re.compile(r"node (\d+) .*becomes Candidate \(pre vote won\)")
+GRANTED = re.compile(r"is asked by node (\d+) whether it would vote, and grants that")
+
+
+def told_of_pre_votes(session: LiveSession | ReplaySession) -> list[tuple[int, bool]]:
+    """For each candidate that has won the pre-votes: its id, and whether a grant to it was told before."""
+    told, granted = list[tuple[int, bool]](), set[int]()
+    for moment in session.notes.told:
+        if grant := GRANTED.search(moment.why):
+            granted.add(int(grant.group(1)))
+        if won := WON.search(moment.what):
+            candidate = int(won.group(1))
+            told.append((candidate, candidate in granted))
+            granted.discard(candidate)
+    return told
+
+
+@pytest.mark.parametrize("members", ["core", "replica"])
+def test_no_node_wins_pre_votes_that_were_told_as_refused(members: str) -> None:
+    told = list[tuple[int, bool]]()
+    for seed in range(6):
+        session = LiveSession(LabRun(SeedSearch(members=members, nodes=3, profile="broad", chaos_ms=3000), seed))
+        told += told_of_pre_votes(ended(session))
+    assert len(told) > 10
+    assert [one for one in told if not one[1]] == []
+
+
+def test_a_pre_vote_against_a_leader_that_is_gone_is_told_as_granted() -> None:
+    deeds = (Deed(2924, "crash", (2,)), Deed(4947, "write", (3,), text="a"), Deed(4953, "crash", (3,)))
+    session = watched(*deeds, Deed(4953, "restart", (2,)), until_ms=6000)
+    told = [moment.why for moment in session.notes.told if "grants that" in moment.why]
+    assert any("its leader, node 3, is gone, or has not answered it in this epoch" in why for why in told)
+    assert all(was_told for _, was_told in told_of_pre_votes(session))
+
+
+def test_a_pre_vote_that_a_bug_grants_is_against_the_rule() -> None:
+    search = SeedSearch(members="core", profile="by-turns", mutant="vote-without-log-check")
+    session = LiveSession(LabRun(search, 0))
+    try:
+        ended(session)
+        assert any(
+            "grants that, against the rule: the candidate's log ends" in moment.why for moment in session.notes.told
+        )
     finally:
         session.close()
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.sim.lab.votes import asked_in, why
+from kraft.sim.lab.votes import answer_in, asked_in, why
 from kraft.sim.pictures.execution import HeardTrace, NodeState, Notes
 from kraft.sim.pictures.wording import change_text, label_of
 from kraft.sim.runs.simulator import Simulator
@@ -91,7 +91,9 @@ class LabNotes(Notes):
         before = self.moments[-1].nodes.get(asked.voter) if asked is not None and self.moments else None
         super().on_performed(world, action)
         moment = self.moments[-1]
-        reason = "" if asked is None or before is None else why(asked, before, moment.nodes[asked.voter])
+        reason = ""
+        if asked is not None and before is not None:
+            reason = why(asked, before, moment.nodes[asked.voter], answer_in(world, action))
         changed, removed = {}, list[str]()
         for node_id, state in moment.nodes.items():
             node, last = self._node(node_id, world.hosts[node_id], state), self._last.get(node_id)
