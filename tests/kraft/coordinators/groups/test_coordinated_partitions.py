@@ -27,7 +27,7 @@ from support.broker.group_clients import (
     joining,
 )
 from support.broker.operations import Doing
-from support.broker.request_brokers import directory_of, replayed, topic_id
+from support.broker.request_brokers import NewTopic, directory_of, replayed, topic_id
 from transport.protocol.errors import Error
 from transport.protocol.messages.heartbeat import HeartbeatRequest
 from transport.protocol.messages.list_groups import ListGroupsRequest
@@ -63,6 +63,21 @@ def test_a_commit_is_answered_when_the_replicas_have_it() -> None:
     brokers.wait(0)
     assert brokers.answers.pop(number).topics[0].partitions[0].error_code == 0
     assert brokers.committed() == (7, 0)
+
+
+@pytest.mark.parametrize("settings", [{"message.timestamp.type": "LogAppendTime"}, {"compression.type": "gzip"}])
+def test_what_a_topic_wants_otherwise_is_written_as_it_wants(settings: dict[str, str]) -> None:
+    """These batches go the way of a producer's: with the first alone it would not show."""
+    topic = NewTopic("__consumer_offsets", GROUPS.id, ((101,),), {"cleanup.policy": "compact", **settings})
+    brokers = GroupBrokers(topic, ORDERS)
+    for offset in (7, 8, 9):
+        assert brokers.commit(offset) == Error.NONE
+        assert brokers.committed() == (offset, 0)
+    log = brokers.brokers.part(101, GROUPS_KEY).log
+    written = list(scan(log.read(0, 1 << 20)))
+    assert [batch.base_offset for batch in written] == [0, 1, 2]
+    assert all(batch.is_log_append_time == ("message.timestamp.type" in settings) for batch in written)
+    assert all(batch.is_compressed == ("compression.type" in settings) for batch in written)
 
 
 def test_a_read_of_stable_offsets_waits_for_what_it_has_seen() -> None:
