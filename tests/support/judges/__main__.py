@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from support.judges import ducktape, junit, table
+from support.judges import ducktape, junit, kfake, table
 
-JUDGES = {"ducktape": ducktape.main, "junit": junit.main, "page": table.main}
+JUDGES = {"ducktape": ducktape.main, "junit": junit.main, "kfake": kfake.main, "page": table.main}
 
 if __name__ == "__main__":
     name, *rest = sys.argv[1:] or [""]
