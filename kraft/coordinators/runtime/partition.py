@@ -417,8 +417,8 @@ class CoordinatorPartition(Generic[S]):
             transactional=producer is not None,
             producer=(*(producer or (NO_PRODUCER, -1)), self._first_sequence),
         )
-        # Other batches than most are checked as those of producers, which begin at offset 0, and changed as the settings
-        # of the topic want it.
+        # Other batches than most are checked as those of producers, which begin at offset 0, and changed as the
+        # settings of the topic want it.
         data = made if part.log.takes_as_is(made) else bytes(8) + made.data[8:]
         done = leaders.append(part, data, now_ms, is_client=False)
         return done.error if isinstance(done, RefusedAppend) else Error.NONE
