@@ -73,8 +73,9 @@ def test_what_a_topic_wants_otherwise_is_written_as_it_wants(settings: dict[str,
     for offset in (7, 8, 9):
         assert brokers.commit(offset) == Error.NONE
         assert brokers.committed() == (offset, 0)
-    log = brokers.brokers.part(101, GROUPS_KEY).log
-    written = list(scan(log.read(0, 1 << 20)))
+    data = brokers.brokers.part(101, GROUPS_KEY).log.read(0, 1 << 20)
+    assert isinstance(data, bytes)
+    written = list(scan(data))
     assert [batch.base_offset for batch in written] == [0, 1, 2]
     assert all(batch.is_log_append_time == ("message.timestamp.type" in settings) for batch in written)
     assert all(batch.is_compressed == ("compression.type" in settings) for batch in written)
