@@ -92,6 +92,12 @@ COST_US: Final[dict[str, float]] = {
     "TIMERS_CLEARED_PER_STEP": 10,
     "LARGE_TRANSACTION": 2.5,
     "UNSERVED_ENTRIES": 2.5,
+    "STREAMS_MEMBERS_AT_ONCE": 50,
+    "STREAMS_PARTITIONS_AT_ONCE": 20,
+    "STREAMS_PARTITIONS_PER_GROUP": 1,
+    "STREAMS_TASKS_PER_STEP": 15,
+    "STREAMS_TOPICS_PER_STEP": 5,
+    "STREAMS_TOPOLOGY_ITEMS": 2,
     "SHARE_RUNS": 0.6,
     "SHARE_LOCKS_LOOKED_AT": 0.6,
     "SHARE_RELEASES_PER_TURN": 40,
@@ -294,6 +300,24 @@ few milliseconds. A member gets none beyond these.
 """
 SHARE_OFFSETS_PER_REQUEST: Final = 5000
 """The share partitions of which a request alters the offsets, in one operation."""
+STREAMS_PARTITIONS_AT_ONCE: Final = 500
+"""The partitions that the tasks of a streams group read, from which on a heartbeat is handled in portions."""
+STREAMS_MEMBERS_AT_ONCE: Final = 200
+"""The members of a streams group from which on it is, too."""
+STREAMS_PARTITIONS_PER_GROUP: Final = 20_000
+"""The partitions that the tasks of a streams group read: so many tasks may be in one record, and in most operations on
+a member. A topology with more is refused, which Kafka bounds only by the size of a record.
+"""
+STREAMS_TASKS_PER_STEP: Final = 500
+"""The tasks of a streams group that a portion gives to members, or looks at."""
+STREAMS_TOPICS_PER_STEP: Final = 1000
+"""The topics of a topology that a portion compares."""
+STREAMS_TOPOLOGY_ITEMS: Final = 5000
+"""The subtopologies, topics and settings of a topology: all are in one record, and compared when a member joins."""
+STREAMS_CLIENT_TAGS: Final = 100
+"""The tags of a member of a streams group. A program of Kafka Streams has no more than five."""
+STREAMS_OFFSETS: Final = 500_000
+"""The offsets of tasks that the members of the groups of one partition have told, and that the assignor remembers."""
 STATE_CALLS_AT_ONCE: Final = 1000
 """The calls of share coordinators that the group coordinators of a broker have made, and that are not answered."""
 STATE_CALLS_WAITING: Final = 100_000
@@ -759,6 +783,26 @@ RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
             lambda of: of.SHARE_PARTITIONS_PER_GROUP + of.STATE_CALLS_AT_ONCE <= of.STATE_CALLS_WAITING,
         ),
         ("a group has what a request alters", lambda of: of.SHARE_OFFSETS_PER_REQUEST <= of.SHARE_PARTITIONS_PER_GROUP),
+        (
+            "a large streams group is one that has portions",
+            lambda of: of.STREAMS_PARTITIONS_AT_ONCE <= of.STREAMS_PARTITIONS_PER_GROUP,
+        ),
+        (
+            "a large streams group has fewer members than any",
+            lambda of: of.STREAMS_MEMBERS_AT_ONCE <= of.GROUP_MEMBERS,
+        ),
+        (
+            "a member has fewer tags than a topology has settings",
+            lambda of: of.STREAMS_CLIENT_TAGS <= of.STREAMS_TOPOLOGY_ITEMS,
+        ),
+        (
+            "a member of a streams group may tell the offsets of all tasks",
+            lambda of: 2 * of.STREAMS_PARTITIONS_PER_GROUP <= of.STREAMS_OFFSETS,
+        ),
+        (
+            "a topology has room for the topics that it may name",
+            lambda of: of.NAMED_TOPICS <= of.STREAMS_TOPOLOGY_ITEMS,
+        ),
         ("the groups of one partition fit", lambda of: of.GROUPS_PER_PARTITION * 1200 <= of.GROUP_STATE_BYTES),
         (
             "assignments of a group fit even then",

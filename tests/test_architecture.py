@@ -354,6 +354,7 @@ PACKAGES = {
     "kraft.coordinators.groups.assignors": "the assignors of consumer groups: which member gets which partitions",
     "kraft.coordinators.groups.consumer": "groups of KIP-848: members, epochs, targets, reconciliation, replay",
     "kraft.coordinators.groups.shares": "share groups as their coordinator has them: members, targets, states, replay",
+    "kraft.coordinators.groups.streams": "streams groups: topologies and their topics, tasks, reconciliation, replay",
     "kraft.coordinators.groups": "groups and their offsets: state machines, replay, what they answer",
     "kraft.coordinators.shares": "requests of share groups, share partitions in flight, the coordinator of their state",
     "kraft.coordinators.transactions": "transactional ids and producer ids: state machine, replay, markers, answers",

@@ -222,6 +222,7 @@ class Requests:
                 guards=self._guards,
                 verifier=self._verifier,
                 delete_share_group=self._delete_share_group,
+                create_topics=self._creation.create_internal_of_streams,
             )
             self._senders[MarkersSent] = rooms.transactions
         return self._coordinators

@@ -12,6 +12,7 @@ from kraft.client.share_groups import SHARE, described_share_group
 from kraft.client.state.assigning import assignment_of
 from kraft.client.state.coordinators import KeyType
 from kraft.client.state.errors import ClientError, refused
+from kraft.client.streams_groups import described_streams_group, partitions_read
 from metadata_log.types import EARLIEST_TIMESTAMP as EARLIEST
 from metadata_log.types import LATEST_TIMESTAMP as LATEST
 from metadata_log.types import NO_OFFSET, Uuid
@@ -64,7 +65,8 @@ STATES: Final = (
     "NotReady",
 )
 """The states of groups of any type (Kafka: `GroupState`)."""
-TYPES: Final = (CLASSIC, CONSUMER, SHARE, "streams")
+STREAMS: Final = "streams"
+TYPES: Final = (CLASSIC, CONSUMER, SHARE, STREAMS)
 """The types of groups (Kafka: `GroupType`)."""
 
 
@@ -129,7 +131,7 @@ async def list_groups(
 
 
 async def describe_group(ask: Questions, group: str) -> GroupDescription:
-    """A group of consumers or a share group with its members; state `Dead` for a group that does not exist.
+    """A group of any type with its members; state `Dead` for a group that does not exist.
 
     Raises:
         ClientError: The coordinator did not answer in time, or refused.
@@ -145,7 +147,7 @@ async def describe_group(ask: Questions, group: str) -> GroupDescription:
     classic = await _describe_classic_group(ask, group)
     if classic.state != DEAD:
         return classic
-    return await _describe_share_group(ask, group) or classic
+    return await _describe_share_group(ask, group) or await _describe_streams_group(ask, group) or classic
 
 
 async def _describe_share_group(ask: Questions, group: str) -> GroupDescription | None:
@@ -164,6 +166,25 @@ async def _describe_share_group(ask: Questions, group: str) -> GroupDescription 
         for each in one.members
     )
     return GroupDescription(group, SHARE, one.group_state, one.assignor_name, one.group_epoch, members)
+
+
+async def _describe_streams_group(ask: Questions, group: str) -> GroupDescription | None:
+    one = await described_streams_group(ask, group)
+    if one is None:
+        return None
+    cluster = await ask.cluster()
+    members = tuple(
+        GroupMember(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            each.member_epoch,
+            partitions_read(one.topology, each.assignment.active_tasks, cluster),
+        )
+        for each in one.members
+    )
+    return GroupDescription(group, STREAMS, one.group_state, one.assignor_name or "", one.group_epoch, members)
 
 
 async def _describe_consumer_group(ask: Questions, group: str) -> GroupDescription | None:

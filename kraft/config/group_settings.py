@@ -63,6 +63,10 @@ _ASSIGNORS: Final = "group.consumer.assignors"
 _SHARE_ASSIGNORS: Final = "group.share.assignors"
 SHARE_ASSIGNOR: Final = "simple"
 """The assignor of share groups."""
+_STREAMS_ASSIGNORS: Final = "group.streams.assignors"
+STREAMS_ASSIGNOR: Final = "sticky"
+"""The assignor of streams groups."""
+_RACK_TAGS: Final = "group.streams.rack.aware.assignment.tags"
 _MIGRATION: Final = "group.consumer.migration.policy"
 _PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
 PROTOCOLS: Final = frozenset(("classic", "consumer", "share", "streams"))
@@ -77,10 +81,15 @@ def _assignors(reader: SettingsReader) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _check_share_assignors(reader: SettingsReader) -> None:
-    given: Any = reader.value(_SHARE_ASSIGNORS) if _SHARE_ASSIGNORS in reader.settings else [SHARE_ASSIGNOR]
-    if list(given) != [SHARE_ASSIGNOR]:
-        raise reader.bad(_SHARE_ASSIGNORS, f"it is not {SHARE_ASSIGNOR}", hint="Share groups have no other assignor.")
+def _check_only_assignor(reader: SettingsReader, key: str, only: str, kind: str) -> None:
+    given: Any = reader.value(key) if key in reader.settings else [only]
+    if list(given) != [only]:
+        raise reader.bad(key, f"it is not {only}", hint=f"{kind} groups have no other assignor.")
+
+
+def _rack_tags(reader: SettingsReader) -> tuple[str, ...]:
+    given: Any = reader.value(_RACK_TAGS) if _RACK_TAGS in reader.settings else ()
+    return tuple(given)
 
 
 def _migration_policy(reader: SettingsReader) -> str:
@@ -119,6 +128,25 @@ class ShareGroupConfig(Struct, frozen=True, kw_only=True):
     """After how long a share partition that waits for its state is asked for again."""
 
 
+class StreamsGroupConfig(Struct, frozen=True, kw_only=True):
+    """The settings of streams groups (KIP-1071); the defaults are Kafka's."""
+
+    session_timeout_ms: Annotated[int, Key("group.streams.session.timeout.ms")] = 45_000
+    heartbeat_interval_ms: Annotated[int, Key("group.streams.heartbeat.interval.ms")] = 5000
+    assignment_interval_ms: Annotated[int, Key("group.streams.assignment.interval.ms")] = 1000
+    initial_rebalance_delay_ms: Annotated[int, Key("group.streams.initial.rebalance.delay.ms")] = 3000
+    """How long the first targets of a group wait for further members."""
+    max_size: Annotated[int, Key("group.streams.max.size")] = 2**31 - 1
+    num_standby_replicas: Annotated[int, Key("group.streams.num.standby.replicas")] = 0
+    """How many standbys each task with state has."""
+    rack_aware_tags: Annotated[tuple[str, ...], Key(_RACK_TAGS, read=_rack_tags)] = ()
+    """The tags that each member is to have. No assignor of Kafka's, nor of ours, looks at their values."""
+    task_offset_interval_ms: Annotated[int, Key("group.streams.task.offset.interval.ms")] = 60_000
+    """How often members tell the offsets of their tasks."""
+    acceptable_recovery_lag: Annotated[int, Key("group.streams.acceptable.recovery.lag")] = 10_000
+    """How many records a task may lag behind and still become active, which members are told."""
+
+
 class ShareLeaderConfig(Struct, frozen=True, kw_only=True):
     """The settings of share groups at the leaders of partitions; the defaults are Kafka's."""
 
@@ -154,12 +182,14 @@ class GroupConfig(Struct, frozen=True, kw_only=True):
     consumer: ConsumerGroupConfig = ConsumerGroupConfig()
     share: ShareGroupConfig = ShareGroupConfig()
     share_leader: ShareLeaderConfig = ShareLeaderConfig()
+    streams: StreamsGroupConfig = StreamsGroupConfig()
 
 
 def check_groups(reader: SettingsReader) -> None:
     """Raise `ConfigError` for settings of groups that Kafka refuses, or for an assignor that this software lacks."""
     _assignors(reader)
-    _check_share_assignors(reader)
+    _check_only_assignor(reader, _SHARE_ASSIGNORS, SHARE_ASSIGNOR, "Share")
+    _check_only_assignor(reader, _STREAMS_ASSIGNORS, STREAMS_ASSIGNOR, "Streams")
     for bounded in _BOUNDED:
         values: list[Any] = [reader.value(key) if key in reader.settings else usual for key, usual in bounded]
         if not values[1] <= values[0] <= values[2]:

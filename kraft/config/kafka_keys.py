@@ -42,7 +42,8 @@ group.share.partition.max.record.locks group.share.record.lock.duration.ms group
 group.streams.acceptable.recovery.lag
 group.streams.assignment.interval.ms group.streams.assignor.offload.enable group.streams.assignors
 group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
-group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.standby.replicas
+group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
+group.streams.max.standby.replicas
 group.streams.max.warmup.replicas group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
 group.streams.min.session.timeout.ms group.streams.min.task.offset.interval.ms group.streams.num.standby.replicas
 group.streams.num.warmup.replicas group.streams.rack.aware.assignment.tags group.streams.session.timeout.ms
@@ -119,7 +120,6 @@ controller.performance.sample.period.ms controller.socket.timeout.ms delete.reco
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.coordinator.append.linger.ms
 group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.threads
 group.share.dlq.manager.class.name group.share.persister.class.name
-group.streams.max.size
 group.streams.topology.description.plugin.class internal.metadata.delete.delay.millis
 kafka.metrics.polling.interval.secs kafka.metrics.reporters log.cleaner.io.buffer.size
 log.cleaner.io.max.bytes.per.second log.dir.failure.timeout.ms log.flush.start.offset.checkpoint.interval.ms

@@ -63,6 +63,12 @@ ROWS: Final[Mapping[ApiKey, Callable[[CoordinatorRooms], Api[Any]]]] = MappingPr
                 m.ConsumerGroupDescribeRequest, one.consumers.describe, refuse=one.consumers.refuse_describe
             )
         ),
+        ApiKey.STREAMS_GROUP_HEARTBEAT: row(
+            lambda one: Api(m.StreamsGroupHeartbeatRequest, one.streams.heartbeat, refuse=one.streams.refuse_heartbeat)
+        ),
+        ApiKey.STREAMS_GROUP_DESCRIBE: row(
+            lambda one: Api(m.StreamsGroupDescribeRequest, one.streams.describe, refuse=one.streams.refuse_describe)
+        ),
         ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: row(
             lambda one: Api(
                 m.StreamsGroupTopologyDescriptionUpdateRequest,

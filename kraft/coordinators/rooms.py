@@ -13,7 +13,7 @@ from kraft.coordinators.groups.consumer_handler import ConsumerGroupHandler
 from kraft.coordinators.groups.members_handler import MembersHandler
 from kraft.coordinators.groups.offsets_handler import OffsetsHandler
 from kraft.coordinators.groups.state import GroupsState
-from kraft.coordinators.groups.streams_handler import StreamsGroupHandler
+from kraft.coordinators.groups.streams_handler import CreateTopics, StreamsGroupHandler
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
 from kraft.coordinators.transactions.admin_handler import TransactionAdminHandler
 from kraft.coordinators.transactions.coordinator import TransactionsHandler
@@ -51,6 +51,7 @@ def coordinator_rooms(
     guards: TransactionGuards,
     verifier: Verifier,
     delete_share_group: DeleteShareGroup,
+    create_topics: CreateTopics,
 ) -> CoordinatorRooms:
     """Make the rooms."""
     config = settings.groups
@@ -58,7 +59,7 @@ def coordinator_rooms(
         members=MembersHandler(groups, config, rights),
         committed=OffsetsHandler(groups, config, rights),
         consumers=ConsumerGroupHandler(groups, config, rights),
-        streams=StreamsGroupHandler(is_enabled="streams" in config.consumer.protocols, rights=rights),
+        streams=StreamsGroupHandler(groups, config, rights, create_topics),
         groups=GroupAdminHandler(groups, config, rights, delete_share_group),
         transactions=TransactionsHandler(
             ids_in_transactions, sender, ids, rights, settings.transactions, config.topic_partitions

@@ -40,6 +40,8 @@ class Counted(Struct):
     """The new epochs of consumer groups."""
     share_epochs: int = 0
     """The new epochs of share groups."""
+    streams_epochs: int = 0
+    """The new epochs of streams groups that their members have caused."""
 
 
 def java_hash(text: str, before: int = 0) -> int:

@@ -19,6 +19,8 @@ from kraft.coordinators.groups.consumer.group import GroupState as ConsumerState
 from kraft.coordinators.groups.shard import GroupShard
 from kraft.coordinators.groups.shares.group import EMPTY, STABLE, ShareGroup
 from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState
+from kraft.coordinators.groups.streams.group import GroupState as StreamsState
+from kraft.coordinators.groups.streams.group import StreamsGroup
 from kraft.coordinators.runtime.partition import CoordinatorPartition
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
 from kraft.coordinators.runtime.settings import Status
@@ -50,6 +52,7 @@ class GroupCounts(Struct, frozen=True):
     classic: Counter[GroupState] = Counter()
     consumer: Counter[ConsumerState] = Counter()
     share: Counter[str] = Counter()
+    streams: Counter[StreamsState] = Counter()
     offsets: int = 0
 
 
@@ -59,6 +62,7 @@ NO_GROUPS: Final = GroupCounts()
 def counting(runtime: CoordinatorRuntime[GroupsState]) -> Generator[None, None, GroupCounts]:
     """Count the groups in steps. The records of a partition are those of one moment."""
     classic, consumer, share, offsets = Counter[GroupState](), Counter[ConsumerState](), Counter[str](), 0
+    streams = Counter[StreamsState]()
     for one in list(runtime.partitions.values()):
         if one.status is not Status.ACTIVE:
             continue
@@ -73,6 +77,9 @@ def counting(runtime: CoordinatorRuntime[GroupsState]) -> Generator[None, None, 
                 consumer[group.state] += 1
             elif isinstance(group, ShareGroup):
                 share[group.state] += 1
+            elif isinstance(group, StreamsGroup):
+                left -= len(group.members)
+                streams[group.state] += 1
             elif group_id not in live:
                 classic[GroupState.STABLE if group.members else GroupState.EMPTY] += 1
             if left <= 0:
@@ -80,7 +87,7 @@ def counting(runtime: CoordinatorRuntime[GroupsState]) -> Generator[None, None, 
                 left = PER_STEP
         classic.update(group.state for group in list(live.values()))
         yield
-    return GroupCounts(classic, consumer, share, offsets)
+    return GroupCounts(classic, consumer, share, streams, offsets)
 
 
 def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -> Iterator[Reading]:
@@ -93,6 +100,7 @@ def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -
         kafka.REBALANCES: counted.rebalances,
         kafka.CONSUMER_REBALANCES: counted.epochs,
         kafka.SHARE_REBALANCES: counted.share_epochs,
+        kafka.STREAMS_REBALANCES: counted.streams_epochs,
         kafka.CLASSIC_GROUPS: counts.classic.total(),
         kafka.OFFSETS: counts.offsets,
         kafka.OFFSET_COUNT: counts.offsets,
@@ -107,11 +115,14 @@ def coordinator_readings(requests: Requests, counts: GroupCounts, now_ms: int) -
         "classic": counts.classic.total(),
         "consumer": counts.consumer.total(),
         "share": counts.share.total(),
+        "streams": counts.streams.total(),
     }
     for protocol, number in totals.items():
         yield Reading(kafka.GROUPS, number, (("protocol", protocol),))
     for name in (EMPTY, STABLE, GroupState.DEAD.value):
         yield Reading(kafka.SHARE_GROUPS, counts.share[name], (("state", name),))
+    for kind_of_streams in StreamsState:
+        yield Reading(kafka.STREAMS_GROUPS, counts.streams[kind_of_streams], (("state", kind_of_streams.value),))
     for kind in GroupState:
         yield Reading(kafka.CLASSIC_GROUP_STATES, counts.classic[kind], (("state", kind.value),))
     for state in ConsumerState:

@@ -176,6 +176,7 @@ GROUPS: Final = _groups("group-count", "The groups by their protocol.")
 CONSUMER_GROUPS: Final = _groups("consumer-group-count", "The groups of the consumer protocol, by their state.")
 CLASSIC_GROUP_STATES: Final = _groups("classic-group-count", "The groups of the classic protocol, by their state.")
 SHARE_GROUPS: Final = _groups("share-group-count", "The share groups, by their state.")
+STREAMS_GROUPS: Final = _groups("streams-group-count", "The streams groups, by their state.")
 OFFSET_COUNT: Final = _groups("offset-count", "The committed offsets that are remembered.")
 OFFSET_COMMITS: Final = _groups("offset-commit-count", "The committed offsets.")
 OFFSETS_EXPIRED: Final = _groups("offset-expiration-count", "The offsets that were forgotten because of their age.")
@@ -183,6 +184,9 @@ OFFSETS_DELETED: Final = _groups("offset-deletion-count", "The offsets that an a
 REBALANCES: Final = _groups("group-completed-rebalance-count", "The completed rebalances of classic groups.")
 CONSUMER_REBALANCES: Final = _groups("consumer-group-rebalance-count", "The rebalances of the consumer protocol.")
 SHARE_REBALANCES: Final = _groups("share-group-rebalance-count", "The new epochs of share groups.")
+STREAMS_REBALANCES: Final = _groups(
+    "streams-group-rebalance-count", "The new epochs of streams groups that their members have caused."
+)
 CLASSIC_GROUPS: Final = _classic("NumGroups", "The groups of the classic protocol.")
 OFFSETS: Final = _classic("NumOffsets", "The committed offsets that are remembered.")
 PREPARING_GROUPS: Final = _classic("NumGroupsPreparingRebalance", "The classic groups that wait for their members.")

@@ -12,7 +12,8 @@ import org.apache.kafka.streams.kstream.Produced;
 
 /**
  * Counts words exactly once until a signal, and writes each new count of a word.
- * Arguments: bootstrap servers, application, topic of lines, topic of counts, directory of the state.
+ * Arguments: bootstrap servers, application, topic of lines, topic of counts, directory of the state; and if they are not
+ * the classic protocol and 3 replicas, the protocol of the group and the replicas of internal topics.
  */
 public class WordCount {
     public static void main(String[] args) {
@@ -21,10 +22,14 @@ public class WordCount {
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, args[1]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, args[4]);
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
-        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 3);
+        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, args.length > 6 ? Integer.parseInt(args[6]) : 3);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
-        settings.put(StreamsConfig.mainConsumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 6000);
+        if (args.length > 5) {
+            settings.put("group.protocol", args[5]);
+        } else {
+            settings.put(StreamsConfig.mainConsumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 6000);
+        }
         settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
 
         StreamsBuilder builder = new StreamsBuilder();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -112,6 +112,10 @@ class AutoCreation:
         """The topics and errors that were reported."""
         self._in_flight: set[str] = set()
         self._names: dict[Creation, tuple[str, ...]] = {}
+        self._kept_ms: dict[Creation, int] = {}
+        """How long the errors of a request are kept."""
+        self._errors: dict[str, tuple[str, int]] = {}
+        """Why topics could not be created, and until when that is told."""
         self._due: list[Send] = []
         self._last_number = 0
 
@@ -120,9 +124,36 @@ class AutoCreation:
 
         A client may be the first one to name a topic of coordinators, too: it gets their settings.
         """
+        self._ask(filter(None, map(self._topic, self._not_asked(names))), request)
+
+    def create_internal_of_streams(
+        self, topics: Sequence[CreatableTopic], request: WireRequest, now_ms: int, kept_ms: int
+    ) -> dict[str, str]:
+        """Ask for internal topics of a program of Kafka Streams, as the principal of its member.
+
+        Args:
+            topics: The topics.
+            request: The heartbeat of the member.
+            now_ms: The time in ms.
+            kept_ms: How long an error counts: the topic is not asked for again in this time.
+
+        Returns:
+            Why some of them could not be created in this time, by name.
+        """
+        for name in [name for name, (_, until_ms) in self._errors.items() if until_ms <= now_ms]:
+            del self._errors[name]
+        errors = {one.name: self._errors[one.name][0] for one in topics if one.name in self._errors}
+        names = set(self._not_asked(one.name for one in topics if one.name not in errors))
+        self._ask([one for one in topics if one.name in names], request, kept_ms)
+        return errors
+
+    def _not_asked(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those that nobody has asked for, as far as there is room."""
         room = TOPICS_IN_CREATION - len(self._in_flight)
-        asked = tuple(name for name in names if name not in self._in_flight)[: max(room, 0)]
-        topics = [topic for name in asked if (topic := self._topic(name)) is not None]
+        return tuple(name for name in names if name not in self._in_flight)[: max(room, 0)]
+
+    def _ask(self, wanted_topics: Iterable[CreatableTopic], request: WireRequest, kept_ms: int = 0) -> None:
+        topics = list(wanted_topics)
         if not topics:
             return
         wanted = tuple(topic.name for topic in topics)
@@ -130,6 +161,8 @@ class AutoCreation:
         self._last_number += 1
         key, settings = Creation(self._last_number), self._settings
         self._names[key] = wanted
+        if kept_ms:
+            self._kept_ms[key] = kept_ms
         body = CreateTopicsRequest(topics=topics, timeout_ms=settings.request_timeout_ms)
         assert _CREATION.api_key is not None, _CREATION
         version = _CREATION.versions.highest
@@ -171,10 +204,14 @@ class AutoCreation:
     def on_reply(self, key: Creation, message: Message | None, now_ms: int) -> None:
         """Take the controller's answer; None if the request failed. The client's next request asks again if need be."""
         self._in_flight.difference_update(self._names.pop(key))
+        kept_ms = self._kept_ms.pop(key, 0)
         if isinstance(message, CreateTopicsResponse):
             for one in message.topics:
                 error = Error(one.error_code)
-                if error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS) and (one.name, error) not in self._told:
+                is_refused = error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS)
+                if kept_ms and is_refused and len(self._errors) < TOPICS_IN_CREATION:
+                    self._errors[one.name] = one.error_message or error.message, now_ms + kept_ms
+                if is_refused and (one.name, error) not in self._told:
                     self._told.add((one.name, error))
                     text = _text(one.name, error, one.error_message)
                     self._report(f"{one.name} cannot be created: {error.name}: {text}")

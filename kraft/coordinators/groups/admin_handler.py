@@ -19,6 +19,8 @@ from kraft.coordinators.groups.handler import GroupsHandler
 from kraft.coordinators.groups.offsets import delete_group, delete_some
 from kraft.coordinators.groups.shares.group import ShareGroup
 from kraft.coordinators.groups.state import GroupsState, Place, share_group
+from kraft.coordinators.groups.streams.group import PROTOCOL as STREAMS
+from kraft.coordinators.groups.streams.group import StreamsGroup
 from kraft.coordinators.runtime.partition import CoordinatorPartition
 from kraft.coordinators.runtime.parts import InParts
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
@@ -44,6 +46,8 @@ MISSING_SINCE: Final = 6
 """The version of DescribeGroups with an error for a group that does not exist."""
 CLASSIC: Final = "classic"
 SHARE: Final = "share"
+_STATE_WORDS: Final = {"NotReady": "not_ready"}
+"""The states whose word in a filter is not their name in small letters."""
 
 
 DeleteShareGroup = Callable[["DeleteGroup", ShareGroup, "GroupShard", Context], CoordinatorResult]
@@ -213,7 +217,7 @@ class GroupAdminHandler(GroupsHandler):
                     continue
                 listed = _listed(known, state, entry[0])
                 if (
-                    (not states or listed.group_state.lower() in states)
+                    (not states or _STATE_WORDS.get(listed.group_state, listed.group_state.lower()) in states)
                     and (not types or listed.group_type in types)
                     and (
                         sees_all
@@ -311,6 +315,8 @@ def _listed(known: CoordinatorPartition[GroupsState], state: GroupsState, group_
         return lists.ListedGroup(group_id, CONSUMER, recorded.state.value, CONSUMER)
     if isinstance(recorded, ShareGroup):
         return lists.ListedGroup(group_id, SHARE, recorded.state, SHARE)
+    if isinstance(recorded, StreamsGroup):
+        return lists.ListedGroup(group_id, STREAMS, recorded.state.value, STREAMS)
     group_state = GroupState.STABLE if recorded.members else GroupState.EMPTY
     return lists.ListedGroup(group_id, recorded.protocol_type, group_state.value, CLASSIC)
 

@@ -14,7 +14,19 @@ from kraft.coordinators.groups.classic_group import CONSUMER, ClassicGroup, Grou
 from kraft.coordinators.groups.consumer.commits import CheckPartition, check_commit
 from kraft.coordinators.groups.consumer.draft import tombstones
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
-from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState, Offset, Offsets, Place, consumer_group, share_group
+from kraft.coordinators.groups.state import (
+    NO_OFFSETS,
+    GroupsState,
+    Offset,
+    Offsets,
+    Place,
+    consumer_group,
+    share_group,
+    streams_group,
+)
+from kraft.coordinators.groups.streams import commits as streams_commits
+from kraft.coordinators.groups.streams import draft as streams_records
+from kraft.coordinators.groups.streams.group import StreamsGroup
 from kraft.coordinators.runtime.shard import Context, CoordinatorResult, Record
 from kraft.limits import (
     GROUPS_PER_PARTITION,
@@ -93,10 +105,21 @@ def may_commit(committer: Committer, groups: ClassicGroups, context: Context) ->
     return group
 
 
-def _check_of_consumer(committer: Committer, context: Context) -> CheckPartition | None:
-    """The check of each partition of a commit to a consumer group; None for other groups, ApiError if it refuses."""
-    group = consumer_group(context.state, committer.group_id)
-    if group is None:
+def _check_of_members(committer: Committer, context: Context) -> CheckPartition | None:
+    """The check of each partition of a commit to a consumer or streams group; None for other groups, ApiError if it
+    refuses.
+    """
+    group = context.state.groups.get(committer.group_id)
+    if isinstance(group, StreamsGroup):
+        return streams_commits.check_commit(
+            group,
+            committer.member_id,
+            committer.instance_id,
+            committer.generation,
+            committer.version,
+            transactional=committer.producer is not None,
+        )
+    if not isinstance(group, ConsumerGroup):
         return None
     return check_commit(
         group,
@@ -113,7 +136,7 @@ def commit(
 ) -> CoordinatorResult:
     """Commit offsets; the result has the error of each topic and partition."""
     group_id, producer, state, now_ms = committer.group_id, committer.producer, context.state, context.now_ms
-    check = _check_of_consumer(committer, context)
+    check = _check_of_members(committer, context)
     if check is None:
         group = may_commit(committer, groups, context)
         if group is not None and producer is None and committer.member_id in group.members:
@@ -135,7 +158,7 @@ def commit(
     for one in commits:
         place, metadata = (one.topic, one.partition), one.metadata
         if check is not None:
-            check(one.topic_id, one.partition)
+            check(one.topic, one.topic_id, one.partition)
         error = Error.NONE
         is_new = place not in known
         room -= is_new
@@ -195,17 +218,17 @@ def delete_offsets(
     group_id: str, places: Iterable[Place], groups: ClassicGroups, context: Context
 ) -> CoordinatorResult:
     """Forget offsets that no member is subscribed to; the result has the error of each partition."""
-    consumer = consumer_group(context.state, group_id)
+    with_members = consumer_group(context.state, group_id) or streams_group(context.state, group_id)
     group = groups.find(group_id, context.state)
-    if group is None and consumer is None:
+    if group is None and with_members is None:
         raise ApiError(Error.GROUP_ID_NOT_FOUND)
     if group is not None and group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
         raise ApiError(Error.NON_EMPTY_GROUP)
     errors: dict[Place, Error] = {}
     records: list[Record] = []
     for place in places:
-        if consumer is not None:
-            is_used = consumer.subscribes_to(place[0])
+        if with_members is not None:
+            is_used = with_members.subscribes_to(place[0])
         else:
             is_used = group is not None and group.protocol_type == CONSUMER and group.is_subscribed(place[0])
         errors[place] = Error.GROUP_SUBSCRIBED_TO_TOPIC if is_used else Error.NONE
@@ -215,19 +238,23 @@ def delete_offsets(
     return CoordinatorResult(records, errors)
 
 
-def _check_deletion(group_id: str, groups: ClassicGroups, context: Context) -> ConsumerGroup | None:
-    """Raise `ApiError` unless a group may be deleted; returns it if it is a consumer group."""
-    consumer = consumer_group(context.state, group_id)
-    if consumer is not None:
-        if consumer.members:
+def _check_deletion(group_id: str, groups: ClassicGroups, context: Context) -> ConsumerGroup | StreamsGroup | None:
+    """Raise `ApiError` unless a group may be deleted; returns it if it is a consumer or streams group."""
+    with_members = context.state.groups.get(group_id)
+    if isinstance(with_members, (ConsumerGroup, StreamsGroup)):
+        if with_members.members:
             raise ApiError(Error.NON_EMPTY_GROUP)
-        return consumer
+        return with_members
     group = groups.find(group_id, context.state)
     if group is None:
         raise ApiError(Error.GROUP_ID_NOT_FOUND)
     if group.state is not GroupState.EMPTY:
         raise ApiError(Error.NON_EMPTY_GROUP)
     return None
+
+
+def _ending(group: ConsumerGroup | StreamsGroup) -> list[Record]:
+    return streams_records.tombstones(group) if isinstance(group, StreamsGroup) else tombstones(group)
 
 
 def delete_some(group_id: str, places: Iterable[Place], groups: ClassicGroups, context: Context) -> CoordinatorResult:
@@ -238,11 +265,11 @@ def delete_some(group_id: str, places: Iterable[Place], groups: ClassicGroups, c
 
 def delete_group(group_id: str, groups: ClassicGroups, context: Context) -> CoordinatorResult:
     """Forget a group without members, and its offsets."""
-    consumer = _check_deletion(group_id, groups, context)
+    with_members = _check_deletion(group_id, groups, context)
     places = dict.fromkeys(one for one in context.state.places(group_id) if one is not None)
     records = [tombstone(group_id, place) for place in places]
-    if consumer is not None:
-        return CoordinatorResult((*records, *tombstones(consumer)), Error.NONE)
+    if with_members is not None:
+        return CoordinatorResult((*records, *_ending(with_members)), Error.NONE)
 
     def ended(error: Error, context: Context) -> None:
         if error is Error.NONE and group_id not in context.state.groups:
@@ -265,9 +292,9 @@ def expired(
     A group without members is removed with the last of its offsets.
     """
     state, now_ms = context.state, context.now_ms
-    consumer = consumer_group(state, group_id)
+    with_members = consumer_group(state, group_id) or streams_group(state, group_id)
     group = groups.find(group_id, state)
-    if group is None and consumer is None:
+    if group is None and with_members is None:
         return []
     known = state.offsets.get(group_id, NO_OFFSETS)
     gone: list[Place] = []
@@ -278,15 +305,15 @@ def expired(
         if group is not None:
             since_ms = _expires_since(group, place, one)
         else:
-            assert consumer is not None, group_id
-            since_ms = None if consumer.subscribes_to(place[0]) else one.committed_ms
+            assert with_members is not None, group_id
+            since_ms = None if with_members.subscribes_to(place[0]) else one.committed_ms
         if _is_expired(one, since_ms, settings, now_ms):
             gone.append(place)
     groups.counted.expired += len(gone)
     records = [tombstone(group_id, place) for place in sorted(gone)]
     if are_last and len(gone) == len(known) and not state.producers.get(group_id):
-        if consumer is not None and not consumer.members:
-            records += tombstones(consumer)
+        if with_members is not None and not with_members.members:
+            records += _ending(with_members)
         elif group is not None and group.state is GroupState.EMPTY and not group.pending:
             records.append(Record(GroupMetadataKey(group=group_id)))
     return records

@@ -13,9 +13,12 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.config.group_settings import GroupConfig
 from kraft.coordinators.groups.consumer.commits import check_fetch
+from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.handler import GroupsHandler
 from kraft.coordinators.groups.offsets import NO_RETENTION, Commit, Committer, commit, delete_offsets, fetched
-from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState, Offset, Place, consumer_group
+from kraft.coordinators.groups.state import NO_OFFSETS, GroupsState, Offset, Place
+from kraft.coordinators.groups.streams.commits import check_fetch as check_streams_fetch
+from kraft.coordinators.groups.streams.group import StreamsGroup
 from kraft.coordinators.runtime.parts import InParts
 from kraft.coordinators.runtime.runtime import refused
 from kraft.coordinators.runtime.shard import Context, CoordinatorResult, refusing
@@ -349,13 +352,15 @@ class OffsetsHandler(GroupsHandler):
         self, request: WireRequest, image: MetadataImage, wanted: _Wanted, state: GroupsState, *, is_stable: bool
     ) -> Handling[None]:
         """Find the offsets of a group."""
-        group = consumer_group(state, wanted.group_id)
-        if group is not None:
-            try:
+        group = state.groups.get(wanted.group_id)
+        try:
+            if isinstance(group, ConsumerGroup):
                 check_fetch(group, wanted.member_id, wanted.member_epoch)
-            except ApiError as refused:
-                wanted.error = refused.error
-                return
+            elif isinstance(group, StreamsGroup):
+                check_streams_fetch(group, wanted.member_id, wanted.member_epoch)
+        except ApiError as refused:
+            wanted.error = refused.error
+            return
         by_id = request.version >= FETCH_IDS_SINCE
         if wanted.has_all:
             of_topics: dict[str, list[int]] = {}

@@ -31,7 +31,11 @@ from kraft.coordinators.groups.state import (
     lacking_before,
     replay_groups,
     share_group,
+    streams_group,
 )
+from kraft.coordinators.groups.streams import draft as streams_records
+from kraft.coordinators.groups.streams.group import StreamsGroup
+from kraft.coordinators.groups.streams.heartbeats import StreamsGroups, StreamsTimer
 from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.partition import RETRY_TIMER_MS
 from kraft.coordinators.runtime.shard import Context, CoordinatorResult, Record
@@ -49,6 +53,7 @@ from transport.protocol.messages.heartbeat import HeartbeatRequest
 from transport.protocol.messages.join_group import JoinGroupRequest
 from transport.protocol.messages.leave_group import LeaveGroupRequest
 from transport.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from transport.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from transport.protocol.messages.sync_group import SyncGroupRequest
 
 EXPIRY: Final = GroupTimer("expiry", "")
@@ -96,6 +101,7 @@ class GroupShard:
         self.classic = ClassicGroups(settings, counted, is_full)
         self.consumer = ConsumerGroups(settings.consumer, _downgrading(self.classic, settings), counted, is_full)
         self.shares = ShareGroups(settings.share, counted, begin, is_full)
+        self.streams = StreamsGroups(settings.streams, counted, is_full)
         self._expiring: Sweep | None = None
         """The walk that looks for old offsets."""
         self._deleting: Sweep | None = None
@@ -135,6 +141,8 @@ class GroupShard:
         """Act on a timer that has ended."""
         if isinstance(key, ShareTimer):
             return self._on_share_timer(key, context)
+        if isinstance(key, StreamsTimer):
+            return self.streams.on_timer(streams_group(context.state, key.group_id), key, context)
         if isinstance(key, ConsumerTimer):
             return self.consumer.on_timer(consumer_group(context.state, key.group_id), key, context)
         assert isinstance(key, GroupTimer), key
@@ -150,6 +158,8 @@ class GroupShard:
                 return self.consumer.start(group, context)
             if isinstance(known, ShareGroup):
                 return self.shares.start(known, context)
+            if isinstance(known, StreamsGroup):
+                return self.streams.start(known, context)
             return self.classic.start(key.group_id, context)
         return self.classic.on_timer(key, context)
 
@@ -200,6 +210,44 @@ class GroupShard:
             return self._forgetting.go_on(key, context)
         return self.shares.on_timer(share_group(context.state, key.group_id), key, context)
 
+    # --------------------------------------------------------------------------------------------------- streams groups
+
+    def streams_heartbeating(
+        self, request: WireRequest[StreamsGroupHeartbeatRequest], context: Context
+    ) -> Generator[None, None, CoordinatorResult] | None:
+        """The same operation as `streams_heartbeat` in portions, of which only the last one has effects.
+
+        Returns:
+            The portions; None if the operation is little work.
+        """
+        group = streams_group(context.state, request.message.group_id)
+        if not self.streams.is_much(group, request.message, context.image):
+            return None
+        return self._streams_heartbeating(group, request, context)
+
+    def streams_heartbeat(
+        self, request: WireRequest[StreamsGroupHeartbeatRequest], context: Context
+    ) -> CoordinatorResult:
+        """StreamsGroupHeartbeat: an empty classic group of this name ends."""
+        group = streams_group(context.state, request.message.group_id)
+        return finished(self._streams_heartbeating(group, request, context))
+
+    def _streams_heartbeating(
+        self, group: StreamsGroup | None, request: WireRequest[StreamsGroupHeartbeatRequest], context: Context
+    ) -> Generator[None, None, CoordinatorResult]:
+        group_id, joins = request.message.group_id, request.message.member_epoch == 0
+        classic = self.classic.find(group_id, context.state) if group is None and joins else None
+        if classic is not None and classic.state is GroupState.EMPTY:
+            before = (Record(GroupMetadataKey(group=group_id)),)
+            operation = yield from self.streams.heartbeating(None, request, context, before)
+            self.classic.drop(group_id, context)
+            return operation
+        if group is None and self.present(group_id, context.state) is not None:
+            raise ApiError(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
+        if group is None and joins:
+            self.check_room(context)
+        return (yield from self.streams.heartbeating(group, request, context))
+
     # -------------------------------------------------------------------------------------------------- consumer groups
 
     def present(self, group_id: str, state: GroupsState) -> object:
@@ -240,7 +288,7 @@ class GroupShard:
         classic = self.classic.find(group_id, context.state) if group is None and message.member_epoch == 0 else None
         if classic is None:
             if group is None:
-                if isinstance(context.state.groups.get(group_id), ShareGroup):
+                if isinstance(context.state.groups.get(group_id), (ShareGroup, StreamsGroup)):
                     raise ApiError(Error.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
                 if message.member_epoch == 0:
                     self.check_room(context)
@@ -262,20 +310,32 @@ class GroupShard:
         return structs.replace(operation, on_end=ended)
 
     def join(self, request: WireRequest[JoinGroupRequest], context: Context) -> CoordinatorResult:
-        """JoinGroup: an empty consumer group of this name ends."""
-        message = request.message
-        group = consumer_group(context.state, message.group_id)
-        if group is None:
-            if isinstance(context.state.groups.get(message.group_id), ShareGroup):
+        """JoinGroup: an empty consumer or streams group of this name ends."""
+        group = context.state.groups.get(request.message.group_id)
+        match group:
+            case ShareGroup():
                 raise ApiError(Error.INCONSISTENT_GROUP_PROTOCOL)
-            return self.classic.join(request, context)
-        if group.members:
-            return finished(self._joining_consumers(group, request, context))
+            case StreamsGroup() if group.members:
+                raise ApiError(Error.INCONSISTENT_GROUP_PROTOCOL)
+            case ConsumerGroup() if group.members:
+                return finished(self._joining_consumers(group, request, context))
+            case ConsumerGroup() | StreamsGroup():
+                return self._joining_after(group, request, context)
+        return self.classic.join(request, context)
+
+    def _joining_after(
+        self, group: ConsumerGroup | StreamsGroup, request: WireRequest[JoinGroupRequest], context: Context
+    ) -> CoordinatorResult:
         operation = self.classic.join(request, context)
         if not operation.records:
             return operation
-        self.consumer.drop(group, context)
-        return structs.replace(operation, records=[*tombstones(group), *operation.records])
+        if isinstance(group, StreamsGroup):
+            self.streams.drop(group.group_id, context)
+            ends = streams_records.tombstones(group)
+        else:
+            self.consumer.drop(group, context)
+            ends = tombstones(group)
+        return structs.replace(operation, records=[*ends, *operation.records])
 
     def joining(
         self, request: WireRequest[JoinGroupRequest], context: Context

@@ -17,6 +17,9 @@ from kraft.coordinators.groups.consumer.replaying import GroupKey, is_nothing, l
 from kraft.coordinators.groups.shares import replaying as shares
 from kraft.coordinators.groups.shares.group import ShareGroup
 from kraft.coordinators.groups.shares.replaying import ShareGroupKey
+from kraft.coordinators.groups.streams import replaying as streams
+from kraft.coordinators.groups.streams.group import StreamsGroup
+from kraft.coordinators.groups.streams.replaying import StreamsGroupKey
 from kraft.coordinators.runtime.shard import Record
 from kraft.coordinators.runtime.weights import text_bytes
 from kraft.limits import OFFSETS_ENDED_PER_STEP, SHARED_PLACES
@@ -35,6 +38,9 @@ from metadata_log.records.consumer_offsets import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,
     ShareGroupTargetAssignmentMemberKey,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupTargetAssignmentMemberKey,
 )
 from metadata_log.types import NO_PRODUCER, Uuid
 
@@ -76,8 +82,8 @@ collector then has nothing to look at; else a `Map`.
 """
 NO_OFFSETS: Final[Offsets] = {}
 _FEW_OFFSETS: Final = 8
-Group = GroupMetadataValue | ConsumerGroup | ShareGroup
-"""The group as the log has it: a classic one, one of KIP-848, or a share group."""
+Group = GroupMetadataValue | ConsumerGroup | ShareGroup | StreamsGroup
+"""The group as the log has it: a classic one, one of KIP-848, a share group, or a streams group."""
 
 
 class GroupsState(Struct, frozen=True, gc=False):
@@ -122,6 +128,12 @@ def share_group(state: GroupsState, group_id: str) -> ShareGroup | None:
     return group if isinstance(group, ShareGroup) else None
 
 
+def streams_group(state: GroupsState, group_id: str) -> StreamsGroup | None:
+    """A streams group; None if there is none of this name."""
+    group = state.groups.get(group_id)
+    return group if isinstance(group, StreamsGroup) else None
+
+
 _OFFSET_BYTES: Final = 400
 _GROUP_BYTES: Final = 1200
 _MEMBER_BYTES: Final = 1000
@@ -145,11 +157,11 @@ def _offset_bytes(offsets: Offsets, place: Place) -> int:
 
 
 def group_bytes(group_id: str, group: Group | None) -> int:
-    """The memory that a group takes, in bytes; for a consumer or share group without its members."""
+    """The memory that a group takes, in bytes; for one that is not classic without its members."""
     if group is None:
         return 0
     own = _GROUP_BYTES + _PLACES * text_bytes(group_id)
-    if isinstance(group, (ConsumerGroup, ShareGroup)) or not group.members:
+    if not isinstance(group, GroupMetadataValue) or not group.members:
         return own
     return own + sum(
         [
@@ -208,6 +220,8 @@ def _whole_bytes(group_id: str, group: Group | None) -> int:
     own = group_bytes(group_id, group)
     if isinstance(group, ShareGroup):
         return own + shares.parts_bytes(group)
+    if isinstance(group, StreamsGroup):
+        return own + streams.parts_bytes(group)
     if not isinstance(group, ConsumerGroup):
         return own
     keys: list[GroupKey] = [ConsumerGroupRegularExpressionKey(group_id, one) for one in group.resolved]
@@ -225,10 +239,10 @@ def lacking_before(state: GroupsState, record: Record) -> str:
     key, value = record.key, record.value
     if isinstance(key, GroupMetadataKey):
         known = state.groups.get(key.group)
-        if value is not None and isinstance(known, (ConsumerGroup, ShareGroup)):
+        if value is not None and isinstance(known, (ConsumerGroup, ShareGroup, StreamsGroup)):
             return f"group {key.group} is a {_kind(known)} group, and has a GroupMetadataKey"
         return ""
-    if not isinstance(key, (GroupKey, ShareGroupKey)):
+    if not isinstance(key, (GroupKey, ShareGroupKey, StreamsGroupKey)):
         return ""
     known = state.groups.get(key.group_id)
     match known:
@@ -236,6 +250,8 @@ def lacking_before(state: GroupsState, record: Record) -> str:
             return lacking(known, key, value)
         case ShareGroup() if isinstance(key, ShareGroupKey):
             return shares.lacking(known, key, value)
+        case StreamsGroup() if isinstance(key, StreamsGroupKey):
+            return streams.lacking(known, key, value)
         case None:
             return ""
         case GroupMetadataValue() if not known.members and not known.protocol_type:
@@ -251,6 +267,8 @@ def _kind(group: Group) -> str:
             return "consumer"
         case ShareGroup():
             return "share"
+        case StreamsGroup():
+            return "streams"
     return "classic"
 
 
@@ -294,6 +312,8 @@ def replay_groups(state: GroupsState, record: Record, offset: int, producer_id: 
             return _with_consumer_record(state, key, record)
         case key if isinstance(key, ShareGroupKey):
             return _with_share_record(state, key, record)
+        case key if isinstance(key, StreamsGroupKey):
+            return _with_streams_record(state, key, record)
     return state
 
 
@@ -303,7 +323,7 @@ def _with_consumer_record(state: GroupsState, key: GroupKey, record: Record) -> 
         if record.value is None:
             # Of a consumer group that was there before.
             return state
-        state, known = _without_share_group(state, key.group_id), None
+        state, known = _without_modern_group(state, key.group_id), None
     if record.value is None and isinstance(key, ConsumerGroupMemberMetadataKey) and known is not None:
         for part in (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupTargetAssignmentMemberKey):
             if lacking(known, key, None):
@@ -322,9 +342,10 @@ def _with_consumer_record(state: GroupsState, key: GroupKey, record: Record) -> 
     return structs.replace(state, groups=with_entry(state.groups, key.group_id, group), bytes=size)
 
 
-def _without_share_group(state: GroupsState, group_id: str) -> GroupsState:
-    """A group of another type follows, of which the log has lost the end."""
-    return without_group(state, group_id) if share_group(state, group_id) is not None else state
+def _without_modern_group(state: GroupsState, group_id: str) -> GroupsState:
+    """A consumer group follows a share or streams group, of which the log has lost the end."""
+    is_one = isinstance(state.groups.get(group_id), (ShareGroup, StreamsGroup))
+    return without_group(state, group_id) if is_one else state
 
 
 def _with_share_record(state: GroupsState, key: ShareGroupKey, record: Record) -> GroupsState:
@@ -352,7 +373,36 @@ def _with_share_record(state: GroupsState, key: ShareGroupKey, record: Record) -
     return structs.replace(state, groups=with_entry(state.groups, group_id, group), bytes=size)
 
 
-def _is_from(known: ConsumerGroup | ShareGroup | None, before: ConsumerGroup | ShareGroup) -> bool:
+def _with_streams_record(state: GroupsState, key: StreamsGroupKey, record: Record) -> GroupsState:
+    group_id = key.group_id
+    known = state.groups.get(group_id)
+    if known is not None and not isinstance(known, StreamsGroup):
+        if record.value is None:
+            # Of a streams group that was there before.
+            return state
+        state, known = without_group(state, group_id), None
+    if record.value is None and isinstance(key, StreamsGroupMemberMetadataKey) and known is not None:
+        for part in (StreamsGroupCurrentMemberAssignmentKey, StreamsGroupTargetAssignmentMemberKey):
+            if streams.holds(known, part(group_id, key.member_id)):
+                state = _with_streams_record(state, part(group_id, key.member_id), Record(key))
+        known = streams_group(state, group_id)
+        if known is None:
+            return state
+    before = 0 if known is None else group_bytes(group_id, known) + streams.part_bytes(known, key)
+    if record.found is not None and _is_from(known, record.found[0]):
+        group = record.found[1]
+    else:
+        group = streams.replay(known, key, record.value)
+    if group is None or (record.value is None and streams.is_nothing(group)):
+        return without_group(state, group_id)
+    size = state.bytes + group_bytes(group_id, group) + streams.part_bytes(group, key) - before
+    return structs.replace(state, groups=with_entry(state.groups, group_id, group), bytes=size)
+
+
+_Modern = ConsumerGroup | ShareGroup | StreamsGroup
+
+
+def _is_from(known: _Modern | None, before: _Modern) -> bool:
     """Whether a record was made for this group; a new one is not in the state."""
     return before is known or (known is None and before.is_new)
 

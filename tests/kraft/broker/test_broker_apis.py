@@ -93,9 +93,7 @@ def test_at_most_six_files_change_for_an_api() -> None:
         assert (ROOT / name).exists(), name
 
 
-def test_groups_that_do_not_exist_here_are_not_advertised():
-    """Clients of streams groups end at once, with the reason, instead of waiting for a coordinator."""
-    # It is answered as by a broker without a plug-in, whatever group it names.
-    names = {key.name for key in REQUESTS.apis} - {"STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE"}
-    assert not [name for name in names if "STREAMS" in name]
+def test_the_apis_of_all_kinds_of_groups_are_advertised():
+    names = {key.name for key in REQUESTS.apis}
+    assert {"STREAMS_GROUP_HEARTBEAT", "STREAMS_GROUP_DESCRIBE", "STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE"} <= names
     assert {"CONSUMER_GROUP_HEARTBEAT", "JOIN_GROUP", "INIT_PRODUCER_ID", "SHARE_FETCH"} <= names

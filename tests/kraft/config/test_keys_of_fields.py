@@ -43,6 +43,7 @@ BESIDE: Final = {
     "ShareGroupConfig": (),
     "ShareLeaderConfig": (),
     "SnapshotOptions": ("clean_every_ms",),
+    "StreamsGroupConfig": (),
     "TokenSettings": (),
     "TopicDefaults": ("node_id",),
     "TransactionConfig": (),

@@ -143,8 +143,8 @@ def test_each_api_that_clients_may_ask_a_broker_of_kafka_for_has_an_answer(api: 
     assert getattr(answer, "error_code", Error.UNSUPPORTED_VERSION) == Error.UNSUPPORTED_VERSION
 
 
-def test_streams_groups_and_telemetry_are_not_served() -> None:
-    assert {"StreamsGroupHeartbeat", "PushTelemetry"} <= {one.name for one in UNSERVED}
+def test_telemetry_is_not_served() -> None:
+    assert {"GetTelemetrySubscriptions", "PushTelemetry"} <= {one.name for one in UNSERVED}
 
 
 def test_each_group_and_each_partition_has_the_error() -> None:

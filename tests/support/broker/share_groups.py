@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kraft.access.authorizer import AuthorizerSettings
-from kraft.config.group_settings import GroupConfig, ShareGroupConfig
+from kraft.config.group_settings import GroupConfig, ShareGroupConfig, StreamsGroupConfig
 from kraft.handling.coordinators import partition_of
 from kraft.wire import Answer, Send
 from metadata_log.records.metadata import FeatureLevelRecord
@@ -31,6 +31,7 @@ class ShareBrokers:
         version: The level of `share.version`.
         authorizer: The settings of an authorizer; None if everything is allowed.
         states: The leaders of the partitions of `__share_group_state`.
+        streams: The settings of streams groups.
         settings: The settings of share groups.
     """
 
@@ -41,6 +42,7 @@ class ShareBrokers:
         version: int = 2,
         authorizer: AuthorizerSettings | None = None,
         states: tuple[int, ...] = (101, 102, 103),
+        streams: StreamsGroupConfig | None = None,
         **settings: int,
     ) -> None:
         leaders = [101] * _COUNT
@@ -55,7 +57,7 @@ class ShareBrokers:
                 *topics,
             ],
             authorizer=authorizer,
-            groups=GroupConfig(share=ShareGroupConfig(**settings)),
+            groups=GroupConfig(share=ShareGroupConfig(**settings), streams=streams or StreamsGroupConfig()),
         )
         self.brokers.change(
             FeatureLevelRecord(name="metadata.version", feature_level=33),
@@ -67,6 +69,8 @@ class ShareBrokers:
         """Brokers that answer no other broker."""
         self.deaf: set[int] = set()
         """Brokers that do not tell the ends of logs."""
+        self.for_controller: list[Send] = []
+        """What brokers ask the controllers."""
         self._askers: dict[int, tuple[int, Send]] = {}
         self._last_id = 0
         self._last_own_id = _OF_BROKERS
@@ -133,7 +137,9 @@ class ShareBrokers:
         return moved
 
     def _deliver(self, asker: int, send: Send) -> None:
-        assert send.target is not None, send
+        if send.target is None:
+            self.for_controller.append(send)
+            return
         is_deaf = send.target.node_id in self.deaf and isinstance(send.message, ListOffsetsRequest)
         if is_deaf or send.target.node_id in self.down:
             self.brokers.requests[asker].on_reply(send.reply_to.key, None, self.now_ms)

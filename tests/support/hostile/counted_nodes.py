@@ -47,7 +47,8 @@ DEARER: Final = {
     ApiKey.CREATE_TOPICS: 75,
     ApiKey.DESCRIBE_CONFIGS: 75,
     ApiKey.OFFSET_FETCH: 70,
-    ApiKey.STREAMS_GROUP_DESCRIBE: 90,
+    ApiKey.STREAMS_GROUP_DESCRIBE: 210,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: 130,  # The right to each topic.
     ApiKey.CREATE_PARTITIONS: 80,  # A decision on each name, with its error, forwarded by the broker.
     ApiKey.ALTER_CLIENT_QUOTAS: 80,
     ApiKey.ALTER_REPLICA_LOG_DIRS: 90,  # The answer has a topic with a partition for each four bytes.

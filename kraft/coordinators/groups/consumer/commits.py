@@ -12,8 +12,10 @@ from transport.protocol.errors import Error
 
 CONSUMER_SINCE = 9
 """The version of OffsetCommit since which members of the consumer protocol use it."""
-CheckPartition = Callable[[Uuid, int], None]
-"""Raises `ApiError` for a partition of which the member may not commit, which refuses the whole request."""
+CheckPartition = Callable[[str, Uuid, int], None]
+"""Takes the name and the id of a topic, and a partition; raises `ApiError` for one of which the member may not commit,
+which refuses the whole request.
+"""
 
 
 def check_commit(
@@ -35,22 +37,22 @@ def check_commit(
         ApiError: It may not.
     """
     if epoch < 0 and not group.members:
-        return _anything
+        return anything
     if transactional and epoch == -1 and not member_id and instance_id is None:
-        return _anything
+        return anything
     member = group.members.get(member_id)
     if member is None:
         raise ApiError(Error.UNKNOWN_MEMBER_ID)
     if not transactional and member.classic is None and version < CONSUMER_SINCE:
         raise ApiError(Error.UNSUPPORTED_VERSION)
     if epoch == member.epoch:
-        return _anything
+        return anything
     stale = Error.ILLEGAL_GENERATION if transactional else _stale(member)
     if epoch > member.epoch:
         raise ApiError(stale)
     known = member
 
-    def check(topic_id: Uuid, partition: int) -> None:
+    def check(topic: str, topic_id: Uuid, partition: int) -> None:
         since = known.assigned.get(topic_id, {}).get(partition)
         if since is None:
             since = known.revoking.get(topic_id, {}).get(partition)
@@ -71,7 +73,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
         raise ApiError(_stale(member))
 
 
-def _anything(topic_id: Uuid, partition: int) -> None:
+def anything(topic: str, topic_id: Uuid, partition: int) -> None:
     """Allow every partition."""
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
+from kraft.config.group_settings import ConsumerGroupConfig, GroupConfig
 from kraft.coordinators.groups.streams_handler import StreamsGroupHandler
 from kraft.handling.rights import Rights
 from kraft.wire import Answer
@@ -204,7 +205,10 @@ def test_each_answer_has_kafkas_bytes(name: str) -> None:
     image = replayed(cluster_of([]), FeatureLevelRecord(name="streams.version", feature_level=1), rule)
     rights = Rights(AuthorizerSettings(allows_without_acl=True))
     rights.use(image)
-    handler = StreamsGroupHandler(is_enabled=name == ON, rights=rights)
+    protocols = frozenset(("classic", "consumer", *(("streams",) if name == ON else ())))
+    groups: Any = None  # no group is asked
+    settings = GroupConfig(consumer=ConsumerGroupConfig(protocols=protocols))
+    handler = StreamsGroupHandler(groups, settings, rights, lambda *_: {})
     for one in recorded()[name]:
         header, message = decode_request(bytes.fromhex(one.request), apis=ALL_APIS)
         request: Any = wire_request(1, KEY, 0, message)

@@ -51,6 +51,8 @@ from transport.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from transport.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from transport.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from transport.protocol.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
 )
@@ -123,6 +125,16 @@ JOINING = JoinGroupRequest(
 BEAT = ConsumerGroupHeartbeatRequest(
     "g", MEMBER, 0, rebalance_timeout_ms=9000, subscribed_topic_names=["in"], topic_partitions=[]
 )
+STREAMS = StreamsGroupHeartbeatRequest(
+    "g",
+    "m",
+    rebalance_timeout_ms=9000,
+    topology=Topology(0, [Subtopology("0", ["in"])]),
+    active_tasks=[],
+    standby_tasks=[],
+    warmup_tasks=[],
+    process_id="p",
+)
 PARTITIONS = adding.AddPartitionsToTxnRequest(
     v3_and_below_transactional_id="t",
     v3_and_below_producer_id=7,
@@ -150,6 +162,8 @@ ROWS: Final = (
     Row(DeleteGroupsRequest(["g"]), 2, {group(DELETE): OF_GROUP}),
     Row(BEAT, 1, {group(READ): OF_GROUP, topic(DESCRIBE): OF_TOPIC}),
     Row(ConsumerGroupDescribeRequest(["g"]), 1, {group(DESCRIBE): OF_GROUP}),
+    Row(STREAMS, 1, {group(READ): OF_GROUP, topic(DESCRIBE): OF_TOPIC}),
+    Row(StreamsGroupDescribeRequest(["g"]), 1, {group(DESCRIBE): OF_GROUP}),
     Row(StreamsGroupTopologyDescriptionUpdateRequest("g", "m", 1), 0, {group(READ): OF_GROUP}),
     Row(InitProducerIdRequest("t", 60_000), 4, {transaction(WRITE): OF_ID}),
     Row(InitProducerIdRequest(None), 4, {cluster(AclOperation.IDEMPOTENT_WRITE): OF_CLUSTER}),
