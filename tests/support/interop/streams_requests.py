@@ -230,5 +230,5 @@ def told(port: int) -> dict[str, Any]:
 
 
 def _compared(answer: Any) -> Any:
-    """Without the text of an error that is an exception of Java in Kafka's broker: that has none, and ours says more."""
+    """Without the text of an error that is an exception of Java in Kafka's broker: only ours says something."""
     return {**answer, "errorMessage": None} if answer.get("errorCode") == Error.UNKNOWN_SERVER_ERROR else answer
