@@ -53,7 +53,7 @@ HIDDEN: Final = "hidden"
 """The topic, and the group, that a rule keeps from everybody."""
 SOURCE: Final = topology(subtopology("0", "a"))
 EMPTY: Final[list[StreamsGroupHeartbeatRequestTaskIds]] = []
-NOTHING: Final = {"active_tasks": EMPTY, "standby_tasks": EMPTY, "warmup_tasks": EMPTY}
+NOTHING: Final[dict[str, Any]] = {"active_tasks": EMPTY, "standby_tasks": EMPTY, "warmup_tasks": EMPTY}
 AWAY: Final = {Error.COORDINATOR_LOAD_IN_PROGRESS, Error.COORDINATOR_NOT_AVAILABLE, Error.NOT_COORDINATOR}
 Step = tuple[str, Message, int, type[Message]]
 
