@@ -14,6 +14,7 @@ import trio
 
 from kraft.admin import AdminClient, create_topic, open_admin
 from kraft.config import Config
+from kraft.node.broker_node import BrokerNode
 from kraft.node.clock import NodeClock
 from kraft.node.embed import tcp_transport
 from kraft.node.node import Node
@@ -130,6 +131,9 @@ class DataCluster:
                 for node_id in self._configs:
                     await nursery.start(self._live, node_id)
                 await self._until(lambda image: all(not one.fenced for _, one in image.brokers.by_id.items()))
+                for node in self.nodes.values():
+                    if isinstance(node, BrokerNode):
+                        await node.serves.wait()  # Its listeners open once it has read that it is not fenced.
                 self._ready.set()
                 await trio.sleep_forever()
 
