@@ -103,12 +103,16 @@ def timeline_order_of_number(number: int) -> int:
 
 
 def in_hash_map_order(names: Iterable[str]) -> list[str]:
-    """Texts in the order of a `java.util.HashMap` with them as keys."""
-    of_map = sorted(names, key=timeline_order)
+    """Texts in the order of a `java.util.HashMap` into which those of a `TimelineHashMap` were put."""
+    return in_slot_order(sorted(names, key=timeline_order))
+
+
+def in_slot_order(names: Sequence[str]) -> list[str]:
+    """Texts in the order of a `java.util.HashMap` into which they were put in this order."""
     size = _FIRST_SIZE
-    while len(of_map) > size * 3 // 4:
+    while len(names) > size * 3 // 4:
         size *= 2
-    return sorted(of_map, key=lambda name: _spread(java_hash(name)) & (size - 1))
+    return sorted(names, key=lambda name: _spread(java_hash(name)) & (size - 1))
 
 
 def _spread_hash(topic: str, number: int) -> int:

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from kraft.coordinators.groups.streams.tasks import TaskIds, Tasks
 from kraft.handling.coordinators import java_hash
-from kraft.handling.orders import in_hash_map_order
+from kraft.handling.orders import in_slot_order
 from kraft.limits import STREAMS_TASKS_PER_STEP
 
 Task = tuple[str, int]
@@ -114,7 +114,7 @@ class _Process:
             return member_id, self._add(member_id, task)
         if self._by_load is None:
             self._by_load = _Queue(self.counts.__getitem__)
-            for one in in_hash_map_order(self.counts):
+            for one in in_slot_order(tuple(self.counts)):
                 self._by_load.push(one)
         member_id = self._by_load.pop()
         number = self._add(member_id, task)
@@ -174,7 +174,7 @@ class _Assignment:
         self.processes: dict[str, _Process] = {}
         for one in members:
             self.processes.setdefault(one.process_id, _Process()).add_member(one.member_id)
-        self._capacity = len(members)
+        self._order = _in_table_order([one.process_id for one in members])
 
     def looking(self, members: Sequence[TaskMember]) -> Generator[None, None, None]:
         """Note who had which task, in portions."""
@@ -328,7 +328,7 @@ class _Assignment:
 
     def _by_load(self) -> _Queue[_Process]:
         queue: _Queue[_Process] = _Queue(lambda process: process.load)
-        for name in _in_table_order(self.processes, self._capacity):
+        for name in self._order:
             queue.push(self.processes[name])
         return queue
 
@@ -376,16 +376,19 @@ def _units(text: str) -> bytes | str:
 _MASK: Final = 0xFFFFFFFF
 
 
-def _in_table_order(names: Iterable[str], capacity: int) -> list[str]:
-    """The names, given in the order of their coming, in the order of a `java.util.HashMap` that was made for so many,
-    and into which `computeIfAbsent` has put them: it grows late, and puts a name before the others of its slot.
+def _in_table_order(names: Sequence[str]) -> list[str]:
+    """The different ones of the names, in the order of a `java.util.HashMap` that was made for so many, and into which
+    `computeIfAbsent` has put them one by one: it grows late, also with a name that is there already, and puts a new one
+    before the others of its slot.
     """
     size = 1
-    while size < capacity:
+    while size < len(names):
         size *= 2
-    newest_first = list(names)[::-1]
-    for count in range(len(newest_first)):
-        size *= 1 + (count > size * 3 // 4)
+    known: dict[str, None] = {}
+    for name in names:
+        size *= 1 + (len(known) > size * 3 // 4)
+        known[name] = None
+    newest_first = list(known)[::-1]
 
     def slot(name: str) -> int:
         value = java_hash(name) & _MASK
