@@ -18,6 +18,7 @@ from kraft.config.node_settings import BROKER, CONTROLLER
 from kraft.config.settings_reader import SettingsReader
 
 _MEBIBYTE: Final = 1 << 20
+TIERED_STORAGE: Final = "remote.log.storage.system.enable"
 _LAST_CODEC: Final = 4
 """Kafka's number of zstd."""
 
@@ -87,8 +88,17 @@ def check_settings(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], 
     _check_coordinators(reader)
     if BROKER in roles:
         _check_cordoned(reader)
+        _check_tiered(reader)
     if CONTROLLER not in roles and reader.flag("controller.quorum.auto.join.enable"):
         raise reader.bad("controller.quorum.auto.join.enable", "the node has no role of a controller")
+
+
+def _check_tiered(reader: SettingsReader) -> None:
+    """A broker with tiered storage copies segments to a remote store, and reads them there."""
+    setting = reader.settings.get(TIERED_STORAGE)
+    if setting is not None and reader.as_flag(TIERED_STORAGE, setting.value):
+        hint = "Brokers of this software copy nothing to tiered storage. A node that is a controller alone takes it."
+        raise reader.bad(TIERED_STORAGE, "allowed is false only", hint=hint)
 
 
 def _number(reader: SettingsReader, key: str) -> float:

@@ -54,7 +54,9 @@ log.cleaner.delete.retention.ms log.cleaner.enable log.cleaner.io.buffer.load.fa
 log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy log.dir
 log.dirs log.flush.interval.messages log.flush.interval.ms log.flush.offset.checkpoint.interval.ms
 log.flush.scheduler.interval.ms log.index.interval.bytes log.index.size.max.bytes log.initial.task.delay.ms
-log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes
+log.local.retention.bytes log.local.retention.ms
+log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type
+log.remote.copy.lag.bytes log.remote.copy.lag.ms log.retention.bytes
 log.retention.check.interval.ms log.retention.hours log.retention.minutes log.retention.ms log.roll.hours log.roll.ms
 log.segment.bytes log.segment.delete.delay.ms max.connections max.connections.per.ip max.connections.per.ip.overrides
 max.decompressed.message.bytes max.incremental.fetch.session.cache.slots max.request.partition.size.limit
@@ -64,7 +66,8 @@ metadata.max.retention.bytes metadata.max.retention.ms min.insync.replicas node.
 offset.metadata.max.bytes offsets.commit.timeout.ms offsets.retention.check.interval.ms offsets.retention.minutes
 offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.replication.factor
 offsets.topic.segment.bytes process.roles producer.id.expiration.check.interval.ms producer.id.expiration.ms
-queued.max.request.bytes queued.max.requests quota.window.num quota.window.size.seconds replica.fetch.backoff.ms
+queued.max.request.bytes queued.max.requests quota.window.num quota.window.size.seconds
+remote.log.storage.system.enable replica.fetch.backoff.ms
 replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
 replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
 replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms
@@ -104,7 +107,6 @@ REFUSED: Final = {
     "create.topic.policy.class.name": "It forbids topics, and this software loads no classes of Java.",
     "max.connection.creation.rate": "This software limits connections by max.connections and max.connections.per.ip.",
     "principal.builder.class": "It decides who a client is, and this software loads no classes of Java.",
-    "remote.log.storage.system.enable": "Records in tiered storage cannot be read by this software.",
     "sasl.client.callback.handler.class": "This software loads no classes of Java.",
     "security.providers": "This software loads no classes of Java.",
     "transaction.two.phase.commit.enable": "This software has no two-phase commit of transactions (KIP-939).",
@@ -123,7 +125,7 @@ group.share.dlq.manager.class.name group.share.persister.class.name
 group.streams.topology.description.plugin.class internal.metadata.delete.delay.millis
 kafka.metrics.polling.interval.secs kafka.metrics.reporters log.cleaner.io.buffer.size
 log.cleaner.io.max.bytes.per.second log.dir.failure.timeout.ms log.flush.start.offset.checkpoint.interval.ms
-log.local.retention.bytes log.local.retention.ms log.preallocate log.remote.copy.lag.bytes log.remote.copy.lag.ms
+log.preallocate
 log.roll.jitter.hours log.roll.jitter.ms metric.reporters metrics.num.samples metrics.recording.level
 metrics.sample.window.ms num.io.threads num.network.threads num.recovery.threads.per.data.dir
 num.replica.alter.log.dirs.threads num.replica.fetchers offsets.load.buffer.size

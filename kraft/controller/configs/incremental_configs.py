@@ -15,7 +15,7 @@ from kraft.access.refusals import refuse_incremental_configs
 from kraft.access.topic_names import check_name
 from kraft.config.definitions import CORDONED, NODE, TOPIC, Definition, elements, whole_number
 from kraft.config.described import of_file
-from kraft.controller.configs import client_metrics, topic_config_keys
+from kraft.controller.configs import client_metrics, tiered_topics, topic_config_keys
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, answered_with
 from kraft.controller.decision.topic_configs import MIN_ISR
@@ -186,11 +186,12 @@ def _validate(
     _VALIDATORS[resource[0]](context, resource[1], values, before)
 
 
-def _validate_topic(_: RequestContext, name: str, values: Mapping[str, str], __: Mapping[str, str]) -> None:
+def _validate_topic(context: RequestContext, name: str, values: Mapping[str, str], before: Mapping[str, str]) -> None:
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
     check_name(name)
     topic_config_keys.validate_topic(values)
+    tiered_topics.validate(values, before, lambda: of_file(context.own_settings))
 
 
 def _validate_group(context: RequestContext, name: str, values: Mapping[str, str], _: Mapping[str, str]) -> None:

@@ -20,9 +20,6 @@ def validate_topic(values: Mapping[str, str]) -> None:
             raise ApiError(Error.INVALID_CONFIG, f"Unknown topic config name: {name}")
     for name, value in sorted(values.items()):
         check(TOPIC[name], value)
-    if values.get("remote.storage.enable", "").strip().lower() == "true":
-        text = "Tiered Storage functionality is disabled in the broker. "
-        raise ApiError(Error.INVALID_CONFIG, text + "Topic cannot be configured with remote log storage.")
     shortest, longest = (whole(TOPIC, values, name) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
     if shortest > longest:
         text = f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"

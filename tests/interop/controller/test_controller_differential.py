@@ -32,6 +32,7 @@ from support.differential.controller_stories import (
     told,
     unregister,
 )
+from support.differential.tiered_stories import TIERED, TIERED_OF_NODES
 from support.interop.one_controller import both, log_of, side_of, single
 from support.interop.real_kafka import (
     KafkaInstallation,
@@ -88,6 +89,15 @@ def test_settings_of_groups_are_bounded_and_described_as_kafkas(
                 eventually(lambda step=step, our=our: told(one, [step]) == [our], "Kafka has published it", 5)
             else:
                 assert told(one, [step]) == [our]
+
+
+@pytest.mark.parametrize("name", TIERED_OF_NODES)
+def test_settings_of_tiered_storage_are_judged_as_by_kafka(
+    newer_kafka: KafkaInstallation, tmp_path: Path, name: str
+) -> None:
+    with both(newer_kafka, tmp_path, *(f"{key}={value}" for key, value in TIERED_OF_NODES[name].items())) as sides:
+        theirs, ours = (plain(told(side_of(side), TIERED)) for side in sides)
+    assert ours == theirs == recorded_answers()[name]
 
 
 FULL = (

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from kraft.config import Config, ConfigError
-from kraft.config.checks import AT_MOST, BELOW
+from kraft.config.checks import AT_MOST, BELOW, TIERED_STORAGE
 from kraft.config.definitions import CLIENT_METRICS, GROUP, NODE, TOPIC, Definition
 from kraft.config.kafka_keys import REFUSED
 from kraft.config.keys import NARROWER, SEGMENT_BYTES_OVERRIDE
@@ -40,6 +40,7 @@ BITS: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
 STRICTER: Final = {
     *NARROWER,
     *REFUSED,
+    TIERED_STORAGE,
     SEGMENT_BYTES_OVERRIDE,
     "authorizer.class.name",
     "config.providers",

@@ -105,6 +105,16 @@ def test_a_setting_that_restricts_what_does_not_exist_here_is_refused(key: str) 
         Config.parse(GOOD, overrides=[f"{key}={default}"])
 
 
+def test_a_broker_has_no_tiered_storage_and_a_controller_alone_allows_its_topics() -> None:
+    line = "remote.log.storage.system.enable=true"
+    with pytest.raises(ConfigError, match="allowed is false only"):
+        Config.parse(GOOD, overrides=[line])
+    listeners = "listeners=CONTROLLER://127.0.0.1:9093"
+    without_broker = [line, "process.roles=controller", "controller.quorum.voters=101@127.0.0.1:9093", listeners]
+    assert Config.parse(GOOD, overrides=without_broker).is_controller
+    Config.parse(GOOD, overrides=["remote.log.storage.system.enable=false"])
+
+
 def test_the_page_names_each_setting_that_is_refused_or_without_effect() -> None:
     page = (ROOT / "docs/configuration.md").read_text("utf-8")
     refused, _, rest = page.partition("## Settings that are refused")[2].partition("## Settings without effect")

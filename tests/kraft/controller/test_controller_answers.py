@@ -27,6 +27,7 @@ from support.differential.controller_stories import (
     newest,
     told,
 )
+from support.differential.tiered_stories import TIERED, TIERED_OF_NODES
 from transport.protocol import messages
 from transport.protocol.apis import APIS as SERVED
 from transport.protocol.errors import Error
@@ -50,6 +51,12 @@ def test_every_response_equals_kafkas() -> None:
 def test_settings_of_groups_are_bounded_and_described_as_by_kafka(name: str, settings: dict[str, str]) -> None:
     controller = InProcess(own_settings=tuple(described_settings(settings)))
     assert plain(told(Side(controller.ask), GROUPS)) == recorded_answers()[name]
+
+
+@pytest.mark.parametrize("name", TIERED_OF_NODES)
+def test_settings_of_tiered_storage_are_judged_as_by_kafka(name: str) -> None:
+    controller = InProcess(own_settings=tuple(described_settings(TIERED_OF_NODES[name])))
+    assert plain(told(Side(controller.ask), TIERED)) == recorded_answers()[name]
 
 
 def test_a_standby_refuses_every_write_and_keeps_its_state() -> None:
