@@ -52,6 +52,7 @@ from kraft.handling.reply_keys import (
     StatesAsked,
     Verification,
 )
+from kraft.handling.request_times import RequestTimes
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.handling.steps import Handling, Result, Sender, Waiting
@@ -119,6 +120,8 @@ class Requests:
         of_metadata, of_sessions = Random(seed), Random(rng.getrandbits(64))
         self.quotas = quotas = ClientQuotas(settings.quota_samples, settings.quota_window_ms)
         """The use that clients make of their quotas."""
+        self.times = times = RequestTimes(quotas)
+        """How long the requests of clients with a quota of time take."""
         self._settings = settings
         self._guards = guards = TransactionGuards()
         self._waiting = waiting = Purgatory(agenda)
@@ -165,7 +168,7 @@ class Requests:
         self._produce = ProduceHandler(manager, settings, rights, guards, verifier, quotas)
         self.rooms = Rooms(
             produce=self._produce,
-            fetch=FetchHandler(manager, settings, rights, of_sessions.randrange, quotas),
+            fetch=FetchHandler(manager, settings, rights, of_sessions.randrange, quotas, times),
             offsets=ListOffsetsHandler(manager, rights),
             epochs=EpochEndHandler(manager, rights),
             deletions=DeleteRecordsHandler(manager, rights),
@@ -243,6 +246,7 @@ class Requests:
                 self._settings,
                 self.rights,
                 self.quotas,
+                self.times,
                 self.share_states,
                 self.persister,
                 self.groups,
@@ -427,6 +431,8 @@ class Requests:
         """
         if image is not self.image:
             self.use(image)
+        if self.times.measures:
+            return self.times.measured(request, partial(self.on_request, request, image, now_ms), now_ms)
         try:
             api = self._table[request.api_key]
         except KeyError:
@@ -463,6 +469,7 @@ class Requests:
             self._shares.fetch.use(image)
         self.rights.use(image)
         self.quotas.use(image)
+        self.times.use(image.quotas)
         self._produce.use(image)
         for runtime in self._runtimes:
             runtime.use(image)
@@ -505,6 +512,8 @@ class Requests:
         return None
 
     def _end(self, api: Api[Any], waiting: Waiting, now_ms: int) -> Outcome | None:
+        if self.times.measures:
+            return self.times.measured(waiting.request, partial(self._end, api, waiting, now_ms), now_ms)
         assert api.end is not None, waiting
         return self._advance(api, waiting.request, api.end(waiting, self.image, now_ms), now_ms)
 
@@ -597,13 +606,18 @@ class Requests:
         """Make the next steps of long requests."""
         outcomes = list[Outcome]()
         for api, request, work in self._waiting.next_long(now_ms):
-            outcome = self._advance(api, request, work, now_ms)
+            if self.times.is_on:
+                step = partial(self._advance, api, request, work, now_ms)
+                outcome = self.times.measured(request, step, now_ms)
+            else:
+                outcome = self._advance(api, request, work, now_ms)
             if outcome is not None:
                 outcomes.append(outcome)
         return outcomes
 
     def forget(self, request_id: int) -> None:
         """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
+        self.times.forget(request_id)
         self._waiting.withdraw(request_id)
 
     def on_closed(self, listener: str, peer: str) -> None:

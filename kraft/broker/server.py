@@ -121,6 +121,9 @@ class BrokerServer(RegisteredBroker):
                     self._on_own(one, now_ms)
                     continue
                 effects.append(one)
+        times = self.requests.times
+        if times.is_on:
+            return [times.closed(one, now_ms) if isinstance(one, Outcome) else one for one in effects]
         return effects
 
     def _act(self, now_ms: int) -> list[Send | Noted]:

@@ -24,6 +24,7 @@ from kraft.coordinators.shares.state import ShareStates
 from kraft.coordinators.shares.state_calls import StateCalls
 from kraft.coordinators.shares.state_handler import ShareStatesHandler
 from kraft.handling.quotas import ClientQuotas
+from kraft.handling.request_times import RequestTimes
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.partitions.replicas.manager import ReplicaManager
@@ -46,6 +47,7 @@ def share_rooms(
     settings: RequestSettings,
     rights: Rights,
     quotas: ClientQuotas,
+    times: RequestTimes,
     states: CoordinatorRuntime[ShareStates],
     persister: Persister,
     groups: CoordinatorRuntime[GroupsState],
@@ -64,7 +66,7 @@ def share_rooms(
     return ShareRooms(
         persister=persister,
         states=ShareStatesHandler(states, rights),
-        fetch=ShareFetchHandler(agenda, manager, settings, rights, quotas, leader, sessions, tell),
+        fetch=ShareFetchHandler(agenda, manager, settings, rights, quotas, times, leader, sessions, tell),
         groups=ShareGroupHandler(groups, settings.groups, rights),
         group_states=GroupStates(groups, calls),
         offsets=ShareOffsetsHandler(groups, settings.groups, rights, calls, ends, tell),

@@ -24,6 +24,8 @@ PRODUCED: Final = "producer_byte_rate"
 """The quota of Produce, in bytes a second."""
 FETCHED: Final = "consumer_byte_rate"
 """The quota of consumers' Fetch and ShareFetch, in bytes a second."""
+REQUEST_TIME: Final = "request_percentage"
+"""The quota of the time that the loop works for requests, in percent (KIP-124)."""
 LONGEST_WAIT_MS: Final = 2**31 - 1
 """The largest number that the field of an answer holds: a quota may be a fraction of a byte a second, and a request
 many megabytes.
@@ -68,6 +70,15 @@ class ClientQuotas:
         """Take the quotas of an image from now on."""
         self._limits.use(image.quotas)
 
+    @property
+    def windows(self) -> tuple[int, int]:
+        """The number of windows, and their length in ms."""
+        return self._samples, self._window_ms
+
+    def bounds_fetch(self, asked: WireRequest) -> bool:
+        """Whether a consumer has a quota, of bytes or of time, above which it gets no data."""
+        return self._limit(FETCHED, asked) is not None or self._limit(REQUEST_TIME, asked) is not None
+
     def bound(self, name: str, asked: WireRequest) -> float | None:
         """The quota of the client of a request, in units a second; None without one."""
         limit = self._limit(name, asked)
@@ -80,7 +91,22 @@ class ClientQuotas:
 
     def charge(self, name: str, asked: WireRequest, value: float, now_ms: int) -> int:
         """Count a use; returns for how long the client has to wait, in ms, or 0."""
-        limit = self._limit(name, asked)
+        return self._charge(self._limit(name, asked), value, now_ms, LONGEST_WAIT_MS)
+
+    def charge_time(self, asked: WireRequest, percent: float, now_ms: int, beside_ms: int) -> int:
+        """Count the time of a request, as `charge`; the wait is one window at most (`maxThrottleTimeMs`).
+
+        The wait counts in the metrics, unless the client has to wait longer for another reason, `beside_ms`.
+        """
+        return self._charge(self._limit(REQUEST_TIME, asked), percent, now_ms, self._window_ms, beside_ms)
+
+    def note_time(self, asked: WireRequest, percent: float, now_ms: int) -> None:
+        """Count time of a request for which nobody waits (`recordNoThrottle`)."""
+        limit = self._limit(REQUEST_TIME, asked)
+        if limit is not None:
+            self._rate(limit.key).note(percent, now_ms)
+
+    def _charge(self, limit: Limit | None, value: float, now_ms: int, longest_ms: int, beside_ms: int = 0) -> int:
         if limit is None:
             return 0
         rate = self._rate(limit.key)
@@ -88,8 +114,8 @@ class ClientQuotas:
         measured, over_ms = rate.measure(now_ms)
         if measured <= limit.bound:
             return 0
-        wait_ms = floor(min((measured - limit.bound) / limit.bound * over_ms + 0.5, LONGEST_WAIT_MS))
-        if wait_ms:
+        wait_ms = floor(min((measured - limit.bound) / limit.bound * over_ms + 0.5, longest_ms))
+        if wait_ms >= max(1, beside_ms):
             self._note_wait(limit.key, wait_ms, now_ms)
         return wait_ms
 

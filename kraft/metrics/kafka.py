@@ -248,6 +248,15 @@ FETCH_RATE: Final = Mbean(
 FETCH_WAIT: Final = Mbean(
     _SERVER, "Fetch", "throttle-time", "The average time in ms for which such consumers had to wait; NaN for never."
 )
+REQUEST_TIME: Final = Mbean(
+    _SERVER, "Request", "request-time", "The time of requests of clients with a quota of it, in percent of the loop."
+)
+REQUEST_WAIT: Final = Mbean(
+    _SERVER, "Request", "throttle-time", "The average time in ms for which such clients had to wait; NaN for never."
+)
+EXEMPT_TIME: Final = Mbean(
+    _SERVER, "Request", "exempt-request-time", "The time of requests that no such quota bounds, while there is one."
+)
 
 KAFKA_METRICS: Final[tuple[Mbean, ...]] = tuple(one for one in globals().values() if isinstance(one, Mbean))
 """Every row above."""

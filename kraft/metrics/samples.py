@@ -43,7 +43,7 @@ def readings_of(view: NodeView) -> Iterator[Reading]:
     if broker is not None:
         requests = broker.requests
         yield from coordinator_readings(requests, view.groups, view.now_ms)
-        yield from throttle_readings(requests.hosting, requests.quotas, view.now_ms)
+        yield from throttle_readings(requests.hosting, requests.quotas, requests.times, view.now_ms)
     image = image_of(view.process)
     if image is not None:
         yield from loader_readings(view, image)

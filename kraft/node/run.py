@@ -19,7 +19,7 @@ from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import UNANSWERED_REQUESTS
 from kraft.node.background import Flusher
 from kraft.node.broker import close_data, leave_cleanly, locked_directories
-from kraft.node.clock import NodeClock
+from kraft.node.clock import NodeClock, counter
 from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
@@ -143,8 +143,10 @@ async def run_node(
             node = _node_of(config, hosted)(parts)
             if monitor is not None:
                 monitor.attach(node, process, transport)
-            writes = None if inline_flush or isinstance(hosted, RawLog) or not config.is_broker else broker_of(hosted)
-            with _closing(process, log), _checkpoints(writes, disk):
+            data = None if isinstance(hosted, RawLog) or not config.is_broker else broker_of(hosted)
+            if data is not None:
+                data.requests.times.clock = counter()
+            with _closing(process, log), _checkpoints(None if inline_flush else data, disk):
                 await node.run(outputs, task_status)
                 if config.is_broker:
                     close_data(process)

@@ -40,6 +40,7 @@ from kraft.broker.request.sessions import (
     throttled_session,
 )
 from kraft.handling.quotas import FETCHED, ClientQuotas
+from kraft.handling.request_times import RequestTimes
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.handling.sizes import answer_size
@@ -128,9 +129,16 @@ class FetchHandler:
     """Answers Fetch requests of consumers and of followers."""
 
     def __init__(
-        self, manager: ReplicaManager, settings: RequestSettings, rights: Rights, draw_id: DrawId, quotas: ClientQuotas
+        self,
+        manager: ReplicaManager,
+        settings: RequestSettings,
+        rights: Rights,
+        draw_id: DrawId,
+        quotas: ClientQuotas,
+        times: RequestTimes,
     ) -> None:
         self._quotas = quotas
+        self._times = times
         self._manager = manager
         self._settings = settings
         self._rights = rights
@@ -482,7 +490,7 @@ class FetchHandler:
             )
         if waiting.refused:
             answered |= waiting.refused
-        if not params.is_follower and self._quotas.bound(FETCHED, request) is not None:
+        if not params.is_follower and self._quotas.bounds_fetch(request):
             throttled = finished(self._throttled(waiting, answered, list(endpoints.values()), now_ms))
             if throttled is not None:
                 return throttled
@@ -546,11 +554,11 @@ class FetchHandler:
     ) -> Handling[Answer | None]:
         """The empty answer for a consumer above its quota, without the data; None for a consumer within its quota."""
         request = waiting.request
-        if self._quotas.bound(FETCHED, request) is None:
+        if not self._quotas.bounds_fetch(request):
             return None
         whole = messages.FetchResponse(responses=(yield from _by_topic(answered)), node_endpoints=endpoints)
         size = answer_size(whole, request.version)
-        wait_ms = self._quotas.charge(FETCHED, request, size, now_ms)
+        wait_ms = self._times.charge(request, now_ms, self._quotas.charge(FETCHED, request, size, now_ms))
         if wait_ms == 0:
             return None
         self._quotas.take_back(FETCHED, request, size, now_ms)

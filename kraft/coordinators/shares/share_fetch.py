@@ -22,6 +22,7 @@ from kraft.coordinators.shares.share_partition import ShareLimits, Take
 from kraft.coordinators.shares.share_reading import NOTHING, Delivery, bound_of, deliver, is_readable
 from kraft.coordinators.shares.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, Connection, ShareSession, ShareSessions
 from kraft.handling.quotas import FETCHED, ClientQuotas
+from kraft.handling.request_times import RequestTimes
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.handling.sizes import answer_size
@@ -113,6 +114,7 @@ class ShareFetchHandler:
         settings: The settings.
         rights: What clients may do.
         quotas: How much they may use.
+        times: How long their requests have taken.
         leader: The share partitions of this broker.
         sessions: The sessions of their members.
         tell: Who waits for a key may go on.
@@ -125,6 +127,7 @@ class ShareFetchHandler:
         settings: RequestSettings,
         rights: Rights,
         quotas: ClientQuotas,
+        times: RequestTimes,
         leader: ShareLeader,
         sessions: ShareSessions,
         tell: Callable[[Hashable], None],
@@ -136,6 +139,7 @@ class ShareFetchHandler:
         self._settings = settings
         self._rights = rights
         self._quotas = quotas
+        self._times = times
         self._agenda = agenda
         self._tell = tell
         self._closing: deque[ShareSession] = deque()
@@ -315,10 +319,10 @@ class ShareFetchHandler:
 
     def _throttled_ms(self, request: WireRequest, response: messages.ShareFetchResponse, now_ms: int) -> int:
         """For how long a member has to wait that is above its quota, and then gets nothing; 0 if it is within."""
-        if self._quotas.bound(FETCHED, request) is None:
+        if not self._quotas.bounds_fetch(request):
             return 0
         size = answer_size(response, request.version)
-        wait_ms = self._quotas.charge(FETCHED, request, size, now_ms)
+        wait_ms = self._times.charge(request, now_ms, self._quotas.charge(FETCHED, request, size, now_ms))
         if wait_ms:
             self._quotas.take_back(FETCHED, request, size, now_ms)
         return wait_ms

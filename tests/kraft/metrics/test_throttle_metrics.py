@@ -25,7 +25,7 @@ def quota(key: str, value: float, user: str | None = None) -> ClientQuotaRecord:
 
 def values(brokers: Brokers) -> dict[tuple[Mbean, tuple[tuple[str, str], ...]], Any]:
     requests = brokers.requests[101]
-    readings = throttle_readings(requests.hosting, requests.quotas, brokers.now_ms)
+    readings = throttle_readings(requests.hosting, requests.quotas, requests.times, brokers.now_ms)
     return {(one.metric, one.labels): one.value for one in readings if isinstance(one.metric, Mbean)}
 
 
