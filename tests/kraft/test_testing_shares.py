@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 from confluent_kafka import AcknowledgeType, Message, ShareConsumer
@@ -12,6 +11,7 @@ from confluent_kafka import AcknowledgeType, Message, ShareConsumer
 from kraft.testing import Kafka
 from kraft.testing.deliveries import Deliveries, End
 from metadata_log.types import Uuid
+from support.share_consumers import member, polled
 from transport.protocol.messages import share_acknowledge, share_fetch
 
 SECONDS = 30
@@ -24,24 +24,8 @@ def kafka() -> Iterator[Kafka]:
         yield kafka
 
 
-@contextmanager
-def worker(kafka: Kafka, topic: str) -> Iterator[ShareConsumer]:
-    config = {**kafka.client_config("confluent-kafka"), "group.id": topic, "share.acknowledgement.mode": "explicit"}
-    consumer = ShareConsumer(config)
-    consumer.subscribe([topic])
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def polled(consumer: ShareConsumer, until: Callable[[], bool], take: Callable[[Message], None]) -> None:
-    end = time.monotonic() + SECONDS
-    while not until():
-        assert time.monotonic() < end, "the records do not come"
-        for record in consumer.poll(0.2) or ():
-            assert record.error() is None, record.error()
-            take(record)
+def worker(kafka: Kafka, topic: str) -> AbstractContextManager[ShareConsumer]:
+    return member(topic, {**kafka.client_config("confluent-kafka"), "group.id": topic})
 
 
 def filled(kafka: Kafka, topic: str, *values: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from metadata_log.disk import OsFile, make_directory, replace_file
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.log import MetadataLog
-from metadata_log.memory_disk import MemoryDisk
+from metadata_log.memory_disk import MemoryDisk, MemoryFile
 from metadata_log.records.batch import read_batch
 from metadata_log.records.batch_builder import build_batch
 
@@ -34,8 +34,8 @@ def fails(wanted: str) -> Callable[[str, str], None]:
     return hook
 
 
-def test_a_second_fsync_does_not_recover_the_first() -> None:
-    """The second fsync succeeds, as on Linux, and a power failure takes the records of the first."""
+def with_failed_fsync() -> tuple[MemoryDisk, MemoryFile]:
+    """A file whose last append was not made durable: its fsync failed, as the next one would not."""
     disk = new_disk(b"durable")
     file = disk.open("/d/f")
     file.append(b" and not")
@@ -43,6 +43,12 @@ def test_a_second_fsync_does_not_recover_the_first() -> None:
     with pytest.raises(OSError, match="input/output"):
         file.fsync()
     disk.on_operation = None
+    return disk, file
+
+
+def test_a_second_fsync_does_not_recover_the_first() -> None:
+    """The second fsync succeeds, as on Linux, and a power failure takes the records of the first."""
+    disk, file = with_failed_fsync()
     file.fsync()
     assert disk.read("/d/f") == b"durable and not"
     disk.crash()
@@ -149,13 +155,7 @@ def test_a_killed_process_leaves_what_it_wrote_and_nothing_durable() -> None:
 
 def test_a_failed_fsync_is_visible_once_the_cache_is_dropped() -> None:
     """The pages are clean after the failure: reads and another fsync say that all is well until they are dropped."""
-    disk = new_disk(b"durable")
-    file = disk.open("/d/f")
-    file.append(b" and not")
-    disk.on_operation = fails("fsync")
-    with pytest.raises(OSError, match="input/output"):
-        file.fsync()
-    disk.on_operation = None
+    disk, _ = with_failed_fsync()
     disk.kill()
     again = disk.open("/d/f")
     again.fsync()

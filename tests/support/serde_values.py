@@ -92,3 +92,13 @@ def _typed_values(kind: FieldType, version: int, flexible: bool) -> st.SearchStr
             return made.map(tuple) if kind.as_tuple else made
         case _:
             return values(kind, version, flexible=flexible)
+
+
+@st.composite
+def damage(draw: st.DrawFn, raw: bytes) -> bytes:
+    """The bytes flipped, cut and lengthened."""
+    damaged = bytearray(raw)
+    for _ in range(draw(st.integers(0, 3)) if raw else 0):
+        value = draw(st.integers(0, 255) | st.sampled_from([0, 0x7F, 0x80, 0xFF]))
+        damaged[draw(st.integers(0, len(damaged) - 1))] = value
+    return bytes(damaged[: draw(st.integers(0, len(damaged)))]) + draw(st.binary(max_size=6))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import pytest
-from confluent_kafka import AcknowledgeType, Message, Producer, ShareConsumer
+from confluent_kafka import AcknowledgeType, Message, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from support.interop.kafka_tools import KafkaTools
 from support.interop.one_node import one_node
 from support.interop.real_kafka import KafkaInstallation
+from support.share_consumers import member, polled
 
 pytestmark = pytest.mark.kafka
 
@@ -55,29 +55,6 @@ def prepare(bootstrap: str, topic: str, group: str, count: int, **settings: str)
     assert producer.flush(SECONDS) == 0
 
 
-@contextmanager
-def member(bootstrap: str, topic: str, group: str, **config: Any) -> Iterator[ShareConsumer]:
-    """A member of a group, by librdkafka, which says how each record ended."""
-    consumer = ShareConsumer(
-        {"bootstrap.servers": bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit", **config}
-    )
-    consumer.subscribe([topic])
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def polled(consumer: ShareConsumer, until: Callable[[], bool], take: Callable[[Message], None]) -> None:
-    """Poll until a condition holds."""
-    end = time.monotonic() + SECONDS
-    while not until():
-        assert time.monotonic() < end, "the records do not come"
-        for record in consumer.poll(0.5) or ():
-            assert record.error() is None, record.error()
-            take(record)
-
-
 def value_of(record: Message) -> int:
     """The number that a record holds."""
     return int(record.value() or b"")
@@ -86,7 +63,7 @@ def value_of(record: Message) -> int:
 def test_released_records_come_again_and_rejected_ones_do_not(bootstrap: str) -> None:
     prepare(bootstrap, "mixed", "g-mixed", 12)
     seen: Counter[int] = Counter()
-    with member(bootstrap, "mixed", "g-mixed") as consumer:
+    with member("mixed", {"bootstrap.servers": bootstrap, "group.id": "g-mixed"}) as consumer:
 
         def take(record: Message) -> None:
             number = value_of(record)
@@ -103,9 +80,9 @@ def test_released_records_come_again_and_rejected_ones_do_not(bootstrap: str) ->
 def test_a_lock_ends_and_another_member_gets_the_record(bootstrap: str) -> None:
     prepare(bootstrap, "locked", "g-locked", 1, share_record_lock_duration_ms="1000")
     found: list[float] = []
-    with member(bootstrap, "locked", "g-locked") as first:
+    with member("locked", {"bootstrap.servers": bootstrap, "group.id": "g-locked"}) as first:
         polled(first, lambda: bool(found), lambda _: found.append(time.monotonic()))
-        with member(bootstrap, "locked", "g-locked") as second:
+        with member("locked", {"bootstrap.servers": bootstrap, "group.id": "g-locked"}) as second:
 
             def take(record: Message) -> None:
                 found.append(time.monotonic())
@@ -119,7 +96,7 @@ def test_a_lock_ends_and_another_member_gets_the_record(bootstrap: str) -> None:
 def test_a_record_is_delivered_as_often_as_the_limit_says(bootstrap: str) -> None:
     prepare(bootstrap, "bad", "g-bad", 2, share_delivery_count_limit="3")
     seen: Counter[int] = Counter()
-    with member(bootstrap, "bad", "g-bad") as consumer:
+    with member("bad", {"bootstrap.servers": bootstrap, "group.id": "g-bad"}) as consumer:
 
         def take(record: Message) -> None:
             seen[value_of(record)] += 1

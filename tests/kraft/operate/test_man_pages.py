@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -13,23 +12,12 @@ import pytest
 
 from kraft.cli.main import kraft
 from kraft.cli.man_pages import escape, man_pages
+from support.kraft.cli_serving import COMMANDS
 from support.kraft.command_line import run
 
 SECTIONS = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT STATUS", "SEE ALSO"]
 
 
-def commands_below(group: click.Group, *path: str) -> Iterator[str]:
-    """The words of every command and group of commands."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        found = group.get_command(context, name)
-        assert found is not None, name
-        yield " ".join((*path, name))
-        if isinstance(found, click.Group):
-            yield from commands_below(found, *path, name)
-
-
-COMMANDS = tuple(commands_below(kraft))
 PAGES = dict(man_pages(kraft, "kraft", "1.2.3"))
 
 

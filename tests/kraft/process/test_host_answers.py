@@ -9,7 +9,7 @@ from msgspec import structs
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker.registered import RegisteredBroker
-from kraft.committed import FollowsLog
+from kraft.committed import CommittedBatch, FollowsLog
 from kraft.controller import decisions as decisions_module
 from kraft.controller import leftovers
 from kraft.controller.decision.request_context import AdminSettings
@@ -123,6 +123,19 @@ def test_a_broker_ends_at_a_level_that_its_software_does_not_support(
             apply()
 
 
+def turns_taken(host: BrokerWithoutData | ControllerServer, contents: CommittedBatch, snapshot: int | None) -> int:
+    """How many turns a part takes for records, or for a snapshot that ends at an offset."""
+    if snapshot is None:
+        host.on_committed(contents)
+    else:
+        host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=snapshot))
+    turns = 1
+    while host.is_applying:
+        host.apply_more()
+        turns += 1
+    return turns
+
+
 @pytest.mark.parametrize(("count", "turns"), [(3, 1), (4, 2), (7, 2), (8, 3)])
 @pytest.mark.parametrize("is_snapshot", [False, True])
 def test_a_broker_applies_so_many_records_in_a_turn(
@@ -131,15 +144,7 @@ def test_a_broker_applies_so_many_records_in_a_turn(
     monkeypatch.setattr(RegisteredBroker, "records_per_turn", 4)
     host = BrokerWithoutData(new_agent())
     contents = batch([NoOpRecord()] * count)
-    if is_snapshot:
-        host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=count))
-    else:
-        host.on_committed(contents)
-    taken = 1
-    while host.is_applying:
-        host.apply_more()
-        taken += 1
-    assert taken == turns
+    assert turns_taken(host, contents, count if is_snapshot else None) == turns
     assert host.agent.image.end.offset == count
 
 
@@ -153,15 +158,7 @@ def test_a_standby_applies_so_many_records_in_a_turn(
     process.controller.renounce()
     host, begin = served(process.controller), 0 if is_snapshot else process.end
     contents = batch([NoOpRecord()] * count, begin)
-    if is_snapshot:
-        host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=count))
-    else:
-        host.on_committed(contents)
-    taken = 1
-    while host.is_applying:
-        host.apply_more()
-        taken += 1
-    assert taken == turns
+    assert turns_taken(host, contents, count if is_snapshot else None) == turns
     assert process.controller.history.committed.end.offset == begin + count
 
 

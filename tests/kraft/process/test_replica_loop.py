@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.msgpack import decode, encode
+from msgspec.msgpack import encode
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker import BrokerOptions, LifecycleState
@@ -30,7 +30,6 @@ from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
-from kraft.state_machine import Position, StateMachine
 from kraft.state_machine import server as state_machine_host
 from kraft.state_machine.calls import SubmitCall
 from kraft.state_machine.reads import Reader
@@ -41,6 +40,7 @@ from metadata_log.log.retention import REMOVE_AFTER_MS, Retention
 from metadata_log.log.snapshot import encode_snapshot
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
+from support.kraft.hosted import Count
 from support.kraft.hosted_decisions import work
 from support.kraft.replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
 from transport.protocol.errors import Error
@@ -419,23 +419,6 @@ def test_a_confirmed_read_waits_for_the_records_before_it() -> None:
     net.settle()
     assert replica.replica.status().applied_offset == replica.replica.core.log.high_watermark
     assert net.returned[99] == ReadReady()
-
-
-class Count(StateMachine[int, int]):
-    """A sum of numbers."""
-
-    def __init__(self) -> None:
-        self.total = 0
-
-    def apply(self, command: int, at: Position) -> int:
-        self.total += command
-        return self.total
-
-    def snapshot(self) -> bytes:
-        return encode(self.total)
-
-    def restore(self, data: bytes) -> None:
-        self.total = decode(data, type=int)
 
 
 def test_a_batch_of_many_commands_is_applied_in_turns_a_millisecond_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,12 +46,11 @@ from kraft.quorum.messages import (
 )
 from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import ParkedFetch, Purgatory
-from kraft.quorum.states.leader import LeaderState, Progress
-from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey, VersionRange
+from kraft.quorum.values import ElectionState, QuorumConfig, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
-from support.kraft.one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
+from support.kraft.one_core import START_MS, OneCore, at, endpoints, leader_state, records_of_the_leader
 from transport.protocol.errors import Error
 
 DEFAULTS = QuorumConfig()
@@ -221,21 +220,6 @@ def test_an_observer_that_has_been_silent_for_long_is_not_described() -> None:
     one.now_ms = end_ms + 1
     fetch_all(one, 1)
     assert one.ask(DescribeQuorum()).observers == ()
-
-
-def leader_state(voters: VoterSet) -> LeaderState:
-    return LeaderState(
-        epoch=1,
-        local=ReplicaKey(1),
-        endpoints=Endpoints(),
-        voters=voters,
-        epoch_start_offset=0,
-        accumulator=BatchAccumulator(next_offset=0, linger_ms=0, max_batch_bytes=1000),
-        progress={voter.id: Progress(voter.key) for voter in voters.voters},
-        observers={},
-        check_quorum_deadline_ms=0,
-        begin_deadline_ms=0,
-    )
 
 
 def test_contacts_of_a_removed_voter_do_not_count_any_more() -> None:

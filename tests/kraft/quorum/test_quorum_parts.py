@@ -25,7 +25,7 @@ from kraft.sim.state.forking import forked
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
-from support.kraft.one_core import START_MS, VOTERS, OneCore
+from support.kraft.one_core import START_MS, VOTERS, OneCore, leader_state
 
 DIRECTORY = Uuid(bytes(range(16)))
 OTHER_DIRECTORY = Uuid(bytes(range(1, 17)))
@@ -310,28 +310,12 @@ def test_without_a_ranking_no_successor_waits() -> None:
 # Leader
 
 
-def leader_of_three() -> LeaderState:
-    voters = VoterSet.parse("1@a:1,2@b:2,3@c:3")
-    return LeaderState(
-        epoch=1,
-        local=ReplicaKey(1),
-        endpoints=Endpoints(),
-        voters=voters,
-        epoch_start_offset=0,
-        accumulator=BatchAccumulator(next_offset=0, linger_ms=0, max_batch_bytes=1000),
-        progress={voter.id: Progress(voter.key) for voter in voters.voters},
-        observers={},
-        check_quorum_deadline_ms=0,
-        begin_deadline_ms=0,
-    )
-
-
 def fetched(leader: LeaderState, node_id: int, now_ms: int) -> None:
     leader.observer_progress(ReplicaKey(node_id), now_ms, 2000).fetched(0, 0, now_ms)
 
 
 def test_the_number_of_remembered_observers_is_bounded() -> None:
-    leader = leader_of_three()
+    leader = leader_state(VOTERS)
     for node_id in range(100, 100 + OBSERVERS + 10):
         fetched(leader, node_id, 1000)
     assert len(leader.observers) == OBSERVERS
@@ -340,7 +324,7 @@ def test_the_number_of_remembered_observers_is_bounded() -> None:
 
 def test_invented_observers_do_not_displace_fetching_ones() -> None:
     """A flood of ids once forgot whatever had been silent for longest: every observer that is well, twice a second."""
-    leader = leader_of_three()
+    leader = leader_state(VOTERS)
     real = range(10, 20)
     now_ms = 1_000_000
     for _ in range(10):
@@ -354,7 +338,7 @@ def test_invented_observers_do_not_displace_fetching_ones() -> None:
 
 
 def test_silent_observers_are_forgotten_first() -> None:
-    leader = leader_of_three()
+    leader = leader_state(VOTERS)
     for node_id in range(100, 100 + OBSERVERS):
         fetched(leader, node_id, 1000)
     fetched(leader, 50, 3100)
@@ -402,7 +386,7 @@ def test_the_quick_check_of_a_fetch_position_agrees_with_the_full_one(
 
 def test_an_observer_receives_less_than_it_requests_and_a_voter_all() -> None:
     """Any process can fetch as an observer, and a commit waits for each reply (decision 0023)."""
-    leader = leader_of_three()
+    leader = leader_state(VOTERS)
     voter, observer = ReplicaKey(2), ReplicaKey(9)
     for wanted in (1000, OBSERVER_ANSWER_BYTES, OBSERVER_ANSWER_BYTES + 1, 1 << 30):
         assert leader.answer_bytes(voter, wanted) == wanted

@@ -71,6 +71,19 @@ def test_a_snapshot_holds_the_image_at_its_offset() -> None:
 # Downloaded
 
 
+def downloading() -> tuple[Net, int, list[FetchSnapshotResponsePartitionSnapshot]]:
+    """An empty node has two pieces of a snapshot: the net, the node, and the pieces that it got."""
+    net = quorum()
+    write(net, 60)
+    node = follower_of(net)
+    replace_disk(net, node)
+    seen = pieces_seen(net)
+    net.start(node)
+    while len(seen) < 2:
+        assert net.once()
+    return net, node, seen
+
+
 def test_an_empty_node_takes_the_snapshot_in_pieces_and_then_the_log() -> None:
     net = quorum()
     write(net, 60)
@@ -105,14 +118,7 @@ def test_a_node_behind_the_start_of_the_leaders_log_takes_the_snapshot() -> None
 
 
 def test_a_snapshot_download_restarts_after_a_leader_change() -> None:
-    net = quorum()
-    write(net, 60)
-    node = follower_of(net)
-    replace_disk(net, node)
-    seen = pieces_seen(net)
-    net.start(node)
-    while len(seen) < 2:
-        assert net.once()
+    net, _, seen = downloading()
     old = net.leader
     net.kill(old)
     net.elect()
@@ -123,14 +129,7 @@ def test_a_snapshot_download_restarts_after_a_leader_change() -> None:
 
 def test_a_partial_download_is_discarded_when_the_leader_changes() -> None:
     """Found by the simulator: else it lies where this node's own snapshot of the same offset will be written."""
-    net = quorum()
-    write(net, 60)
-    node = follower_of(net)
-    replace_disk(net, node)
-    seen = pieces_seen(net)
-    net.start(node)
-    while len(seen) < 2:
-        assert net.once()
+    net, node, _ = downloading()
     assert [name for name in net.disks[node].list(PARTITION) if name.endswith(".part")]
     net.kill(net.leader)
     while net.processes[node].replica.core.state_name == "Follower":

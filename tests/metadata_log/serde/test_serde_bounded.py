@@ -24,7 +24,7 @@ from metadata_log.serde.codec import (
 from metadata_log.serde.shape import MAX_SHAPE_VALUES
 from metadata_log.types import Uuid
 from support.serde_golden import FAMILIES, golden
-from support.serde_values import CLASS_VERSIONS, CLASSES, is_flexible, values
+from support.serde_values import CLASS_VERSIONS, CLASSES, damage, is_flexible, values
 from transport.protocol.messages import (
     AlterPartitionRequest,
     ApiVersionsRequest,
@@ -120,13 +120,7 @@ def test_a_message_within_its_budget_is_decoded(data: st.DataObject) -> None:
 @given(sample=st.sampled_from(SAMPLES), data=st.data())
 def test_bounded_and_unbounded_decoding_agree_on_damage(sample: tuple[Any, int, bytes], data: st.DataObject) -> None:
     cls, version, raw = sample
-    damaged = bytearray(raw)
-    for _ in range(data.draw(st.integers(0, 3))):
-        if damaged:
-            damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(
-                st.integers(0, 255) | st.sampled_from([0, 0x7F, 0x80, 0xFF])
-            )
-    damaged_raw = bytes(damaged[: data.draw(st.integers(0, len(damaged)))]) + data.draw(st.binary(max_size=6))
+    damaged_raw = data.draw(damage(raw))
     try:
         expected = decode_from(cls, version, damaged_raw)
     except DecodeError:

@@ -17,7 +17,7 @@ from metadata_log.serde.fields import ArrayOf, fields_at
 from metadata_log.serde.primitives import Reader, Writer, read_struct, write_struct
 from metadata_log.types import Uuid
 from support.serde_golden import FAMILIES, golden
-from support.serde_values import CLASS_VERSIONS, CLASSES, is_flexible, values
+from support.serde_values import CLASS_VERSIONS, CLASSES, damage, is_flexible, values
 from transport.protocol.messages import (
     ApiVersionsRequest,
     ElectLeadersResponse,
@@ -82,13 +82,7 @@ SAMPLES = [
 def test_both_codecs_agree_on_damage(sample, data):
     """Flipped, cut and lengthened bytes: never another exception than DecodeError, and never two opinions."""
     cls, version, raw = sample
-    damaged = bytearray(raw)
-    for _ in range(data.draw(st.integers(0, 3))):
-        if damaged:
-            damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(
-                st.integers(0, 255) | st.sampled_from([0, 0x7F, 0x80, 0xFF])
-            )
-    damaged = bytes(damaged[: data.draw(st.integers(0, len(damaged)))]) + data.draw(st.binary(max_size=6))
+    damaged = data.draw(damage(raw))
     try:
         expected = reference_decode(cls, version, damaged)
     except DecodeError:

@@ -38,7 +38,6 @@ STORAGE_TOOL = "kafka.tools.StorageTool"
 DUMP_TOOL = "org.apache.kafka.tools.DumpLogSegments"
 CONFIG_TOOL = "kafka.admin.ConfigCommand" if KAFKA_VERSION < "4.4" else "org.apache.kafka.tools.ConfigCommand"
 CLUSTER_TOOL = "org.apache.kafka.tools.ClusterTool"
-SHELL = "org.apache.kafka.shell.MetadataShell"
 
 
 class KafkaInstallation(Struct, frozen=True):

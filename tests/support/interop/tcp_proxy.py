@@ -41,8 +41,6 @@ class Link:
         self.bytes_per_s = 0
         """0 is no limit."""
         self.damage: Damage | None = None
-        self.passed_bytes = 0
-        """How much has come back over it."""
         self.streams: set[trio.SocketStream] = set()
 
     def heal(self) -> None:
@@ -162,7 +160,6 @@ async def _pump(
         while chunk := await source.receive_some(CHUNK_BYTES):
             await link.hold(len(chunk))
             if is_back:
-                link.passed_bytes += len(chunk)
                 chunk = link.damage(chunk) if link.damage else chunk
             await sink.send_all(chunk)
     scope.cancel()

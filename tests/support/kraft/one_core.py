@@ -5,10 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any, TypeVar
 
+from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.core import CoreStart, RaftCore
 from kraft.quorum.effects import Effect, FlushLog, PeerFault, SendReply, SendRequest, StateChanged
 from kraft.quorum.events import Event, FailureCause, LogFlushed, Received, Replied, RequestFailed, Tick
 from kraft.quorum.messages import FetchReply, Reply, Request, VoteReply
+from kraft.quorum.states.leader import LeaderState, Progress
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from metadata_log.log.epochs import EpochHistory
@@ -119,3 +121,19 @@ def records_of_the_leader(**changes: Any) -> FetchReply:
     """A good answer of the leader of epoch 5, without records."""
     known: dict[str, Any] = {"epoch": 5, "leader_id": 1, "endpoints": endpoints(1), "high_watermark": 100}
     return FetchReply(**{**known, **changes})
+
+
+def leader_state(voters: VoterSet) -> LeaderState:
+    """The state of a leader, node 1, to whom nobody has spoken yet."""
+    return LeaderState(
+        epoch=1,
+        local=ReplicaKey(1),
+        endpoints=Endpoints(),
+        voters=voters,
+        epoch_start_offset=0,
+        accumulator=BatchAccumulator(next_offset=0, linger_ms=0, max_batch_bytes=1000),
+        progress={voter.id: Progress(voter.key) for voter in voters.voters},
+        observers={},
+        check_quorum_deadline_ms=0,
+        begin_deadline_ms=0,
+    )
