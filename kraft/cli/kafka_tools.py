@@ -258,7 +258,12 @@ def _dump(line: _Line) -> list[str]:
     files = [path for text in line.values("--files") for path in text.split(",")]
     flags = ("--cluster-metadata-decoder", "--print-data-log", "--deep-iteration")
     with_records = [line.flag(flag) for flag in flags]
-    ours_too = ("--offsets-decoder", "--transaction-log-decoder", "--share-group-state-decoder")
+    ours_too = (
+        "--offsets-decoder",
+        "--transaction-log-decoder",
+        "--share-group-state-decoder",
+        "--remote-log-metadata-decoder",
+    )
     decoders = [flag for flag in ours_too if files and line.flag(flag)]
     line.flag("--skip-record-metadata")
     return [*(["--records"] if any(with_records) or decoders else []), *decoders, *files]

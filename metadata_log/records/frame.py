@@ -47,7 +47,8 @@ class FramedRecord(Struct, frozen=True, gc=False):
 
 
 @lru_cache(maxsize=256)
-def _framing(record_type: int, version: int) -> bytes:
+def framing(record_type: int, version: int) -> bytes:
+    """The bytes before the body of a record."""
     return unsigned_varint(FRAME_VERSION) + unsigned_varint(record_type) + unsigned_varint(version)
 
 
@@ -56,7 +57,7 @@ def encode_record(record: Message, version: int) -> bytes:
     schema = schema_of(type(record))
     if schema.role is not Role.RECORD or schema.api_key is None:
         raise EncodeError(f"{schema.name} is not a record of the metadata log")
-    return encode(record, version, _framing(schema.api_key, version))
+    return encode(record, version, framing(schema.api_key, version))
 
 
 def peek_type(value: bytes, *, where: str | None = None) -> tuple[int, int]:
@@ -66,11 +67,11 @@ def peek_type(value: bytes, *, where: str | None = None) -> tuple[int, int]:
     """
     if len(value) > 2 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
         return value[1], value[2]
-    record_type, version, _ = _read_framing(value, where)
+    record_type, version, _ = read_framing(value, where)
     return record_type, version
 
 
-def _read_framing(value: bytes, where: str | None) -> tuple[int, int, int]:
+def read_framing(value: bytes, where: str | None) -> tuple[int, int, int]:
     """Type, version, and the position of the body."""
     reader = Reader(value)
     try:
@@ -105,7 +106,7 @@ def decode_record(value: bytes, *, where: str | None = None, strict: bool = Fals
     if len(value) > 2 and value[0] == FRAME_VERSION and value[1] < 0x80 and value[2] < 0x80:
         record_type, version, position = value[1], value[2], 3
     else:
-        record_type, version, position = _read_framing(value, where)
+        record_type, version, position = read_framing(value, where)
     cls = RECORD_TYPES.get(record_type)
     if cls is None:
         if strict:

@@ -71,6 +71,12 @@ COORDINATOR_TOPICS: Final = {
     "share_group_state": "Kafka: `CoordinatorRecordType` of the share coordinator",
 }
 """The topics of coordinators whose records are declared."""
+REMOTE_LOG_RECORDS: Final = (
+    "RemoteLogSegmentMetadataRecord",
+    "RemoteLogSegmentMetadataUpdateRecord",
+    "RemotePartitionDeleteMetadataRecord",
+    "RemoteLogSegmentMetadataSnapshotRecord",
+)
 ROOT: Final = Path(__file__).parents[2]
 _COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*')
 """A string, which may hold two slashes, or a comment."""
@@ -122,6 +128,12 @@ def modules(facts: Facts) -> Iterable[Module]:
             tuple(name for _, name in of_topic),
             "tuple",
         )
+    yield Module(
+        "metadata_log/records/remote_log_metadata.py",
+        "Records of `__remote_log_metadata` (Kafka: `MetadataRecordType` of tiered storage; KIP-405).",
+        REMOTE_LOG_RECORDS,
+        "tuple",
+    )
     yield Module(
         "metadata_log/records/aborted_txn.py",
         "An entry of a `.txnindex` file, after its version (Kafka: `TransactionIndex`).",
@@ -189,6 +201,12 @@ def _class_text(name: str, lines: list[str]) -> str:
     return f"class {name}(Message, frozen=True):\n{body}\n"
 
 
+def _field_lines(head: str, default: str) -> list[str]:
+    """The lines of a field, in the form of the formatter."""
+    whole = head + default
+    return [whole] if len(whole) <= declare_tables.LINE_LENGTH else [f"{head}(", f"        {default}", "    )"]
+
+
 class _Structures:
     """Writes the structures of one message as its fields mention them."""
 
@@ -211,7 +229,7 @@ class _Structures:
                 element = self.element(field, versions)
                 annotation, used = self.annotation(field, element, versions, within)
                 default = self.default(field, element, versions)
-                lines.append(f"    {snake_case(field['name'])}: {annotation} = {default}")
+                lines += _field_lines(f"    {snake_case(field['name'])}: {annotation} = ", default)
                 names |= used
         return lines, frozenset(names)
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from metadata_log.records import CONTROL_RECORDS, RECORD_TYPES, control
 from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.coordinator import TOPICS
+from metadata_log.records.remote_storage import RECORD_TYPES as REMOTE_RECORDS
+from metadata_log.records.remote_storage import TOPIC as REMOTE_TOPIC
 from metadata_log.serde import Message, schema_of
 from support.serde_golden import FAMILIES, golden
 from transport.protocol import messages
@@ -45,6 +47,7 @@ def declared() -> Iterator[tuple[str, list[type[Message]]]]:
     yield "Metadata records", [RECORD_TYPES[each] for each in sorted(RECORD_TYPES)]
     for topic, kinds in TOPICS.items():
         yield f"Records of `{topic}`", [cls for kind in kinds.values() for cls in (kind.key, kind.value)]
+    yield f"Records of `{REMOTE_TOPIC}`", list(REMOTE_RECORDS.values())
     controls = [cls for cls in vars(control).values() if hasattr(cls, "__schema__")]
     yield (
         "Control records and the quorum-state file",

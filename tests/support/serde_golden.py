@@ -7,7 +7,7 @@ from typing import Any
 
 from support import DATA
 
-FAMILIES = ("messages", "records", "coordinator_records", "data")
+FAMILIES = ("messages", "records", "coordinator_records", "remote_records", "data")
 """The files with vectors of whole messages."""
 
 

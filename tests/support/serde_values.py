@@ -8,6 +8,7 @@ from metadata_log.records import CONTROL_RECORDS, RECORD_TYPES
 from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.control import ControlRecordTypeSchema, EndTxnMarker, QuorumStateData
 from metadata_log.records.coordinator import TOPICS
+from metadata_log.records.remote_storage import RECORD_TYPES as REMOTE_RECORDS
 from metadata_log.serde import Message, schema_of
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, fields_at
 from metadata_log.types import Uuid
@@ -19,6 +20,7 @@ CLASSES: dict[str, type[Message]] = {
         *RECORD_TYPES.values(),
         *CONTROL_RECORDS.values(),
         *(cls for kinds in TOPICS.values() for kind in kinds.values() for cls in (kind.key, kind.value)),
+        *REMOTE_RECORDS.values(),
         QuorumStateData,
         ControlRecordTypeSchema,
         EndTxnMarker,

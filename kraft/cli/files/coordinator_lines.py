@@ -1,5 +1,6 @@
 """Records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` as Kafka's dump tool shows them
-(Kafka: `DumpLogSegments.OffsetsMessageParser`, `TransactionLogMessageParser`, `ShareGroupStateMessageParser`).
+(Kafka: `DumpLogSegments.OffsetsMessageParser`, `TransactionLogMessageParser`, `ShareGroupStateMessageParser`), and
+the decoder of each internal topic.
 """
 
 from __future__ import annotations
@@ -7,13 +8,18 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
+from msgspec import Struct
+
+from kraft.cli.files import remote_lines
 from metadata_log.errors import DecodeError
 from metadata_log.records.consumer_offsets import GroupMetadataValue
 from metadata_log.records.coordinator import TOPICS, CoordinatorRecord, RecordKind, decode_pair
 from metadata_log.records.record import Record
+from metadata_log.records.remote_storage import TOPIC as REMOTE_TOPIC
 from metadata_log.serde import Message, decode_from, schema_of, to_json
 from transport.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
@@ -28,10 +34,26 @@ _ESCAPE: Final = re.compile(r"\\(u[0-9a-f]{4}|.)")
 _VERSION_BYTES: Final = 2
 
 
-def kinds_of(directory: str) -> Kinds | None:
-    """The table of records for a partition directory of a coordinator's topic; None for any other name."""
+class Decoder(Struct, frozen=True):
+    """The forms in which the records of a topic are shown: as key and value of a line, and as an object for JSON."""
+
+    pair: Callable[[Record], tuple[str | None, str | None]]
+    facts: Callable[[Record], dict[str, object]]
+    """Raises `DecodeError`."""
+
+
+def decoder_of(topic: str) -> Decoder | None:
+    """The decoder of an internal topic; None for any other one."""
+    if topic == REMOTE_TOPIC:
+        return Decoder(remote_lines.shown_pair, remote_lines.record_object)
+    kinds = TOPICS.get(topic)
+    return None if kinds is None else Decoder(partial(shown_pair, kinds), partial(record_object, kinds))
+
+
+def decoder_of_directory(directory: str) -> Decoder | None:
+    """The decoder for a partition directory of an internal topic; None for any other name."""
     topic, _, partition = directory.rpartition("-")
-    return TOPICS.get(topic) if partition.isdigit() else None
+    return decoder_of(topic) if partition.isdigit() else None
 
 
 def shown_pair(kinds: Kinds, record: Record) -> tuple[str | None, str | None]:

@@ -127,6 +127,12 @@ class Wanted(Struct, frozen=True, kw_only=True):
     flag_value="__share_group_state",
     help="Decode records of __share_group_state.",
 )
+@click.option(
+    "--remote-log-metadata-decoder",
+    "decoder",
+    flag_value="__remote_log_metadata",
+    help="Decode records of __remote_log_metadata.",
+)
 @click.option("--noop", is_flag=True, help="Print NoOp records, too.")
 @click.option(
     "--on-damage",
@@ -157,10 +163,10 @@ def dump_command(
 
     PATH is a file, a partition directory or a log directory; it may belong to a running node. Each damage is reported
     with its file and byte, and the exit code is then 1. The range of --since and --until includes both ends. The
-    partition directory of a topic is shown in the lines of Kafka's own tool, with the state of groups, transactions and
-    share groups decoded in those of __consumer_offsets, __transaction_state and __share_group_state; for files
-    elsewhere, --offsets-decoder, --transaction-log-decoder or --share-group-state-decoder says so. With --verify the
-    files of a partition are compared with one another, for a log directory those of all its partitions.
+    partition directory of a topic is shown in the lines of Kafka's own tool, with the state of groups, transactions,
+    share groups and tiered storage decoded in those of __consumer_offsets, __transaction_state, __share_group_state
+    and __remote_log_metadata; for files elsewhere one of the options with "decoder" says so. With --verify the files of
+    a partition are compared with one another, for a log directory those of all its partitions.
 
     \b
     Example:
@@ -177,7 +183,7 @@ def dump_command(
     if as_hex and as_json:
         raise UsageError("--hex has no JSON form", where="--hex, --json")
     if decoder is not None and is_for_metadata:
-        raise UsageError("a coordinator's topic has no metadata records", where="--hex, --type, --noop")
+        raise UsageError("an internal topic has no records of the metadata log", where="--hex, --type, --noop")
     if verify and (as_hex or show_records or types):
         raise UsageError(
             "--verify prints a verdict, and no content", where="--verify", hint="Leave out --records, --type and --hex."
@@ -286,17 +292,17 @@ def _verify_log_directory(disk: OsDisk, named: str, ends: dict[str, int], *, as_
 
 
 def _dump_topic(disk: OsDisk, path: str, wanted: Wanted, decoder: str | None) -> bool:
-    """Print a partition of a topic; returns whether all files are sound. `decoder` names a coordinator's topic."""
+    """Print a partition of a topic; returns whether all files are sound. `decoder` names an internal topic."""
     # The rooms of the broker take as long to load as the rest of this command.
+    from kraft.cli.files.coordinator_lines import decoder_of
     from kraft.cli.files.dump_topic import TopicDump, dump_topic_path
-    from metadata_log.records.coordinator import TOPICS
 
     topic = TopicDump(
         show_records=wanted.show_records,
         span=wanted.records.span,
         as_json=wanted.as_json,
         on_damage=wanted.on_damage,
-        kinds=None if decoder is None else TOPICS[decoder],
+        decoder=None if decoder is None else decoder_of(decoder),
         advance=wanted.job.advance,
     )
     return dump_topic_path(disk, path, topic)

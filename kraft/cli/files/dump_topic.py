@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.cli.files.coordinator_lines import Kinds, kinds_of, record_object, shown_pair
+from kraft.cli.files.coordinator_lines import Decoder, decoder_of_directory
 from kraft.cli.text import echo, echo_raw
 from kraft.partitions.log.dump_lines import (
     batch_line,
@@ -51,8 +50,8 @@ class TopicDump(Struct, frozen=True, kw_only=True):
     span: Range
     as_json: bool
     on_damage: OnDamage
-    kinds: Kinds | None = None
-    """The records of a coordinator; None to tell by the name of the directory."""
+    decoder: Decoder | None = None
+    """The decoder of an internal topic; None to tell by the name of the directory."""
     advance: Callable[[int], None]
     """Hears of the bytes that were read."""
 
@@ -66,8 +65,9 @@ def dump_topic_path(disk: Disk, path: str, wanted: TopicDump) -> bool:
         files = [f"{base}/{name}" for name in disk.list(path)]
     except NotADirectoryError:
         files = [path]
-    if wanted.kinds is None:
-        wanted = replace(wanted, kinds=kinds_of(os.path.basename(os.path.dirname(os.path.abspath(files[0])))))
+    if wanted.decoder is None:
+        name = os.path.basename(os.path.dirname(os.path.abspath(files[0])))
+        wanted = replace(wanted, decoder=decoder_of_directory(name))
     sound = True
     for file in files:
         name = file.rpartition("/")[2]
@@ -139,7 +139,7 @@ def _dump_batch(batch: RecordBatch, path: str, wanted: TopicDump) -> bool:
     try:
         if not wanted.as_json:
             echo_raw(batch_line(batch))
-            shown = plain_pair if wanted.kinds is None else partial(shown_pair, wanted.kinds)
+            shown = plain_pair if wanted.decoder is None else wanted.decoder.pair
             lines = record_lines(batch, where=path, wanted=includes, shown=shown) if wanted.show_records else iter(())
         else:
             objects = _record_objects(batch, path, wanted) if wanted.show_records else iter([_batch_object(batch)])
@@ -193,7 +193,7 @@ def _record_objects(batch: RecordBatch, path: str, wanted: TopicDump) -> Iterato
         }
         marker = marker_of(batch, where=path) if batch.is_control else None
         if marker is None:
-            yield facts | (_contents(record) if wanted.kinds is None else record_object(wanted.kinds, record))
+            yield facts | (_contents(record) if wanted.decoder is None else wanted.decoder.facts(record))
         else:
             kind = "ABORT" if marker.is_abort else "COMMIT"
             yield facts | {"marker": kind, "coordinator_epoch": marker.coordinator_epoch}

@@ -134,6 +134,7 @@ HABITS = {
     "dump --offsets-decoder --files a.log": "dump --records --offsets-decoder a.log",
     "dump --print-data-log --transaction-log-decoder --files a.log": "dump --records --transaction-log-decoder a.log",
     "dump --share-group-state-decoder --files a.log": "dump --records --share-group-state-decoder a.log",
+    "dump --remote-log-metadata-decoder --files a.log": "dump --records --remote-log-metadata-decoder a.log",
     "shell --directory d": "shell d",
     "storage format -c f -t x": "format -c f -t x",
     "storage random-uuid": "random-uuid",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kraft.cli.files.coordinator_lines import kinds_of, shown_pair
+from kraft.cli.files.coordinator_lines import decoder_of_directory, shown_pair
 from kraft.cli.files.dump import dump_command
 from metadata_log.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from metadata_log.records.coordinator import CONSUMER_OFFSETS, encode_key, encode_value
@@ -77,14 +77,15 @@ def test_metadata_options_are_refused_beside_a_decoder(logs: Path):
     path = str(logs / "__consumer_offsets-0")
     result = CliRunner().invoke(dump_command, ["--offsets-decoder", "--type", "TopicRecord", path])
     assert result.exit_code != 0
-    assert "a coordinator's topic has no metadata records" in str(result.exception or result.output)
+    assert "an internal topic has no records of the metadata log" in str(result.exception or result.output)
 
 
 def test_names_of_directories():
-    assert kinds_of("__consumer_offsets-12") is CONSUMER_OFFSETS
-    assert kinds_of("__consumer_offsets") is None
-    assert kinds_of("__consumer_offsets-12.aa-delete") is None
-    assert kinds_of("orders-0") is None
+    assert decoder_of_directory("__consumer_offsets-12") is not None
+    assert decoder_of_directory("__remote_log_metadata-0") is not None
+    assert decoder_of_directory("__consumer_offsets") is None
+    assert decoder_of_directory("__consumer_offsets-12.aa-delete") is None
+    assert decoder_of_directory("orders-0") is None
 
 
 def test_what_cannot_be_decoded_is_said_in_the_place_of_the_key():
