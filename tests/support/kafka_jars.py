@@ -29,8 +29,8 @@ KAFKA_VERSION = os.environ.get("KAFKA_RELEASE") or SUPPORTED_RELEASES[-2]
 """The release that most tests run beside ours."""
 VERSIONS = tuple(dict.fromkeys((KAFKA_VERSION, *reversed(SUPPORTED_RELEASES))))
 """All that tests run, in the order in which they are fetched."""
-WITHOUT_SHELL = frozenset(("4.4.0",))
-"""The releases whose kafka-shell is not published."""
+PUBLISHED_IN_PART = frozenset(("4.4.0",))
+"""The releases whose kafka-shell and file connectors are not published."""
 SLF4J_VERSION = "1.7.36"
 RELOAD4J_VERSION = "1.2.25"
 """The classes of log4j 1, which Apache Kafka before 4.0 needs and does not ship."""
@@ -58,7 +58,7 @@ class KafkaUnavailable(Exception):
 
 def modules(version: str) -> list[Module]:
     """The modules to fetch for a version of Apache Kafka."""
-    parts = ("kafka_2.13", "kafka-tools", *(() if version in WITHOUT_SHELL else ("kafka-shell",)))
+    parts = ("kafka_2.13", "kafka-tools", *(() if version in PUBLISHED_IN_PART else ("kafka-shell",)))
     found = [("org.apache.kafka", part, version) for part in parts]
     if version < "4":
         found.append(("ch.qos.reload4j", "reload4j", RELOAD4J_VERSION))
@@ -67,7 +67,8 @@ def modules(version: str) -> list[Module]:
 
 def programs(version: str) -> list[Module]:
     """Programs beside brokers of a version, fetched only by tests that need them: Streams, Connect's files."""
-    return [("org.apache.kafka", part, version) for part in ("kafka-streams", "connect-file")]
+    parts = ("kafka-streams", *(() if version in PUBLISHED_IN_PART else ("connect-file",)))
+    return [("org.apache.kafka", part, version) for part in parts]
 
 
 def cache_directory(version: str, name: str = "kafka") -> Path:

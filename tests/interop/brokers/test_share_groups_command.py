@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from support.interop.kafka_tools import KafkaTools
+from support.interop.kafka_tools import KafkaTools, printed
 from support.interop.one_node import one_node
 from support.interop.real_kafka import KafkaInstallation, eventually
 
@@ -95,12 +95,6 @@ def prepare(bootstrap: str) -> Callable[[], None]:
     return consumer.close
 
 
-def shown(text: str) -> list[str]:
-    """What a command has printed, without what differs between two runs, in an order that does not matter."""
-    lines = [" ".join(NAMES.sub("#", line).split()) for line in text.splitlines()]
-    return sorted(line for line in lines if line and not line.startswith(("at ", "...")))
-
-
 def story(tools: KafkaTools, bootstrap: str) -> dict[str, list[str]]:
     """What each command prints, and how it ends."""
     close = prepare(bootstrap)
@@ -110,7 +104,7 @@ def story(tools: KafkaTools, bootstrap: str) -> dict[str, list[str]]:
             close()
             continue
         ran = tools.run(COMMAND, f"--bootstrap-server={bootstrap}", *step.split())
-        told[f"{number} {step}"] = [f"exit {ran.returncode}", *shown(ran.stdout), *shown(ran.stderr)]
+        told[f"{number} {step}"] = printed(ran, NAMES)
     return told
 
 

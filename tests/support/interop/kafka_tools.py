@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import subprocess
 from types import TracebackType
@@ -48,3 +49,14 @@ class KafkaTools:
         data = self._process.stdout.read(size)
         assert len(data) == size, "the process of the tools has ended"
         return data
+
+
+def printed(ran: subprocess.CompletedProcess[str], names: re.Pattern[str]) -> list[str]:
+    """How a tool has ended and what it has printed, without names that differ between two runs, in an order that does
+    not matter.
+    """
+    told = [f"exit {ran.returncode}"]
+    for text in (ran.stdout, ran.stderr):
+        lines = [" ".join(names.sub("#", line).split()) for line in text.splitlines()]
+        told += sorted(line for line in lines if line and not line.startswith(("at ", "...")))
+    return told
