@@ -105,6 +105,20 @@ def test_records_are_written_and_read(kafka: Kafka) -> None:
     assert len(kafka.consume("orders", count=9, seconds=0.1)) == 4
 
 
+def test_aborted_records_are_read_only_if_wanted(kafka: Kafka) -> None:
+    kafka.create_topic("orders")
+    writing = producer(kafka, **{"transactional.id": "t"})
+    writing.init_transactions(60)
+    for value, ends in (("aborted", writing.abort_transaction), ("kept", writing.commit_transaction)):
+        writing.begin_transaction()
+        writing.produce("orders", value)
+        assert writing.flush(60) == 0
+        ends(60)
+    for count in (None, 1):
+        assert [one.value for one in kafka.consume("orders", count=count)] == [b"kept"]
+    assert [one.value for one in kafka.consume("orders", committed=False)] == [b"aborted", b"kept"]
+
+
 def test_a_topic_of_another_test_is_told_with_the_cure(kafka: Kafka) -> None:
     kafka.create_topic("twice")
     with pytest.raises(SomeRefused, match="TOPIC_ALREADY_EXISTS") as refused:

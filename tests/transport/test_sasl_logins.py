@@ -300,6 +300,21 @@ def test_a_session_by_token_ends_with_the_token() -> None:
     assert next(tokens, None) is None, "each login has the token of its time"
 
 
+@pytest.mark.parametrize("max_reauth_ms", [0, 4000, 20_000])
+def test_a_session_ends_with_its_token_or_after_the_longest_time_whichever_is_first(max_reauth_ms: int) -> None:
+    other = with_tokens("good", max_reauth_ms=max_reauth_ms)
+    one = client(SaslLogin(mechanism=OAUTHBEARER, bearer=lambda: "good"))
+    converse(one, other)
+    ends_ms = 4000 if max_reauth_ms == 4000 else 9000
+    assert one.lifetime_ms == ends_ms
+    metadata = bytes.fromhex("0003 000c")
+    other._now_ms = lambda: NOW_MS + ends_ms - 1
+    assert other.judge(metadata) is None
+    other._now_ms = lambda: NOW_MS + ends_ms
+    with pytest.raises(PeerRefused, match="the session has ended"):
+        other.judge(metadata)
+
+
 def test_a_client_without_a_token_does_not_ask_for_one() -> None:
     def none() -> str:
         raise LoginRefused("no token from https://idp: connection refused")

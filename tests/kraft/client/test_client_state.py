@@ -19,7 +19,7 @@ from kraft.client import (
     ProducerSettings,
 )
 from kraft.client.groups import EARLIEST, LATEST
-from kraft.client.state.batches import NewRecord
+from kraft.client.state.batches import BATCH_BYTES, Batch, NewRecord, Numbered
 from kraft.client.state.consuming import LEADERLESS_MS, ConsumerState
 from kraft.client.state.positions import Start
 from kraft.client.state.producing import ProducerState, Undelivered, murmur2
@@ -167,6 +167,15 @@ def test_one_batch_of_a_partition_is_on_its_way_while_others_gather():
     wire.engine.on_outcome(first.token, produced(), wire.now_ms)
     batch = sent_batch(wire.next(ProduceRequest))
     assert [one.value for one in records(batch)] == [b"1", b"2", b"3"]
+
+
+def test_a_batch_stays_within_its_bytes_and_a_larger_record_has_one_of_its_own():
+    batch, half = Batch(0, Compression.NONE), Numbered(1, NewRecord(value=bytes(BATCH_BYTES // 2 - 1000)), 0, 0)
+    for _ in range(2):
+        assert batch.has_room_for(half)
+        batch.add(half)
+    assert not batch.has_room_for(half)
+    assert Batch(0, Compression.NONE).has_room_for(Numbered(1, NewRecord(value=bytes(2 * BATCH_BYTES)), 0, 0))
 
 
 def test_a_refused_batch_leaves_its_sequence_numbers_to_the_next():

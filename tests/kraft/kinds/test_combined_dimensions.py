@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
 from kraft.access.caller import ANONYMOUS, Caller
+from kraft.access.errors import ApiError
 from kraft.access.tokens import token_hmac
 from kraft.broker.metadata.configs import describe_client_quotas
 from kraft.broker.request.reading import Isolation, Readable, look, read
@@ -376,6 +377,17 @@ def test_each_filter_of_described_quotas() -> None:
 
 NAMED = {"user": "u", "client-id": "c"}
 EXACT, DEFAULT_NAME, ANY_NAME = 0, 1, 2
+
+
+@pytest.mark.parametrize("how", [EXACT, DEFAULT_NAME, ANY_NAME])
+@pytest.mark.parametrize("other", ["user", "client-id"])
+def test_a_filter_of_addresses_goes_with_no_other(other: str, how: int) -> None:
+    components = [
+        ComponentData(entity_type="ip", match_type=ANY_NAME, match=None),
+        ComponentData(entity_type=other, match_type=how, match=NAMED[other] if how == EXACT else None),
+    ]
+    with pytest.raises(ApiError, match="IP filter component should not be used"):
+        finished(describe_client_quotas(image_with([]), DescribeClientQuotasRequest(components=components)))
 
 
 def is_found(entity: Entity, wanted: dict[str, int | None], *, is_strict: bool) -> bool:

@@ -20,11 +20,13 @@ from support.serde_golden import FAMILIES, golden
 from support.serde_values import CLASS_VERSIONS, CLASSES, damage, is_flexible, values
 from transport.protocol.messages import (
     ApiVersionsRequest,
+    CreateTopicsRequest,
     ElectLeadersResponse,
     FetchRequest,
     RequestHeader,
     VoteRequest,
 )
+from transport.protocol.messages.create_topics import CreatableTopic
 from transport.protocol.messages.elect_leaders import PartitionResult, ReplicaElectionResult
 from transport.protocol.messages.fetch import FetchTopic, ReplicaState
 
@@ -110,6 +112,15 @@ def test_an_excessive_length_allocates_nothing(count):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200_000
+
+
+@pytest.mark.parametrize(("cls", "version"), [(CreateTopicsRequest, 4), (CreateTopicsRequest, 7)])
+def test_a_string_is_measured_by_its_bytes(cls, version):
+    """Kafka's limit is 32,767 bytes of UTF-8, in both forms of a string."""
+    longest = cls(topics=[CreatableTopic(name="\u00e9" * 16_383 + "e")])
+    assert decode(cls, version, encode(longest, version)) == longest
+    with pytest.raises(EncodeError, match="32768 bytes"):
+        encode(cls(topics=[CreatableTopic(name="\u00e9" * 16_384)]), version)
 
 
 def structures_in_arrays(cls, version):

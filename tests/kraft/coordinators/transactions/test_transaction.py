@@ -98,6 +98,11 @@ def test_init_with_no_epoch_left() -> None:
         assert decision.written.previous_producer_id == 1
     own = init(known(Status.EMPTY, LAST_EPOCH), Expected(1, LAST_EPOCH))
     assert own.written is not None
+    # Whoever had the last epoch of the former producer id may have missed the answer; nobody else has that id rightly.
+    assert init(own.written, Expected(1, LAST_EPOCH)) == init(own.written, Expected(77, LAST_EPOCH))
+    one = structs.replace(own.written, status=Status.ONGOING, partitions=PARTS)
+    assert init(one, Expected(1, LAST_EPOCH)).error is Error.CONCURRENT_TRANSACTIONS
+    assert init(one, Expected(1, LAST_EPOCH - 1)).error is Error.PRODUCER_FENCED
     assert own.producer_id == 77
     again = init(own.written, Expected(1, LAST_EPOCH))
     assert (again.error, again.producer_id, again.epoch) == (Error.NONE, 77, 0)
