@@ -24,7 +24,7 @@ from support.judges.junit import (
     table,
     verdicts,
 )
-from support.judges.table import Row
+from support.judges.table import Row, Sitting
 
 KNOWN = Expected("a.B", passed=3, failed={"testC": "release: other words"}, sometimes={"testF": "test: a race"})
 LINES = """{"test":"testA[1]","name":"testA [1]","status":"successful","seconds":0.1,"why":""}
@@ -95,7 +95,7 @@ def test_classes_of_one_name_are_told_apart_by_their_packages() -> None:
     assert {label: one.name for label, one in known.items()} == {"a.B": "a.B", "c.B": "c.B", "D": "a.D"}
 
 
-def test_the_last_result_of_a_class_counts(tmp_path: Path) -> None:
+def test_the_last_result_of_a_class_counts_beside_those_of_other_classes(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     assert former(path) == {}
     add(path, Found("a.B", passed=1, commit="old", date="2026-11-28"))
@@ -104,6 +104,11 @@ def test_the_last_result_of_a_class_counts(tmp_path: Path) -> None:
     whole = sitting(junit.Table([KNOWN, Expected("a.D", 1)]), former(path), "Two cores.")
     assert (whole.passed, whole.failed, whole.commit, whole.date) == (3, 1, "new", "2026-11-29")
     assert whole.not_run == {"a.D": "unexplained: not run in this sitting"}
+    before = Sitting("junit", "", "", "", "old", "", [Row("B", 1), Row("D", 2), Row("E", 5), Row("F", 6, commit="new")])
+    known = junit.Table([KNOWN, Expected("a.D", 1), Expected("a.F", 6)])
+    beside = sitting(known, former(path), "Two cores.", before)
+    assert [(row.name, row.passed, row.commit) for row in beside.rows] == [("B", 3, ""), ("D", 2, "old"), ("F", 6, "")]
+    assert not beside.not_run
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from support import ROOT
-from support.judges.table import HEADING, KINDS, Row, Sitting, keep, line
+from support.judges.table import HEADING, KINDS, Row, Sitting, keep, kept, line
 
 HERE: Final = Path(__file__).parent
 SOURCES: Final = HERE / "kafka_tests"
@@ -314,16 +314,27 @@ def add(path: Path, found: Found) -> None:
         file.write(msgspec.json.encode(found) + b"\n")
 
 
-def sitting(of: Table, results: Mapping[str, Found], conditions: str) -> Sitting:
-    """The results of the table's classes, as they are kept for the page."""
+def sitting(of: Table, results: Mapping[str, Found], conditions: str, before: Sitting | None = None) -> Sitting:
+    """The results of the table's classes, as they are kept for the page, and beside them those of a sitting before of
+    the classes that have none.
+    """
     chosen = [(label, one, results[one.name]) for label, one in labelled(of.classes).items() if one.name in results]
     commits = [found.commit for _, _, found in chosen]
     commit = max(commits, key=commits.count, default="")
     date = max((found.date for _, _, found in chosen), default="")
-    rows = [as_row(label, one, found, commit) for label, one, found in sorted(chosen, key=itemgetter(0))]
-    not_run = {one.name: "unexplained: not run in this sitting" for one in of.classes if one.name not in results}
+    rows = {label: as_row(label, one, found, commit) for label, one, found in chosen}
+    if before is not None:
+        known = labelled(of.classes)
+        of_before = (replace(row, commit=row.commit or before.commit) for row in before.rows if row.name in known)
+        rows = {row.name: row if row.commit != commit else replace(row, commit="") for row in of_before} | rows
+    not_run = {
+        one.name: "unexplained: not run in this sitting"
+        for label, one in labelled(of.classes).items()
+        if label not in rows
+    }
     suite = "Apache Kafka's compiled integration tests"
-    return Sitting("junit", suite, VERSION, date, commit, conditions, rows, {**of.not_run, **not_run})
+    told = [rows[label] for label in sorted(rows)]
+    return Sitting("junit", suite, VERSION, date, commit, conditions, told, {**of.not_run, **not_run})
 
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
@@ -373,7 +384,8 @@ def main(arguments: Sequence[str]) -> int:
         print(line(as_row(label, expected, found)), flush=True)
     print(f"\n{passed} passed, {failed} failed", *others, sep="\n")
     if chosen.save:
-        print(keep(sitting(table(), results, chosen.conditions)).relative_to(ROOT))
+        before = next((one for one in kept() if one.judge == "junit"), None)
+        print(keep(sitting(table(), results, chosen.conditions, before)).relative_to(ROOT))
     return bool(others)
 
 
