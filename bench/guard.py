@@ -1,6 +1,6 @@
 """How long is the way of a request? Counted, not timed, so that every host prints the same figures.
 
-    python bench/guard.py [--only NAME] [--dir DIR] [--top 0] [--json]
+    python bench/guard.py [--only NAME] [--dir DIR] [--top 0] [--protocol] [--json]
     python bench/guard.py --check [--lower]
 
 All nodes run in this process, each as a program runs it: TCP over epoll, files and fsync. They share one thread. The
@@ -76,6 +76,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from kraft import Config
+from kraft.node import run
 from kraft.node.background import Flusher
 from kraft.node.embed import tcp_transport
 from kraft.node.node import Node
@@ -784,15 +785,22 @@ def measure(options: argparse.Namespace) -> dict[str, Walk]:
         """A thread would take its time."""
         return begin(flusher, is_busy=False)
 
+    recording = run._recording
+
     with (
         tempfile.TemporaryDirectory(prefix="bench-guard-", dir=options.dir) as scratch,
         mock.patch.object(Flusher, "begin", in_place),
+        ExitStack() as stack,
     ):
+        if options.protocol:
+            places = (str(Path(scratch) / f"{number}.steps") for number in itertools.count())
+            recorded = mock.patch.object(run, "_recording", lambda path, log: recording(next(places), log))
+            stack.enter_context(recorded)
         for what, count in COUNTS.items():
             if any(map(guard.wants, what)):
                 counting = Counting()
-                run = functools.partial(trio.run, clock=counting.clock, instruments=[counting])
-                run(count, guard, Path(scratch) / count.__name__, counting)
+                run_counted = functools.partial(trio.run, clock=counting.clock, instruments=[counting])
+                run_counted(count, guard, Path(scratch) / count.__name__, counting)
     return guard.walks
 
 
@@ -845,6 +853,9 @@ def arguments() -> argparse.Namespace:
     memory = MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
     parser.add_argument("--dir", type=Path, default=memory, help="where the nodes keep their files")
     parser.add_argument("--top", type=int, default=0, help="list so many functions of each line")
+    parser.add_argument(
+        "--protocol", action="store_true", help="the nodes write their steps, as for `serve --protocol`"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true", help="compare with the ceilings")
     parser.add_argument("--ceilings", type=Path, default=CEILINGS, help="another file of ceilings")

@@ -1,15 +1,17 @@
 """Holds simulated runs against the specification of the protocol: each is a behaviour of `docs/protocol/Quorum.tla`, or
 the bench tells the step that is none.
 
-    python bench/traces.py [--members replica] [--profile NAME] [--seeds A..B] [--at-once 25] [--partitions|--groups]
-    python bench/traces.py --bugs [NAME …] [--seeds A..B] [--partitions|--groups]
+    python bench/traces.py [WHICH] [--members replica] [--profile NAME] [--seeds A..B] [--at-once 25]
+    python bench/traces.py [WHICH] --bugs [NAME …] [--seeds A..B]
     python bench/traces.py --files FILE…
 
-`--partitions` holds the partitions of brokers with data against `Partition.tla`, and not the quorum of the run;
-`--groups` holds consumer groups against `Group.tla` (`--members coordinator-cluster`).
+WHICH is the specification; without it the quorum of a run is held against `Quorum.tla`.
+`--partitions` holds the partitions of brokers with data against `Partition.tla`;
+`--groups` holds consumer groups against `Group.tla`, `--transactions` transactional ids against `Transaction.tla`
+(`--members coordinator-cluster`).
 `--bugs` plants bugs of the protocol, with the checks of the simulator switched off, and says which the specification
 finds: those that `bench/protocol_bugs.py` names, and its own ten, which were chosen before any of them was tried. With
-`--partitions` or `--groups` they are those that it names for these.
+`--partitions`, `--groups` or `--transactions` they are those that are listed for these.
 `--files` holds one run of real nodes against it: what each `kraft serve --protocol FILE` of the quorum has written.
 """
 
@@ -22,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kraft.invariants.groups import GroupLedger
 from kraft.invariants.transactions import TransactionLedger
@@ -31,12 +33,14 @@ from kraft.sim.protocol.files import (
     GROUP,
     PARTITION,
     QUORUM,
+    TRANSACTION,
     Specification,
     group_runs,
     grouped,
     partition_runs,
     quorum_run,
     run_of_nodes,
+    transaction_runs,
 )
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.search.seed_search import SeedSearch
@@ -49,9 +53,20 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from group_bugs import OF_GROUPS
 from protocol_bugs import OF_PARTITIONS, OWN, PLANTED, Bug
+from transaction_bugs import OF_TRANSACTIONS
 
 from support.tlc import explain, judge
 
+_WAYS: Final[dict[str, tuple[Specification, Callable[[SeedSearch, int], list[Any]]]]] = {
+    "partitions": (PARTITION, partition_runs),
+    "groups": (GROUP, group_runs),
+    "transactions": (TRANSACTION, transaction_runs),
+}
+_BUGS: Final[dict[str, dict[str, Callable[[Patches], None]]]] = {
+    "partitions": {name: MUTANTS[name].plant for name in OF_PARTITIONS},
+    "groups": OF_GROUPS,
+    "transactions": OF_TRANSACTIONS,
+}
 _OF_GROUPS = ("told", "accepted", "acknowledged", "pended", "fetched", "committed")
 _OF_TRANSACTIONS = ("initialized", "ended_by", "acknowledged", "decided", "committed", "appended", "concluded")
 """The checks of the ledgers of coordinators."""
@@ -64,18 +79,19 @@ def main() -> None:
     parser.add_argument("--profile", default=BY_TURNS, help="by default the profiles of these members take turns")
     parser.add_argument("--seeds", default="0..24")
     parser.add_argument("--at-once", type=int, default=25)
-    parser.add_argument("--partitions", action="store_true")
-    parser.add_argument("--groups", action="store_true")
+    parser.add_argument("--chaos-ms", type=int, help="how long the faults of brokers last, in simulated ms")
+    for way in _WAYS:
+        parser.add_argument(f"--{way}", dest="way", action="store_const", const=way)
     parser.add_argument("--bugs", nargs="*")
     parser.add_argument("--files", nargs="+", type=Path, metavar="FILE")
     asked = parser.parse_args()
     first, last = map(int, asked.seeds.split(".."))
     seeds = range(first, last + 1)
     if asked.bugs is not None:
-        if asked.partitions or asked.groups:
-            for name in OF_PARTITIONS if asked.partitions else OF_GROUPS:
+        if asked.way is not None:
+            for name, plant in _BUGS[asked.way].items():
                 if not asked.bugs or name in asked.bugs:
-                    print(_hunt_in_brokers(name, seeds, PARTITION if asked.partitions else GROUP), flush=True)
+                    print(_hunt_in_brokers(name, plant, seeds, asked), flush=True)
             return
         for bug in (*PLANTED, *OWN):
             if not asked.bugs or bug.name in asked.bugs:
@@ -92,15 +108,15 @@ def main() -> None:
 def _hold(asked: argparse.Namespace, seeds: range) -> bool:
     """Hold the runs of seeds against the specification; returns whether one was refused."""
     begin, refused, steps, count = time.perf_counter(), 0, 0, 0
+    runs: list[Any]
     for at in range(0, len(seeds), asked.at_once):
-        search, some = SeedSearch(members=asked.members, profile=asked.profile), seeds[at : at + asked.at_once]
-        specification = PARTITION if asked.partitions else GROUP if asked.groups else QUORUM
-        if specification is PARTITION:
-            runs: list[Any] = [run for seed in some for run in partition_runs(search, seed)]
-        elif specification is GROUP:
-            runs = [run for seed in some for run in group_runs(search, seed)]
+        some = seeds[at : at + asked.at_once]
+        search = SeedSearch(members=asked.members, profile=asked.profile, chaos_ms=asked.chaos_ms)
+        if asked.way is None:
+            specification, runs = QUORUM, [quorum_run(search, seed)[0] for seed in some]
         else:
-            runs = [quorum_run(search, seed)[0] for seed in some]
+            specification, runs_of = _WAYS[asked.way]
+            runs = [run for seed in some for run in runs_of(search, seed)]
         count += len(runs)
         steps += sum(len(run.steps) for run in runs)
         for name, told in refusals(specification, runs):
@@ -141,20 +157,16 @@ def _hunt(bug: Bug, seeds: range) -> str:
     return f"{bug.name}: not found by {len(seeds)} seeds ({bug.members})"
 
 
-def _hunt_in_brokers(name: str, seeds: range, specification: Specification) -> str:
+def _hunt_in_brokers(name: str, plant: Callable[[Patches], None], seeds: range, asked: argparse.Namespace) -> str:
+    specification, runs_of = _WAYS[asked.way]
+    members = "data-cluster" if asked.way == "partitions" else "coordinator-cluster"
+    profile = MUTANTS[name].profile if name in MUTANTS else BY_TURNS
     for seed in seeds:
         patches = Patches()
         try:
-            runs: list[Any]
-            if specification is PARTITION:
-                mutant = MUTANTS[name]
-                mutant.plant(patches)
-                with unwatched():
-                    runs = partition_runs(SeedSearch(members="data-cluster", profile=mutant.profile), seed)
-            else:
-                OF_GROUPS[name](patches)
-                with unwatched():
-                    runs = group_runs(SeedSearch(members="coordinator-cluster"), seed)
+            plant(patches)
+            with unwatched():
+                runs = runs_of(SeedSearch(members=members, profile=profile, chaos_ms=asked.chaos_ms), seed)
         finally:
             patches.undo()
         for run, told in refusals(specification, runs):

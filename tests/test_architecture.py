@@ -83,6 +83,7 @@ QUORUM_ORDER = (
     ("elections", "leadership", "replication", "snapshots", "membership", "reads"),
     ("core",),
     ("recorded",),
+    ("recorded_turns",),
 )
 """Within `kraft.quorum` imports go to the left, or stay."""
 

@@ -110,7 +110,8 @@ Produce(i, p) ==
   LET one == process[i]
       r == [part |-> p, kind |-> "Data", epoch |-> one.epoch, t |-> one.t, seq |-> one.next[p]] IN
   /\ one.t # None
-  /\ Version = 1 => p \in txn.parts /\ txn.t = one.t     \* the answer to AddPartitionsToTxn
+  /\ Version = 1 => \/ p \in txn.parts /\ txn.t = one.t  \* the answer to AddPartitionsToTxn
+                    \/ one.epoch < txn.epoch             \* fenced, and does not know
   /\ sent' = sent \cup {r}
   /\ process' = [process EXCEPT ![i].sent = @ \cup {r}, ![i].next[p] = @ + 1]
   /\ UNCHANGED <<txn, log, newest, guards, markers, told, begun>>
@@ -124,9 +125,7 @@ Die(i) ==
 -----------------------------------------------------------------------------
 (* Partitions *)
 
-Ends(p) == {at \in 1..Len(log[p]) : log[p][at].kind # "Data"}
-LastEnd(p) == IF Ends(p) = {} THEN 0 ELSE CHOOSE at \in Ends(p) : \A b \in Ends(p) : b <= at
-IsOpen(p) == LastEnd(p) < Len(log[p])
+IsOpen(p) == log[p] # <<>> /\ log[p][Len(log[p])].kind = "Data"
 IsOngoing(p, epoch) == IsOpen(p) /\ newest[p] = epoch   \* a record of a newer epoch begins another transaction
 
 \* "Before the first record of a transaction the leader asks the coordinator whether the partition belongs to it. In version
@@ -190,6 +189,7 @@ Spec == Init /\ [][Next]_vars
 (* Properties *)
 
 \* How the transaction of a record ended, as a reader sees it: by the next marker behind it.
+Ends(p) == {at \in 1..Len(log[p]) : log[p][at].kind # "Data"}
 Outcome(p, at) ==
   LET later == {e \in Ends(p) : e > at}
   IN IF later = {} THEN "Open" ELSE log[p][CHOOSE e \in later : \A b \in later : e <= b].kind

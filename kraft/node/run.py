@@ -163,10 +163,9 @@ def _recording(path: str | None, log: NodeLog) -> Iterator[Callable[..., Recorde
         yield None
         return
     from kraft.node.protocol_steps import protocol_steps
-    from kraft.quorum.recorded import RecordedCore
 
-    with protocol_steps(path, log) as recorder:
-        yield partial(RecordedCore, recorder=recorder)
+    with protocol_steps(path, log) as make_core:
+        yield make_core
 
 
 # The roles of the configuration decide what these functions import: the modules of a controller would be a large part

@@ -105,6 +105,11 @@ class RecordedCore(RaftCore):
         """Handle one event; returns the effects to carry out, in order."""
         role, epoch, flushed = self._role(), self.epoch, self.log.flushed_offset
         effects = super().step(event, now_ms)
+        self._tell(event, effects, role, epoch, flushed)
+        return effects
+
+    def _tell(self, event: Event, effects: list[Effect], role: str, epoch: int, flushed: int) -> None:
+        """Record the turn of an event, which began in this role and epoch and with this flushed end."""
         steps = []
         if isinstance(event, LogFlushed) and self.log.flushed_offset != flushed:
             steps.append(ProtocolStep(self._own, "Flush", role, epoch, end=event.offset))
@@ -114,7 +119,6 @@ class RecordedCore(RaftCore):
             steps.append(ProtocolStep(self._own, "Clean", role, epoch, end=event.offset))
         asked = event.message if isinstance(event, Received) and isinstance(event.message, Vote) else None
         self._record([*steps, *self._steps(effects, role, epoch, asked)] if effects else steps)
-        return effects
 
     def _record(self, steps: list[ProtocolStep]) -> None:
         state = self._state()

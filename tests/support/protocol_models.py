@@ -331,7 +331,7 @@ TRANSACTION_MUTATIONS: Final = (
         "  /\\ IsOngoing(p, r.epoch) \\/ [part |-> p, epoch |-> r.epoch] \\in guards\n",
         "",
         _VERSION_1,
-        ("DecisionsHold",),
+        ("NoneHangs", "DecisionsHold"),
     ),
     Mutation(
         "a permission outlives the marker",
@@ -515,7 +515,7 @@ WHOLE_MODELS: Final = {
         partition("FromPair", min_isr=1, epoch=3, version=3, end=1, crashes=1),
         1_358,
     ),
-    "transactions of version 1": ("TransactionModel", _VERSION_1, 15_270),
+    "transactions of version 1": ("TransactionModel", _VERSION_1, 16_549),
     "transactions of version 2": ("TransactionModel", _VERSION_2, 5_482),
     "a group of two members": ("GroupModel", group(epoch=2, partitions="{P1, P2}"), 11_350),
 }

@@ -85,12 +85,15 @@ def _violated(output: str) -> str:
 
 
 def explain(directory: Path, specification: Specification, runs: list[Any]) -> str:
-    """The first step of a trace that is refused: who, what, the formulas that fail, the states before and after."""
+    """The first step of a trace that is refused: who, what, the formulas that fail, the states before and after. Where
+    a step may be taken for two, the specification goes on with both: the last that is refused counts.
+    """
     explained = specification.configuration.replace("TraceSpec", "ExplainedSpec")
     files = {specification.runs: specification.write(runs)}
     output = check(specification.module, explained, directory, files=files, heap="3g").output
     told = re.findall(r'^<< ?"(?:refused|step|before|formula)".*(?:\n .*)*', output, re.MULTILINE)
-    return "\n".join(re.sub(r"\s+", " ", one) for one in told if '"holds"' not in one)
+    last = max((at for at, one in enumerate(told) if '"refused"' in one), default=0)
+    return "\n".join(re.sub(r"\s+", " ", one) for one in told[last:] if '"holds"' not in one)
 
 
 def judge(specification: Specification, runs: list[Any], directory: Path) -> Checked:

@@ -10,14 +10,16 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from kraft.quorum.recorded import ProtocolStep
+from kraft.quorum.recorded_turns import turns_in
 from kraft.sim.nodes.cluster import COORDINATOR_CLUSTER, WITH_DATA
-from kraft.sim.protocol import group_module, partition_module
+from kraft.sim.protocol import group_module, partition_module, transaction_module
 from kraft.sim.protocol.group_module import GroupRun, group_module_of, group_run
 from kraft.sim.protocol.group_steps import GroupRecorder
 from kraft.sim.protocol.partition_module import PartitionRun, partition_module_of, partition_run
 from kraft.sim.protocol.partition_steps import PartitionRecorder
 from kraft.sim.protocol.trace import Run, Trace, module_of, run_of
+from kraft.sim.protocol.transaction_module import TransactionRun, transaction_module_of, transaction_run
+from kraft.sim.protocol.transaction_steps import TransactionRecorder
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule
 from kraft.sim.search.seed_search import SeedSearch
@@ -59,6 +61,9 @@ QUORUM: Final = Specification("QuorumTrace", "Runs", CONFIGURATION, module_of)
 PARTITION: Final = Specification("PartitionTrace", "PartitionRuns", partition_module.CONFIGURATION, partition_module_of)
 
 GROUP: Final = Specification("GroupTrace", "GroupRuns", group_module.CONFIGURATION, group_module_of)
+TRANSACTION: Final = Specification(
+    "TransactionTrace", "TransactionRuns", transaction_module.CONFIGURATION, transaction_module_of
+)
 
 
 def within_protocol(search: SeedSearch, seed: int) -> SeedSearch:
@@ -89,6 +94,13 @@ def group_runs(search: SeedSearch, seed: int) -> list[GroupRun]:
     return [group_run(f"{search.members}-{seed}", one) for one in recorder.traces.values() if one.steps]
 
 
+def transaction_runs(search: SeedSearch, seed: int) -> list[TransactionRun]:
+    """The steps of each transactional id in the run of a seed of coordinators, up to a failure."""
+    recorder = TransactionRecorder()
+    replace(within_protocol(search, seed), observer=recorder).run(seed, [])
+    return [transaction_run(f"{search.members}-{seed}", one) for one in recorder.traces.values() if one.steps]
+
+
 def grouped(runs: Iterable[Any]) -> Iterator[list[Any]]:
     """Runs that fit into one module each."""
     groups: dict[object, list[Any]] = {}
@@ -99,14 +111,15 @@ def grouped(runs: Iterable[Any]) -> Iterator[list[Any]]:
 
 def run_and_write(search: SeedSearch, seed: int, *, directory: Path) -> Result | Schedule:
     """Simulate the run of a seed, and write its steps below a directory. Brokers with data have a directory for each
-    kind of partitions, too, and coordinators one for consumer groups.
+    kind of partitions, too, and coordinators one for consumer groups and one for each version of transactions.
     """
-    recorder, groups, trace = PartitionRecorder(), GroupRecorder(), Trace()
+    recorder, groups, transactions, trace = PartitionRecorder(), GroupRecorder(), TransactionRecorder(), Trace()
 
     def observe(world: World, action: Action) -> None:
         recorder(world, action)
         if search.members == COORDINATOR_CLUSTER:
             groups(world, action)
+            transactions(world, action)
 
     observer = observe if search.members in WITH_DATA else None
     outcome = replace(within_protocol(search, seed), recorder=trace.record, observer=observer).run(seed, [])
@@ -118,6 +131,9 @@ def run_and_write(search: SeedSearch, seed: int, *, directory: Path) -> Result |
     of_groups = [group_run(name, one) for one in groups.traces.values() if one.steps]
     if of_groups:
         _write(GROUP, of_groups, directory / name / "groups")
+    of_transactions = [transaction_run(name, one) for one in transactions.traces.values() if one.steps]
+    for number, of_version in enumerate(grouped(of_transactions), 1):
+        _write(TRANSACTION, of_version, directory / name / f"transactions-{number}")
     return outcome
 
 
@@ -129,7 +145,5 @@ def _write(specification: Specification, runs: list[Any], place: Path) -> None:
 
 def run_of_nodes(name: str, files: Iterable[Path]) -> Run:
     """The run of real nodes of one machine, from the file of each node."""
-    lines = msgspec.json.Decoder(tuple[int, list[ProtocolStep]])
-    # The last line of a process that was killed while it wrote has no end.
-    whole = (line for file in files for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
-    return run_of(name, [turn for _, turn in sorted(map(lines.decode, whole), key=itemgetter(0))])
+    turns = (turn for file in files for turn in turns_in(file.read_bytes()))
+    return run_of(name, [turn for _, turn in sorted(turns, key=itemgetter(0))])

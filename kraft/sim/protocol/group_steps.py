@@ -11,9 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.invariants.cluster_model import PartitionKey
 from kraft.invariants.groups import AWAY, committer
 from kraft.invariants.stored_batches import StoredBatch
-from kraft.sim.workloads.coordinator_watch import CoordinatorWatch
+from kraft.sim.workloads.coordinator_watch import OFFSETS, CoordinatorWatch
 from kraft.sim.world.actions import Action
 from kraft.sim.world.world import World
 from metadata_log.records.batch import scan
@@ -104,7 +105,8 @@ class GroupRecorder:
         if not self._is_listening:
             watch = world.watch
             assert isinstance(watch, CoordinatorWatch), watch
-            watch.on_group_batch, watch.on_asked = self._committed, self._asked
+            watch.on_committed.append(self._committed)
+            watch.on_asked.append(self._asked)
             self._is_listening = True
 
     def _asked(self, request: Message) -> None:
@@ -117,8 +119,8 @@ class GroupRecorder:
             known.append(asked)
             del known[:-MOST_ASKS]
 
-    def _committed(self, batch: StoredBatch) -> None:
-        if batch.is_control or batch.is_transactional:
+    def _committed(self, topic: str, key: PartitionKey, batch: StoredBatch) -> None:
+        if topic != OFFSETS or batch.is_control or batch.is_transactional:
             return
         touched: dict[str, GroupTrace] = {}
         for raw in scan(batch.content, verify=False):

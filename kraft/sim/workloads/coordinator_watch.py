@@ -50,10 +50,6 @@ SPARED: Final = (*WATCHED, INPUT)
 """The topics that nobody deletes, grows or lets have an unclean leader."""
 
 
-def _ignore(told: object) -> None:
-    """Nobody listens."""
-
-
 class CoordinatorWatch(RecordWatch):
     """The `Watch` of a world of brokers that coordinate groups and transactions."""
 
@@ -66,9 +62,9 @@ class CoordinatorWatch(RecordWatch):
         """The work that the clients of the run have still to do, after the end of all faults."""
         self.logs = CommittedLogs()
         """The records that the ledgers have seen as committed."""
-        self.on_group_batch: Callable[[StoredBatch], None] = _ignore
-        """Told of each committed batch of `__consumer_offsets`, before the ledgers judge it."""
-        self.on_asked: Callable[[Message], None] = _ignore
+        self.on_committed: list[Callable[[str, PartitionKey, StoredBatch], None]] = []
+        """Told of each committed batch of a watched topic, before the ledgers judge it."""
+        self.on_asked: list[Callable[[Message], None]] = []
         """Told of each request of a client, before it is sent."""
         self._floors: deque[tuple[OffsetFetchRequest, dict[Place, int]]] = deque(maxlen=ASKED)
         """The least offsets that each of the last fetches of offsets may return."""
@@ -87,7 +83,8 @@ class CoordinatorWatch(RecordWatch):
     def administering(self, request: Message) -> None:
         """A client is about to send a request. The batches of transactions need no answer: they are fenced."""
         PartitionWatch.administering(self, request)
-        self.on_asked(request)
+        for listener in self.on_asked:
+            listener(request)
         if isinstance(request, OffsetFetchRequest):
             self._floors.append((request, self.groups.floor()))
         elif isinstance(request, (SyncGroupRequest, HeartbeatRequest)):
@@ -118,11 +115,12 @@ class CoordinatorWatch(RecordWatch):
         is_cleaned = key[0] in self._compacted
         advance = logs.look(broker_id, key, part, self._held_by(member, part), is_cleaned=is_cleaned)
         for batch in advance.committed:
+            for listener in self.on_committed:
+                listener(part.topic, key, batch)
             if part.topic == STATES:
                 self.transactions.decided(batch)
                 continue
             if part.topic == OFFSETS:
-                self.on_group_batch(batch)
                 self.groups.committed(key, batch)
             self.transactions.committed(key, name, batch, has_attempts=part.topic == OUTPUT)
         for batch in advance.appended:

@@ -17,9 +17,11 @@ from kraft.sim.protocol.files import (
     OUTSIDE,
     PARTITION,
     QUORUM,
+    TRANSACTION,
     group_runs,
     grouped,
     partition_runs,
+    transaction_runs,
     within_protocol,
 )
 from kraft.sim.protocol.partition_steps import Epochs, common_end
@@ -150,6 +152,44 @@ def test_a_step_that_is_none_of_a_group_is_told(tmp_path: Path, tlc: Path) -> No
     assert judge(GROUP, [run], tmp_path).whole == ()
     told = explain(tmp_path, GROUP, [run])
     assert '"formula", "Reconcile", "fails"' in told
+
+
+def assert_transactions_behave(search: SeedSearch, seeds: Iterable[int], directory: Path) -> None:
+    runs = [run for seed in seeds for run in transaction_runs(search, seed)]
+    assert runs
+    for group in grouped(runs):
+        place = directory / f"version-{group[0].group}"
+        place.mkdir()
+        found = judge(TRANSACTION, group, place)
+        missing = [run for number, run in enumerate(group, 1) if number not in found.whole]
+        told = [explain(place, TRANSACTION, [run]) for run in missing[:1]]
+        assert not missing, ([run.name for run in missing], told)
+        assert not found.violated
+
+
+def test_simulated_transactions_of_both_versions_are_behaviours(tmp_path: Path, tlc: Path) -> None:
+    search = SeedSearch(members="coordinator-cluster", chaos_ms=8_000)
+    assert_transactions_behave(search, [1], tmp_path)
+    assert {one.name for one in tmp_path.iterdir()} == {"version-1", "version-2"}
+
+
+def test_a_step_that_is_none_of_a_transaction_is_told(tmp_path: Path, tlc: Path) -> None:
+    with planted("ends-of-any-epoch-count"):
+        runs = transaction_runs(SeedSearch(members="coordinator-cluster", chaos_ms=8_000), 1)
+    [run] = [one for one in runs if one.name.endswith("worker-2")]
+    assert judge(TRANSACTION, [run], tmp_path).whole == ()
+    told = explain(tmp_path, TRANSACTION, [run])
+    assert '"formula", "End", "fails"' in told
+    assert told.count('"refused"') == 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(0, 100, 10))
+def test_coordinators_of_simulated_runs_behave(first: int, tmp_path: Path, tlc: Path) -> None:
+    search, seeds = SeedSearch(members="coordinator-cluster"), range(first, first + 10)
+    assert_transactions_behave(search, seeds, tmp_path)
+    (tmp_path / "groups").mkdir()
+    assert_groups_behave(search, seeds, tmp_path / "groups")
 
 
 @pytest.mark.soak
