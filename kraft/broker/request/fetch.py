@@ -407,7 +407,7 @@ class FetchHandler:
                 return None
             # Most readers are in the last epoch, where nothing parts.
             if (
-                wanted.last_fetched_epoch not in (NO_EPOCH, log.last_epoch) or not log.start_offset <= offset
+                wanted.last_fetched_epoch not in (NO_EPOCH, log.last_epoch) or not log.local_start <= offset
             ) and divergence(partition, wanted) is not None:
                 return None
             if partition.leads_throttled and params.is_follower and self._waits_for_rate(params, partition):

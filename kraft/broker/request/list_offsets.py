@@ -44,6 +44,7 @@ SINCE: Final = {
     EARLIEST_PENDING_UPLOAD: 11,
 }
 """The first version of the request for each negative time."""
+_OF_TIERS: Final = (EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
 EPOCHS_SINCE: Final = 4
@@ -155,6 +156,20 @@ def _is_behind(partition: HostedPartition) -> bool:
     return partition.leading is not None and partition.leading.start_offset > partition.log.high_watermark
 
 
+def _of_a_tier(partition: HostedPartition, part: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    """The answer about a topic with tiered storage, by a broker that has heard of no copied segment, as a leader of
+    Kafka's soon after its election (`UnifiedLog.fetchEarliestPendingUploadOffset`).
+    """
+    log, index = partition.log, part.partition_index
+    is_known = part.timestamp == EARLIEST_LOCAL or (
+        part.timestamp == EARLIEST_PENDING_UPLOAD and log.start_offset == log.local_start
+    )
+    if not is_known:
+        return ListOffsetsPartitionResponse(index, Error.NONE)
+    epoch = log.epochs.epoch_at(log.local_start)
+    return ListOffsetsPartitionResponse(index, Error.NONE, -1, log.local_start, -1 if epoch is None else epoch)
+
+
 def _offset(
     partition: HostedPartition, part: ListOffsetsPartition, bound: int, *, is_behind: bool
 ) -> Handling[ListOffsetsPartitionResponse]:
@@ -171,6 +186,8 @@ def _offset(
         if is_behind:
             return _failed(part, Error.OFFSET_NOT_AVAILABLE)
         return ListOffsetsPartitionResponse(index, Error.NONE, -1, bound, partition.leader_epoch)
+    if part.timestamp in _OF_TIERS and log.options.is_tiered:
+        return _of_a_tier(partition, part)
     if part.timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL):
         first = log.epochs.entries[0] if log.epochs.entries else None
         epoch = first.epoch if first is not None and first.offset <= log.start_offset else -1
@@ -179,6 +196,9 @@ def _offset(
     if part.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return nothing
     time = log.max_timestamp if part.timestamp == MAX_TIMESTAMP else part.timestamp
+    if log.start_offset < log.local_start and part.timestamp >= 0:
+        # The first record of this time may be one of those that cannot be read here.
+        return _failed(part, Error.UNKNOWN_SERVER_ERROR)
     record = (yield from log.finding_time(time)) if time >= 0 else None
     if record is not None and record.offset < bound:
         epoch_at = log.epochs.epoch_at(record.offset)

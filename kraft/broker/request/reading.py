@@ -103,14 +103,14 @@ def look(partition: HostedPartition, wanted: Wanted, isolation: Isolation) -> Pa
     """
     log = partition.log
     start, end, offset = log.start_offset, log.end_offset, wanted.fetch_offset
-    is_within = start <= offset <= end
+    is_within = log.local_start <= offset <= end
     # Most readers are in the last epoch, where nothing parts.
     apart = None if is_within and wanted.last_fetched_epoch == log.last_epoch else divergence(partition, wanted)
     if isinstance(apart, Error):
         return failed(partition.number, apart)
     if apart is None:
         if not is_within:
-            return failed(partition.number, Error.OFFSET_OUT_OF_RANGE)
+            return _out_of_range(partition, offset, isolation)
         bound = end if isolation is Isolation.LOG_END else bound_of(partition, isolation)
         if offset < bound:
             return Readable(partition, log.high_watermark, log.last_stable_offset, start, bound)
@@ -123,6 +123,27 @@ def look(partition: HostedPartition, wanted: Wanted, isolation: Isolation) -> Pa
         log_start_offset=start,
         diverging_epoch=NO_DIVERGENCE if apart is None else EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset),
         aborted_transactions=[] if is_committed else None,
+        records=b"",
+    )
+
+
+def _out_of_range(partition: HostedPartition, offset: int, isolation: Isolation) -> PartitionData:
+    """The result for an offset that this replica does not hold (`ReplicaManager.handleOffsetOutOfRangeError`).
+
+    A follower learns that the records are in tiered storage, and reads there. A consumer gets the error of a broker of
+    Kafka that cannot read there, upon which it asks again: after OFFSET_OUT_OF_RANGE it would go on elsewhere.
+    """
+    log = partition.log
+    if not log.start_offset <= offset < log.local_start:
+        return failed(partition.number, Error.OFFSET_OUT_OF_RANGE)
+    if isolation is not Isolation.LOG_END:
+        return failed(partition.number, Error.UNKNOWN_SERVER_ERROR)
+    return PartitionData(
+        partition_index=partition.number,
+        error_code=Error.OFFSET_MOVED_TO_TIERED_STORAGE,
+        high_watermark=log.high_watermark,
+        log_start_offset=log.start_offset,
+        aborted_transactions=None,
         records=b"",
     )
 
@@ -219,7 +240,7 @@ def readable_bytes(
         cannot be read, or the log begins after the reader's offset by now.
     """
     log = partition.log
-    if offset < log.start_offset:
+    if offset < log.local_start:
         return None
     end = manager.hosting.place_of(partition, bound)
     if isinstance(end, RefusedAppend):

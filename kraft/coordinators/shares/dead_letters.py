@@ -323,7 +323,7 @@ class DeadLetters:
         """Keys and values of a letter as far as they are read at once, and the offset after them."""
         log, last = post.part.log, post.letter.last
         found: dict[int, _Content] = {}
-        first = max(post.at, log.start_offset)
+        first = max(post.at, log.local_start)
         if first > last or first >= log.end_offset:
             return found, last + 1
         size, end = 0, post.at + 1

@@ -63,7 +63,7 @@ def deliver(
     assert partition is not None, led
     partition.raise_start(log.start_offset)
     offset, bound = partition.next_fetch(), bound_of(led, limits)
-    if offset >= bound or offset < log.start_offset or not partition.has_room(limits):
+    if offset >= bound or offset < log.local_start or not partition.has_room(limits):
         return NOTHING
     data = _read(manager, led, offset, bound, max_bytes, min(take.most, limits.window))
     if isinstance(data, Error):

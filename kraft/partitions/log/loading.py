@@ -124,7 +124,10 @@ class _Loader:
         if not self._is_clean:
             yield from self._recover_unflushed()
         end_offset = self._drop_everything_below_the_start()
-        start_offset = max(self._start_checkpoint, self.segments[0].base_offset)
+        # What is before the first segment may be in tiered storage.
+        start_offset = self._start_checkpoint
+        if not self._options.is_tiered:
+            start_offset = max(start_offset, self.segments[0].base_offset)
         self._epochs = self._epochs.truncate_end(end_offset).truncate_start(self._start_checkpoint)
         if format_epochs(self._epochs) != stored and (stored or self._epochs.entries):
             write_epochs(disk, directory, self._epochs)

@@ -170,9 +170,11 @@ class LogDirectory:
         return {name: log.cleaned_offset for name, log in self.logs.items() if log.cleaned_offset is not None}
 
     def log_starts(self) -> dict[PartitionName, int]:
-        """The log starts that no segment begins with."""
+        """The log starts that no segment begins with, and those of all logs with tiered storage."""
         return {
-            name: log.start_offset for name, log in self._all.items() if log.start_offset > log.segments[0].base_offset
+            name: log.start_offset
+            for name, log in self._all.items()
+            if log.options.is_tiered or log.start_offset != log.segments[0].base_offset
         }
 
     def recovery_points(self) -> dict[PartitionName, int]:

@@ -44,6 +44,8 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     """Whether `cleanup.policy` has `compact`: then every record needs a key."""
     is_deleted: bool = True
     """Whether `cleanup.policy` has `delete`."""
+    is_tiered: bool = False
+    """`remote.storage.enable`: other brokers may have a part of the log in tiered storage alone."""
     retention_bytes: int = NO_LIMIT
     """`retention.bytes`; negative for no limit."""
     retention_ms: int = 7 * _DAY_MS

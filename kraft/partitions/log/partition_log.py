@@ -50,7 +50,9 @@ class PartitionLog:
         self.directory = directory
         self.options = options
         self.start_offset = loaded.start_offset
-        """The first offset that a client may read."""
+        """The first offset of the log; what is before `local_start` is in tiered storage."""
+        self.local_start = max(loaded.start_offset, loaded.segments[0].base_offset)
+        """The first offset that a client may read here."""
         self.end_offset = loaded.end_offset
         """The offset of the next record."""
         self.recovery_point = loaded.recovery_point
@@ -372,10 +374,10 @@ class PartitionLog:
             CorruptBatch: A header on the way to the offset is damaged.
             OSError: The disk failed.
         """
-        if not self.start_offset <= offset <= self.end_offset:
+        if not self.local_start <= offset <= self.end_offset:
             return RefusedAppend(
                 Error.OFFSET_OUT_OF_RANGE,
-                f"the log of {self.directory} holds the offsets {self.start_offset} to {self.end_offset - 1}, "
+                f"the log of {self.directory} holds the offsets {self.local_start} to {self.end_offset - 1}, "
                 f"not {offset}",
             )
         limit = self.end_offset if end_offset is None else min(end_offset, self.end_offset)
@@ -474,7 +476,12 @@ class PartitionLog:
             self._set_epochs(self.epochs.truncate_end(self.end_offset))
             return
         if offset < self._segments[0].base_offset:
+            start_offset, epochs = self.start_offset, self.epochs
             self.reset(offset, now_ms=now_ms)
+            if start_offset < offset:
+                # The log goes on in tiered storage.
+                self.start_offset = start_offset
+                self._set_epochs(epochs.truncate_end(offset))
             return
         self._failure.check()
         self._cut(offset)
@@ -483,6 +490,7 @@ class PartitionLog:
         self._segments[-1].truncate(offset)
         self.end_offset = offset
         self.start_offset = min(self.start_offset, offset)
+        self.local_start = min(self.local_start, offset)
         self.high_watermark = min(self.high_watermark, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self._set_epochs(self.epochs.truncate_end(offset))
@@ -516,6 +524,7 @@ class PartitionLog:
             self.doomed += self._segments.pop().mark_deleted()
         self._segments.append(self._new_segment(offset, now_ms))
         self.start_offset = self.end_offset = self.high_watermark = self.recovery_point = offset
+        self.local_start = offset
         self._set_epochs(EpochHistory())
         self.producers.reset(offset)
 
@@ -524,6 +533,7 @@ class PartitionLog:
         assert offset <= self.high_watermark, (offset, self.high_watermark)
         if offset > self.start_offset:
             self.start_offset = offset
+            self.local_start = max(offset, self._segments[0].base_offset)
             self._set_epochs(self.epochs.truncate_start(offset))
 
     def delete_segments(self, count: int, *, now_ms: int) -> None:
@@ -565,6 +575,9 @@ class PartitionLog:
         """Take over what batches do not say from the log of which this one is a whole copy; raises `OSError`."""
         self.raise_high_watermark(former.high_watermark)
         self.raise_start(former.start_offset)
+        if self.options.is_tiered:
+            # The copy begins where the segments do.
+            self.start_offset = former.start_offset
         self._set_epochs(former.epochs)
         self.producers.states = former.producers.states.copy()
         self.cleaned_offset = former.cleaned_offset

@@ -11,6 +11,9 @@ def expired_segments(log: PartitionLog, *, now_ms: int) -> int:
     A log without `delete` in its cleanup policy loses only what is below the log start. A record with a time in the
     future keeps its segment and every later one. A segment without any time counts from the moment of its load.
 
+    A log with tiered storage loses only what is below the log start, too: this broker copies nothing to it and does not
+    know what others have copied (decision 0129).
+
     Args:
         log: The log.
         now_ms: The time in ms since 1970.
@@ -18,15 +21,16 @@ def expired_segments(log: PartitionLog, *, now_ms: int) -> int:
     options, segments = log.options, log.segments
     ends = [*(segment.base_offset for segment in segments[1:]), log.end_offset]
     too_much = log.size_bytes - options.retention_bytes
+    is_deleted = options.is_deleted and not options.is_tiered
 
     def is_old(at: int) -> bool:
         newest = segments[at].batches.max_timestamp
         age = now_ms - (newest if newest >= 0 else segments[at].created_ms)
-        return options.is_deleted and 0 <= options.retention_ms < age
+        return is_deleted and 0 <= options.retention_ms < age
 
     def is_too_much(at: int) -> bool:
         before = sum(segment.batches.size_bytes for segment in segments[: at + 1])
-        return options.is_deleted and options.retention_bytes >= 0 and too_much >= before
+        return is_deleted and options.retention_bytes >= 0 and too_much >= before
 
     def is_below_start(at: int) -> bool:
         return at < len(segments) - 1 and ends[at] <= log.start_offset
@@ -41,7 +45,13 @@ def expired_segments(log: PartitionLog, *, now_ms: int) -> int:
 
 
 def delete_old_segments(log: PartitionLog, *, now_ms: int) -> int:
-    """Delete the segments that are old enough; returns how many; raises `OSError`."""
+    """Delete the segments that are old enough; returns how many; raises `OSError`.
+
+    A log that has lost its tiered storage begins with its first segment.
+    """
+    base_offset = log.segments[0].base_offset
+    if log.start_offset < base_offset <= log.high_watermark and not log.options.is_tiered:
+        log.raise_start(base_offset)
     count = expired_segments(log, now_ms=now_ms)
     if count:
         log.delete_segments(count, now_ms=now_ms)

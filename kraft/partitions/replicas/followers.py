@@ -85,6 +85,8 @@ class Fetching(Struct):
     """The end of the leader's log, after OFFSET_OUT_OF_RANGE: its log begins there at the latest."""
     lag: int | None = None
     """How many committed records it lacked at the last answer; None before the first."""
+    is_tiered: bool = False
+    """Whether the leader has what comes next in tiered storage alone."""
     is_failed: bool = False
     """Whether only a new leader epoch can start the partition again."""
 
@@ -347,8 +349,25 @@ class Followers:
                 self._give_up(key)
             case Error.KAFKA_STORAGE_ERROR as error:
                 self._fail(part, f"its leader answers {error.name}")
+            case Error.OFFSET_MOVED_TO_TIERED_STORAGE:
+                self._wait_for_tier(part, now_ms)
             case _:
                 self._delay(key, now_ms)
+
+    def _wait_for_tier(self, part: HostedPartition, now_ms: int) -> None:
+        """Ask again later, as Kafka's follower does while its remote store is down (`TierStateMachine`).
+
+        To begin where the leader's local log does would need the epochs and the producers before, which are in the
+        remote store. Without them a later leader here would accept duplicates, and find no common end (decision 0129).
+        """
+        one = self._fetching[part.key]
+        if not one.is_tiered:
+            one.is_tiered = True
+            self._hosting.report(
+                f"{part} waits at offset {part.log.end_offset}: its leader has what follows in tiered storage alone, "
+                "which this broker does not read"
+            )
+        self._delay(part.key, now_ms)
 
     def _give_up(self, key: PartitionKey) -> None:
         self._fetching[key].is_failed = True

@@ -188,7 +188,7 @@ class Moves:
     def _next_records(self, part: HostedPartition, copy: Copy) -> bytes | str | None:
         """The next batches of the log for the copy; a text if they are damaged; None if the replica is offline."""
         log = part.log
-        offset = max(min(self._common_end(part, copy), log.end_offset), log.start_offset)
+        offset = max(min(self._common_end(part, copy), log.end_offset), log.local_start)
         try:
             records = log.read(offset, MOVE_STEP_BYTES)
         except OSError as failed:
@@ -222,9 +222,9 @@ class Moves:
     def _step(self, part: HostedPartition, copy: Copy, move: _Move, found: bytes, now_ms: int) -> None:
         log, made = part.log, copy.log
         common = self._common_end(part, copy)
-        if common < log.start_offset or made.end_offset < log.start_offset:
+        if common < log.local_start or made.end_offset < log.local_start:
             first = next(scan(found, verify=False), None)
-            made.reset(log.start_offset if first is None else first.base_offset, now_ms=now_ms)
+            made.reset(log.local_start if first is None else first.base_offset, now_ms=now_ms)
         elif common < made.end_offset:
             made.truncate(common, now_ms=now_ms)
             move.due_ms = now_ms

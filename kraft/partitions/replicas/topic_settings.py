@@ -11,9 +11,11 @@ from kraft.config.definitions import NODE, decimal_number, whole_number
 from kraft.config.kafka_keys import why_unusable
 from kraft.config.properties import trim
 from kraft.partitions.log.options import LogOptions
+from kraft.partitions.replicas.key import INTERNAL_TOPICS
 from kraft.partitions.replicas.throttles import FOLLOWER_REPLICAS, LEADER_REPLICAS, throttled_partitions
 from metadata_log.compression import Compression
 from metadata_log.image import ConfigsImage, ResourceType
+from metadata_log.records.remote_storage import TOPIC as REMOTE_TOPIC
 from metadata_log.records.topic_synonyms import TOPIC_SYNONYMS
 
 _T = TypeVar("_T")
@@ -27,6 +29,11 @@ _CODECS: Final[Mapping[str, Compression | None]] = {
     "zstd": Compression.ZSTD,
 }
 _NO_FLUSH: Final = 2**63 - 1
+
+
+def may_be_tiered(topic: str) -> bool:
+    """Whether a topic may have tiered storage (`UnifiedLog.isRemoteLogEnabled`)."""
+    return topic not in INTERNAL_TOPICS and topic != REMOTE_TOPIC
 
 
 class TopicSettings(Struct, frozen=True):
@@ -106,6 +113,9 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         compression=_CODECS.get(word("compression.type", "producer")),
         is_compacted=is_compacted,
         is_deleted="delete" in policies,
+        is_tiered=word("remote.storage.enable", "false").lower() == "true"
+        and not is_compacted
+        and may_be_tiered(topic),
         retention_bytes=number("retention.bytes", defaults.retention_bytes),
         retention_ms=number("retention.ms", defaults.retention_ms),
         min_dirty_ratio=value(
