@@ -129,11 +129,27 @@ class LateSockets(Sockets, Protocol):
         """Accept connections at the listeners of `listen_later`."""
 
 
+class Gate(Protocol):
+    """Bounds how fast connections are made."""
+
+    def wait_s(self, listener: str) -> float:
+        """As `Owner.wait_s`."""
+
+    def hold_s(self, listener: str, address: str) -> float:
+        """As `Owner.hold_s`, for the address of the peer."""
+
+
 class Owner(Protocol):
     """The part of the transport that channels and sockets use."""
 
     def accepted(self, socket: Socket, listener: Listener, peer: str) -> Channel | None:
         """A peer has connected. Returns None to refuse the connection."""
+
+    def wait_s(self, listener: Listener) -> float:
+        """A peer has connected: for how many seconds a listener accepts neither this connection nor another."""
+
+    def hold_s(self, listener: Listener, peer: str) -> float:
+        """After `wait_s`, for how many seconds to hold the connection, to close it then; 0 to go on with `accepted`."""
 
     def has_reserve(self, peer: str) -> bool:
         """Whether to spend a spare descriptor on this peer's connection when no other descriptor is left."""

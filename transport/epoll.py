@@ -43,7 +43,7 @@ from transport.channels import ENDED, Channel, Owner, Socket
 from transport.descriptors import ACCEPT_PAUSE_SECONDS, CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
 from transport.interface import Cause, Endpoint, Listener
 from transport.limited_log import LimitedLog
-from transport.limits import MOST_READ_BYTES, READ_BYTES
+from transport.limits import HELD_AT_ONCE, MOST_READ_BYTES, READ_BYTES
 
 log = logging.getLogger("transport")
 
@@ -79,6 +79,8 @@ class EpollSockets:
         self.spares = SpareDescriptors()
         self._unopened: list[tuple[socket.socket, Listener]] = []
         """The bound sockets that wait for `open_listeners`."""
+        self._held: set[socket.socket] = set()
+        """The sockets of peers that come too fast."""
 
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now. Raises `OSError` with a readable text."""
@@ -140,6 +142,8 @@ class EpollSockets:
                 member.close()
             for bound, _ in self._unopened:
                 bound.close()
+            for held in self._held:
+                held.close()
             self._epoll.close()
             self.spares.close()
 
@@ -191,13 +195,43 @@ class EpollSockets:
 
     def accepted(
         self, accepted: socket.socket, address: SocketAddress, listener: Listener, *, is_short: bool = False
-    ) -> None:
-        """Make a connection of a peer's socket; `is_short` where the socket uses a spare descriptor."""
-        if is_short and not self._owner.has_reserve(text_of(address)):
+    ) -> float:
+        """Make a connection of a peer's socket; `is_short` where the socket uses a spare descriptor.
+
+        Returns for how many seconds the listener accepts nothing more.
+        """
+        peer = text_of(address)
+        if is_short and not self._owner.has_reserve(peer):
+            accepted.close()
+            return 0.0
+        wait_s = self._owner.wait_s(listener)
+        if wait_s > 0:
+            self._hold(accepted, wait_s, partial(self._admit, accepted, listener, peer))
+        else:
+            self._admit(accepted, listener, peer)
+        return wait_s
+
+    def _hold(self, accepted: socket.socket, seconds: float, then: Callable[[], None]) -> None:
+        """Keep a socket of a peer that nobody reads from yet."""
+
+        def let_go() -> None:
+            if accepted in self._held:
+                self._held.remove(accepted)
+                then()
+
+        if len(self._held) >= HELD_AT_ONCE:
             accepted.close()
             return
+        self._held.add(accepted)
+        self._owner.later(let_go, seconds)
+
+    def _admit(self, accepted: socket.socket, listener: Listener, peer: str) -> None:
+        hold_s = self._owner.hold_s(listener, peer)
+        if hold_s > 0:
+            self._hold(accepted, hold_s, accepted.close)
+            return
         connection = _Connection(self)
-        channel = self._owner.accepted(connection, listener, text_of(address))
+        channel = self._owner.accepted(connection, listener, peer)
         if channel is None:
             accepted.close()
         else:
@@ -256,10 +290,13 @@ class _Listening:
                     continue  # that peer has closed already
                 self._loop.log.write(logging.WARNING, "accept", CANNOT_ACCEPT, self._listener.name, failed.strerror)
                 if not self._accept_with_spare():
-                    self._pause_accepting()
+                    self._pause_accepting(ACCEPT_PAUSE_SECONDS)
                     return
             else:
-                self._loop.accepted(accepted, address, self._listener)
+                wait_s = self._loop.accepted(accepted, address, self._listener)
+                if wait_s > 0:
+                    self._pause_accepting(wait_s)
+                    return
 
     def _accept_with_spare(self) -> bool:
         """Spend a spare descriptor to accept one peer, and close that connection unless the peer has a reserve.
@@ -279,10 +316,12 @@ class _Listening:
         finally:
             spares.fill()
 
-    def _pause_accepting(self) -> None:
-        """Leave peers in the backlog for a while: no descriptor is left, and epoll would report the socket again."""
+    def _pause_accepting(self, seconds: float) -> None:
+        """Leave peers in the backlog for a while: no descriptor is left, and epoll would report the socket again, or
+        there are too many of them.
+        """
         self._loop.change(self._bound.fileno(), 0)
-        self._loop.later(self._wake, ACCEPT_PAUSE_SECONDS)
+        self._loop.later(self._wake, seconds)
 
     def _wake(self) -> None:
         if self._bound.fileno() >= 0:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+HELD_AT_ONCE: Final = 256
+"""The connections that are held before they are closed, as their addresses make too many; others are closed at once."""
 MAX_CONNECTIONS: Final = 10_000
 """The default number of connections of peers."""
 RESERVED_CONNECTIONS: Final = 64

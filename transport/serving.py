@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Final, Protocol
 
@@ -131,6 +131,8 @@ class Serving:
         self.limits = limits
         self.per_ip: dict[str, int] = {}
         """Kafka's `max.connections.per.ip.overrides`, by numeric address."""
+        self.per_listener: Mapping[str, int] = {}
+        """The most connections of a listener, where it has a limit of its own."""
         self.log = LimitedLog(log, now)
         self.deliver: Callable[[Request | Gone], None] | None = None
         self.batch_delivered: Callable[[], bool] = lambda: True
@@ -197,7 +199,7 @@ class Serving:
         """Whether connections and descriptors are reserved for this address: a voter's, or this machine's own."""
         return address in self._reserved or is_loopback(address)
 
-    def refusal(self, address: str) -> str | None:
+    def refusal(self, address: str, listener: str) -> str | None:
         """Why a new connection from this address is refused, as a text; None if the connection is accepted."""
         limits = self.limits
         most = limits.max_connections
@@ -205,6 +207,10 @@ class Serving:
             most -= min(RESERVED_CONNECTIONS, most // 16)
         if len(self._members) >= most:
             return f"there are {len(self._members)} connections already"
+        if listener in self.per_listener:
+            here = sum(one.listener == listener for one in self._members)
+            if here >= self.per_listener[listener]:
+                return f"there are {here} connections at that listener already"
         held = self._per_address.get(address, 0)
         if held >= self._most_of(address):
             return f"there are {held} connections from that address already"

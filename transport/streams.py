@@ -7,7 +7,8 @@ import math
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import trio
 
@@ -33,7 +34,7 @@ from transport.channels import Channel, Owner, Socket
 from transport.descriptors import ACCEPT_PAUSE_SECONDS, CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
 from transport.interface import Cause, Endpoint, Listener
 from transport.limited_log import LimitedLog
-from transport.limits import MOST_READ_BYTES, READ_BYTES
+from transport.limits import HELD_AT_ONCE, MOST_READ_BYTES, READ_BYTES
 
 log = logging.getLogger("transport")
 
@@ -49,6 +50,8 @@ class StreamSockets:
         self._nursery: trio.Nursery | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._spares = SpareDescriptors()
+        self._held = 0
+        """The peers that come too fast, and whose sockets are still open."""
         self._log = LimitedLog(log, time.monotonic)
 
     def listen_later(self, listener: Listener) -> Endpoint:
@@ -137,12 +140,34 @@ class StreamSockets:
                     accepted.close()
                     self._spares.fill()
                     continue
+                wait_s = self._owner.wait_s(listener)
+                if wait_s > 0:
+                    with _closed_if_cancelled(accepted):
+                        await trio.sleep(wait_s)
+                hold_s = self._owner.hold_s(listener, text_of(address))
+                if hold_s > 0:
+                    self._hold(accepted, hold_s)
+                    continue
                 connection = _Connection()
                 channel = self._owner.accepted(connection, listener, text_of(address))
                 if channel is None:
                     accepted.close()
                 else:
                     self._nursery.start_soon(self._serve, connection, accepted, channel)
+
+    def _hold(self, accepted: trio.socket.SocketType, seconds: float) -> None:
+        """Close the socket of a peer that comes too fast, after a time."""
+        assert self._nursery is not None
+        if self._held >= HELD_AT_ONCE:
+            accepted.close()
+            return
+        self._held += 1
+        self._nursery.start_soon(self._close_later, accepted, seconds)
+
+    async def _close_later(self, accepted: trio.socket.SocketType, seconds: float) -> None:
+        with accepted:
+            await trio.sleep(seconds)
+        self._held -= 1
 
     async def _serve(self, connection: _Connection, accepted: trio.socket.SocketType, channel: Channel) -> None:
         with accepted, connection.scope:
@@ -162,6 +187,15 @@ class StreamSockets:
                 channel.on_connected()
                 self._owner.batch_delivered()
                 await connection.run(connected, channel, self._owner.batch_delivered)
+
+
+@contextmanager
+def _closed_if_cancelled(accepted: trio.socket.SocketType) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        accepted.close()
+        raise
 
 
 async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType | tuple[Cause, str]:

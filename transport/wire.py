@@ -19,7 +19,7 @@ from metadata_log.serde import Message
 from metadata_log.serde.fields import OPEN_END
 from metadata_log.software import SOFTWARE_NAME, SOFTWARE_VERSION
 from transport.addresses import addresses_of
-from transport.channels import Channel, Connector, LateSockets, Owner, Socket, Sockets
+from transport.channels import Channel, Connector, Gate, LateSockets, Owner, Socket, Sockets
 from transport.client_channel import ClientChannel, ClientOptions
 from transport.handshakes import Handshakes
 from transport.interface import PEERS, Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
@@ -134,6 +134,8 @@ class WireTransport:
         )
         self.now = trio.current_time
         """Seconds on Trio's clock."""
+        self.gate: Gate | None = None
+        """The bound of how fast connections are made; None for no bound."""
         self._overrides = dict(max_connections_per_ip_overrides or {})
         self.serving = Serving(
             ServingLimits(
@@ -327,9 +329,31 @@ class WireTransport:
 
     async def _override(self) -> None:
         """Resolve the hosts of `max.connections.per.ip.overrides` once; as in Kafka, a host may be a name."""
-        for host, most in self._overrides.items():
+        overrides, found = self._overrides, dict[str, int]()
+        for host, most in overrides.items():
             for address in await addresses_of(host):
-                self.serving.per_ip[address] = most
+                found[address] = most
+        if overrides is self._overrides:
+            self.serving.per_ip = found
+
+    def limit_connections(
+        self, most: int, most_per_ip: int, overrides: Mapping[str, int], by_listener: Mapping[str, int]
+    ) -> None:
+        """Use other limits for connections that are made from now on; all others stay.
+
+        Args:
+            most: Kafka's `max.connections`.
+            most_per_ip: Kafka's `max.connections.per.ip`.
+            overrides: Kafka's `max.connections.per.ip.overrides`, by host name or address.
+            by_listener: The most connections of a listener, by its name, where it has a limit of its own.
+        """
+        serving = self.serving
+        serving.limits = replace(serving.limits, max_connections=most, max_per_ip=most_per_ip)
+        serving.per_listener = by_listener
+        if overrides != self._overrides:
+            self._overrides = dict(overrides)
+            assert self._nursery is not None, "the transport is not running"
+            self._nursery.start_soon(self._override)
 
     def _keep_on(self) -> None:
         self._connect_kept()
@@ -381,7 +405,7 @@ class WireTransport:
         """A peer has connected. Returns None to refuse the connection."""
         tls = self._tls.listeners.get(listener.name)
         address = address_of(peer)
-        why = self.serving.refusal(address)
+        why = self.serving.refusal(address, listener.name)
         if why is not None:
             self.serving.log.write(logging.WARNING, "refused", "turning away %s: %s", peer, why)
             return None
@@ -428,6 +452,14 @@ class WireTransport:
             self._kept_at = channel.last_active
             self.later(self._connect_kept)
         return channel
+
+    def wait_s(self, listener: Listener) -> float:
+        """For how many seconds a listener accepts neither this connection nor another."""
+        return 0.0 if self.gate is None else self.gate.wait_s(listener.name)
+
+    def hold_s(self, listener: Listener, peer: str) -> float:
+        """For how many seconds to hold the connection of a peer, to close it then; 0 to accept it."""
+        return 0.0 if self.gate is None else self.gate.hold_s(listener.name, address_of(peer))
 
     def has_reserve(self, peer: str) -> bool:
         """Whether to spend a spare descriptor on this peer's connection when no other descriptor is left."""

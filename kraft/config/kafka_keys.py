@@ -58,7 +58,8 @@ log.local.retention.bytes log.local.retention.ms
 log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type
 log.remote.copy.lag.bytes log.remote.copy.lag.ms log.retention.bytes
 log.retention.check.interval.ms log.retention.hours log.retention.minutes log.retention.ms log.roll.hours log.roll.ms
-log.segment.bytes log.segment.delete.delay.ms max.connections max.connections.per.ip max.connections.per.ip.overrides
+log.segment.bytes log.segment.delete.delay.ms max.connection.creation.rate max.connections max.connections.per.ip
+max.connections.per.ip.overrides
 max.decompressed.message.bytes max.incremental.fetch.session.cache.slots max.request.partition.size.limit
 message.max.bytes metadata.log.dir metadata.log.max.record.bytes.between.snapshots
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
@@ -105,7 +106,6 @@ REFUSED: Final = {
     "alter.config.policy.class.name": "It forbids changes of settings, and this software loads no classes of Java.",
     "client.quota.callback.class": "It limits clients, and this software loads no classes of Java.",
     "create.topic.policy.class.name": "It forbids topics, and this software loads no classes of Java.",
-    "max.connection.creation.rate": "This software limits connections by max.connections and max.connections.per.ip.",
     "principal.builder.class": "It decides who a client is, and this software loads no classes of Java.",
     "sasl.client.callback.handler.class": "This software loads no classes of Java.",
     "security.providers": "This software loads no classes of Java.",

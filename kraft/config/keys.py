@@ -407,6 +407,10 @@ _NUMBERS: Final = (
         minimum=1,
     ),
     _number(
+        "max.connection.creation.rate",
+        "The most connections that are made in a second, at all listeners together and at each; others wait.",
+    ),
+    _number(
         "max.connections",
         "The most connections of peers: by default 10000, and never more than descriptors allow; some are"
         " reserved for voters and this machine.",

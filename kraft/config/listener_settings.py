@@ -283,6 +283,7 @@ class ConnectionSettings(Struct, frozen=True, kw_only=True):
 
     request_max_bytes: Annotated[int, Key("socket.request.max.bytes")] = 100 << 20
     max_idle_ms: Annotated[int, Key("connections.max.idle.ms")] = 600_000
+    creation_rate: Annotated[int, Key("max.connection.creation.rate")] = INT_MAX
     max_connections: Annotated[int, Key("max.connections")] = INT_MAX
     max_per_ip: Annotated[int, Key("max.connections.per.ip")] = INT_MAX
     max_per_ip_overrides: Annotated[tuple[tuple[str, int], ...], Key(_OVERRIDES, read=_overrides)] = ()

@@ -93,6 +93,24 @@ SOCKET_SUCCEEDED: Final = _socket(
 SOCKET_REFUSED: Final = _socket(
     "failed-authentication-total", "The peers that have failed to authenticate, by TLS or by a login."
 )
+ACCEPT_RATE: Final = _socket(
+    "connection-accept-rate",
+    "The new connections a second, by listener, and by address for those with a quota.",
+    Kind.GAUGE,
+)
+ACCEPT_RATE_OF_ALL: Final = _socket(
+    "broker-connection-accept-rate", "The new connections a second at all listeners.", Kind.GAUGE
+)
+ACCEPT_WAIT: Final = _socket(
+    "connection-accept-throttle-time",
+    "The average time in ms for which a listener has accepted nothing, as connections came too fast; NaN for never.",
+    Kind.GAUGE,
+)
+ADDRESS_WAIT: Final = _socket(
+    "ip-connection-accept-throttle-time",
+    "The average time in ms for which connections were held and then closed, as their address has made too many.",
+    Kind.GAUGE,
+)
 
 ACTIVE_CONTROLLER_COUNT: Final = _controller("ActiveControllerCount", "1 on the active controller, else 0.")
 NEW_ACTIVE_CONTROLLERS: Final = _controller(

@@ -19,7 +19,7 @@ from kraft.metrics.own import own_readings
 from kraft.metrics.raft import raft_readings
 from kraft.metrics.readiness import is_ready, readiness
 from kraft.metrics.security import certificate_readings
-from kraft.metrics.throttles import throttle_readings
+from kraft.metrics.throttles import rate_readings, throttle_readings
 from kraft.metrics.view import NodeView
 from kraft.process.hosting import broker_of, controller_of
 
@@ -49,6 +49,7 @@ def readings_of(view: NodeView) -> Iterator[Reading]:
         yield from loader_readings(view, image)
     yield from log_readings(view)
     yield from channel_readings(view)
+    yield from rate_readings(view)
     yield from own_readings(view)
     yield from certificate_readings(view)
     checks = readiness(view)

@@ -6,6 +6,7 @@ from math import nan
 
 from msgspec import Struct
 
+from kraft.access.connection_rates import ConnectionRates
 from kraft.metrics.coordinators import NO_GROUPS, GroupCounts
 from kraft.metrics.topic_counts import NO_TOPICS, TopicCounts
 from kraft.metrics.windows import Quantiles
@@ -116,6 +117,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
     counted: Counted = Counted()
     topics: TopicCounts = NO_TOPICS
     groups: GroupCounts = NO_GROUPS
+    connection_rates: tuple[ConnectionRates, ...] = ()
+    """How fast connections are made, for each role of the node."""
     certificates: Certificates | None = None
     """None for a node without TLS."""
 

@@ -20,6 +20,7 @@ from kraft.limits import UNANSWERED_REQUESTS
 from kraft.node.background import Flusher
 from kraft.node.broker import close_data, leave_cleanly, locked_directories
 from kraft.node.clock import NodeClock, counter
+from kraft.node.connection_gate import ConnectionGate
 from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
@@ -127,6 +128,8 @@ async def run_node(
                 users.image = image
             if stores is not None and isinstance(transport, WireTransport):
                 network.start_soon(stores.run, transport, log, image)
+            if image is not None and isinstance(transport, WireTransport):
+                transport.gate = ConnectionGate(config, clock, transport, image)
             for finding in process.replica.log.recovered:
                 log.write("recovered", {"what": repr(finding)}, logging.WARNING)
             parts = NodeParts(

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
@@ -92,6 +92,23 @@ class NoSockets:
 def nothing() -> Any:
     """Neither a whole `Sockets` nor a whole `Socket`: what the test of a transport without a loop needs."""
     return NoSockets()
+
+
+class Gate:
+    """Listeners that wait, one connection after the other, and addresses that are held."""
+
+    def __init__(self, waits: Sequence[float] = (), holds: Mapping[str, float] | None = None) -> None:
+        self.waits = list(waits)
+        self.holds = holds or {}
+        self.asked: list[str] = []
+
+    def wait_s(self, listener: str) -> float:
+        assert listener == LISTENER.name
+        return self.waits.pop(0) if self.waits else 0.0
+
+    def hold_s(self, listener: str, address: str) -> float:
+        self.asked.append(address)
+        return self.holds.get(address, 0.0)
 
 
 async def send_and_keep(stream: trio.SocketStream, data: bytes) -> None:
@@ -530,7 +547,69 @@ class TestConnections:
                 await other.send_all(vote(1))
                 assert len(await read_frames(other, 1)) == 1
             await streams[0].aclose()
-            await node.until(lambda: node.transport.serving.refusal(STRANGER) is None)
+            await node.until(lambda: node.transport.serving.refusal(STRANGER, LISTENER.name) is None)
+
+    async def test_a_listener_accepts_nothing_while_connections_come_too_fast(self, new_node: NewNode):
+        node, gate = new_node(), Gate(waits=[0.0, 0.1])
+        node.answer_with = echo
+        node.transport.gate = gate
+        async with serving(node) as endpoint, AsyncExitStack() as stack:
+            began = trio.current_time()
+            for at in range(3):
+                stream = await stack.enter_async_context(connected_from("127.0.0.1", endpoint))
+                await stream.send_all(vote(at))
+                assert len(await read_frames(stream, 1)) == 1
+                took = trio.current_time() - began
+                assert (took >= 0.1) is (at > 0)
+            assert gate.asked == ["127.0.0.1"] * 3
+            assert node.transport.serving.open_connections == 3
+
+    async def test_a_connection_of_an_address_that_makes_too_many_is_held_and_closed(self, new_node: NewNode):
+        node, gate = new_node(), Gate(holds={STRANGER: 0.1})
+        node.answer_with = echo
+        node.transport.gate = gate
+        async with serving(node) as endpoint, AsyncExitStack() as stack:
+            began = trio.current_time()
+            held = await stack.enter_async_context(connected_from(STRANGER, endpoint))
+            # Others come in meanwhile.
+            other = await stack.enter_async_context(connected_from(OTHER, endpoint))
+            await other.send_all(vote(1))
+            assert len(await read_frames(other, 1)) == 1
+            await is_turned_away(held)
+            assert trio.current_time() - began >= 0.1
+            assert node.transport.serving.open_connections == 1
+
+    async def test_so_many_connections_are_held_and_all_are_closed_at_the_end(
+        self, new_node: NewNode, monkeypatch: pytest.MonkeyPatch
+    ):
+        for module in ("transport.epoll", "transport.streams"):
+            monkeypatch.setattr(f"{module}.HELD_AT_ONCE", 2)
+        node, gate = new_node(), Gate(holds={STRANGER: 3600.0})
+        node.transport.gate = gate
+        async with AsyncExitStack() as stack:
+            async with serving(node) as endpoint:
+                streams = [await stack.enter_async_context(connected_from(STRANGER, endpoint)) for _ in range(3)]
+                await is_turned_away(streams[2])
+                assert node.transport.serving.open_connections == 0
+            for stream in streams[:2]:
+                await is_turned_away(stream)
+
+    async def test_a_listener_may_have_a_limit_of_its_own(self, new_node: NewNode):
+        node = new_node()
+        node.answer_with = echo
+        async with serving(node) as endpoint, AsyncExitStack() as stack:
+            node.transport.limit_connections(1000, 1000, {"127.0.0.1": 1}, {LISTENER.name: 2})
+            for _ in range(2):
+                stream = await stack.enter_async_context(connected_from(STRANGER, endpoint))
+                await stream.send_all(vote(1))
+                assert len(await read_frames(stream, 1)) == 1
+            await is_turned_away(await stack.enter_async_context(connected_from(OTHER, endpoint)))
+            node.transport.limit_connections(1000, 1000, {STRANGER: 2}, {})
+            await node.until(lambda: node.transport.serving.per_ip == {STRANGER: 2})
+            await is_turned_away(await stack.enter_async_context(connected_from(STRANGER, endpoint)))
+            other = await stack.enter_async_context(connected_from(OTHER, endpoint))
+            await other.send_all(vote(1))
+            assert len(await read_frames(other, 1)) == 1
 
     async def test_without_descriptors_only_loopback_connections_are_accepted(self, new_node: NewNode):
         node = new_node()

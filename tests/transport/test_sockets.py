@@ -45,6 +45,12 @@ class Owning:
         self.open.append(socket)
         return Closing(self)
 
+    def wait_s(self, listener: Listener) -> float:
+        return 0.0
+
+    def hold_s(self, listener: Listener, peer: str) -> float:
+        return 0.0
+
     def has_reserve(self, peer: str) -> bool:
         return False
 

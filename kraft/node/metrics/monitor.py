@@ -16,6 +16,7 @@ from msgspec import Struct
 from prometheus_client import GCCollector, Metric, ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
+from kraft.access.connection_rates import ConnectionRates
 from kraft.broker.requests import Requests
 from kraft.config import Config
 from kraft.config.metrics_settings import MetricsSettings
@@ -30,6 +31,7 @@ from kraft.metrics.samples import readings_of
 from kraft.metrics.topic_counts import TopicCounter
 from kraft.metrics.view import NodeView
 from kraft.node.clock import NodeClock
+from kraft.node.connection_gate import ConnectionGate
 from kraft.node.logging import NodeLog
 from kraft.node.metrics.certificates import certificates_of
 from kraft.node.metrics.measured_disk import MeasuredDisk
@@ -43,6 +45,7 @@ from metadata_log.releases import NEWEST_RELEASE
 from metadata_log.software import SOFTWARE_VERSION
 from transport.addresses import bind, bound_to
 from transport.interface import Endpoint, Listener, Transport
+from transport.wire import WireTransport
 
 BEAT_SECONDS: Final = 0.25
 """How often the monitor looks at the node between scrapes."""
@@ -64,6 +67,11 @@ class _Running(Struct, frozen=True, eq=False):
     node: MonitoredNode
     process: Process
     transport: Transport
+
+
+def _rates_of(transport: Transport) -> tuple[ConnectionRates, ...]:
+    gate = transport.gate if isinstance(transport, WireTransport) else None
+    return gate.rates if isinstance(gate, ConnectionGate) else ()
 
 
 class Monitor:
@@ -164,6 +172,7 @@ class Monitor:
             counted=self.meter.counted(node.transport),
             certificates=None if self._tls is None else certificates_of(self._tls()),
             groups=self._groups,
+            connection_rates=_rates_of(node.transport),
             topics=self._counter.counts if image is None else self._counter.latest(image.topics),
         )
 

@@ -40,7 +40,6 @@ NOT_A_NUMBER = "Invalid value {} for configuration {}: Not a number of type {}"
         ("1", {"listener.name.a.num.network.threads": "0"}, "Value must be at least 1"),
         ("", {"leader.replication.throttled.rate": "-1"}, "Value must be at least 0"),
         ("", {"compression.type": "zip"}, "String must be one of: uncompressed, zstd"),
-        ("", {"max.connection.creation.rate": "5"}, "max.connection.creation.rate is not supported"),
     ],
 )
 def test_a_change_through_a_broker_is_refused_with_kafkas_words(name: str, changed: dict[str, str], why: str) -> None:
