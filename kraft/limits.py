@@ -101,6 +101,7 @@ COST_US: Final[dict[str, float]] = {
     "SHARE_RUNS": 0.6,
     "SHARE_LOCKS_LOOKED_AT": 0.6,
     "SHARE_RELEASES_PER_TURN": 40,
+    "CLIENT_SERIES_PER_STEP": 50,
 }
 """The microseconds that one counted thing takes, for each kind of portion, on a core of the machine of the benches. To
 decode a record takes 2.4 us there, to replay it 1.9, to free a partition less than 0.1; the others are upper estimates,
@@ -128,6 +129,7 @@ WITHIN: Final[dict[str, tuple[float, str]]] = {
     "PATTERN_WEIGHT_PER_UNIT": (0.2, "COORDINATOR_UNITS_PER_TURN"),
     "PATTERN_STEPS_PER_UNIT": (0.01, "COORDINATOR_UNITS_PER_TURN"),
     "PARTITIONS_PER_HASH": (0.5, "HASHES_PER_STEP"),
+    "TELEMETRY_POINTS_PER_STEP": (10, "REQUEST_STEPS_PER_TURN"),
     "KEYS_AT_ONCE": (30, "REQUEST_STEPS_PER_TURN"),
 }
 """The parts of one step or unit of another number: the microseconds that one such thing takes, and that number."""
@@ -147,6 +149,10 @@ EARLY_PER_TURN: Final = 16
 """The requests that arrived before the leader was active, on which the application decides at once."""
 CHEAP_PER_STEP: Final = 16
 """The partitions that a step only examines. A step that changes one partition takes about as long."""
+CLIENT_SERIES_PER_STEP: Final = 200
+"""The numbers of clients that one portion of a scrape looks at."""
+TELEMETRY_POINTS_PER_STEP: Final = 50
+"""The numbers of a client's push that are read in one step."""
 ITEMS_PER_STEP: Final = 64
 """The entries of a response that a step makes, where each repeats a name or a number of the request."""
 CONFIGS_PER_STEP: Final = 4
@@ -528,6 +534,31 @@ PATTERN_STEPS_PER_UNIT: Final = 2000
 """The states and bytes that a match looks at in the time of a unit of `COORDINATOR_UNITS_PER_TURN`."""
 PATTERN_UNITS_PER_PORTION: Final = 250
 """How many of these units a portion of matches has, of which a look for the topics of a group makes one in a turn."""
+TELEMETRY_SUBSCRIPTIONS: Final = 500
+"""The subscriptions of client metrics that a broker uses."""
+TELEMETRY_PATTERN_WEIGHT: Final = 500_000
+"""The weight of all their patterns, as `PATTERN_WEIGHT` counts it: their programs are kept."""
+TELEMETRY_INSTANCES: Final = 16_384
+"""The clients that a broker knows which ask for subscriptions (`ClientMetricsManager.CACHE_MAX_SIZE`)."""
+SOFTWARE_NOTED: Final = 16_384
+"""The connections of which the client's software is known."""
+SOFTWARE_CHARACTERS: Final = 256
+"""How much is kept of the name of a client, and of its software and version."""
+TELEMETRY_FIELDS: Final = 20_000
+"""The metrics of a push, and what they are grouped in."""
+TELEMETRY_METRIC_BYTES: Final = 64 << 10
+"""The bytes of one metric with all its points: the library decodes one at once, which takes 2 ms."""
+TELEMETRY_SERIES_OF_CLIENT: Final = 10_000
+"""The numbers that one client may push."""
+TELEMETRY_SERIES: Final = 20_000
+TELEMETRY_SERIES_BYTES: Final = 32 << 20
+"""The numbers of all clients, and their bytes. Beyond them the client is forgotten that has pushed longest ago."""
+TELEMETRY_LABELS: Final = 16
+"""The labels of one number."""
+TELEMETRY_LABEL_CHARACTERS: Final = 200
+"""The characters of a label and of its value, and of the name of a metric."""
+TELEMETRY_UNPACKED_BYTES: Final = 64 << 20
+"""The bytes of all pushes that are unpacked at the same time; others wait."""
 TRANSACTION_PARTITIONS: Final = 10_000
 """The partitions of one transaction: each one that is added writes all of them again. Kafka bounds only the record."""
 TRANSACTION_STATE_BYTES: Final = 256 * MIB
@@ -615,6 +646,11 @@ HELD_BYTES: Final[dict[str, int]] = {
     "SHARE_SESSIONS_PARTITIONS": 200,
     "REPORT_CHARACTERS": 4,
     "PATTERN_PROGRAM_BYTES": 1,
+    "TELEMETRY_PATTERN_WEIGHT": 20,
+    "TELEMETRY_INSTANCES": 1500,
+    "SOFTWARE_NOTED": 1000,
+    "TELEMETRY_SERIES_BYTES": 1,
+    "TELEMETRY_UNPACKED_BYTES": 1,
 }
 """The bytes of one thing that a broker or a controller remembers of strangers, at most, where these are few."""
 STRANGERS_BYTES: Final = 1152 * MIB

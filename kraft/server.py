@@ -49,6 +49,9 @@ class Server(LogReader):
     def on_closed(self, listener: str, peer: str) -> None:
         """A connection of a peer is closed, with or without requests under way."""
 
+    def on_software(self, listener: str, peer: str, name: str, version: str) -> None:
+        """The client of a connection tells the name and the version of its software (KIP-511)."""
+
     def on_tick(self, now_ms: int) -> Iterable[Action]:
         """Do what the agenda says is due. The process carries out each action before it takes the next one."""
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -24,6 +24,9 @@ from kraft.handling.api import Api, Begin, M, Refuse, row
 from kraft.limits import METADATA_STEPS_PER_TURN
 from transport.protocol import messages as m
 from transport.protocol.apis import APIS, ApiKey
+
+if TYPE_CHECKING:
+    from kraft.broker.telemetry.handler import TelemetryHandler
 
 
 class Rooms(Struct, frozen=True):
@@ -168,3 +171,16 @@ ROWS: Final[Mapping[ApiKey, Callable[[Rooms], Api[Any]]]] = MappingProxyType(
     }
 )
 """The rows, which `kraft.broker.requests` makes with the first request of each API."""
+TELEMETRY_ROWS: Final[Mapping[ApiKey, Callable[[TelemetryHandler], Api[Any]]]] = MappingProxyType(
+    {
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: row(
+            lambda one: Api(m.GetTelemetrySubscriptionsRequest, one.get, refuse=one.refuse_get)
+        ),
+        ApiKey.PUSH_TELEMETRY: row(
+            lambda one: Api(m.PushTelemetryRequest, one.push, refuse=one.refuse_push, unpacks=True)
+        ),
+    }
+)
+"""The rows of a broker that takes the metrics of clients: a broker that does not has none of these APIs
+(`ApiVersionManager`).
+"""

@@ -15,6 +15,7 @@ from kraft.broker import BrokerAgent, BrokerOptions, BrokerSettings
 from kraft.broker.requests import Requests
 from kraft.broker.server import BrokerServer
 from kraft.config import Config
+from kraft.config.telemetry_settings import TelemetryConfig, check_library
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
 from kraft.partitions.replicas import DataDirectory, DataSettings, ReplicaManager
@@ -63,9 +64,10 @@ def open_broker(
 
 
 def serving_options(config: Config) -> ServingOptions:
-    """The settings of a broker with data, from the configuration of its node."""
+    """The settings of a broker with data, from the configuration of its node; raises `ConfigError`."""
     static = {one.name: one.value for one in config.described if one.is_set and one.value is not None}
     own = config.node_id
+    check_library(config.of(TelemetryConfig))
     return ServingOptions(
         log_dirs=config.log_dirs,
         data=config.of(

@@ -68,6 +68,8 @@ from transport.protocol.errors import Error
 from transport.protocol.inbound import ANONYMOUS
 
 if TYPE_CHECKING:
+    from kraft.broker.telemetry.handler import TelemetryHandler
+    from kraft.config.telemetry_settings import TelemetryConfig
     from kraft.coordinators.groups.shard import GroupShard
     from kraft.coordinators.groups.state import GroupsState
     from kraft.coordinators.rooms import CoordinatorRooms
@@ -182,7 +184,10 @@ class Requests:
         self._table: dict[int, Api[Any]] = {}
         """The handler of each API that was asked for."""
         self._coordinators: CoordinatorRooms | None = None
-        self.apis: tuple[ApiKey, ...] = tuple(sorted({*apis.ROWS, *coordinators.ROWS, *shares.ROWS}))
+        self.telemetry = _telemetry(settings.telemetry, seed, manager) if settings.telemetry.is_on else None
+        """The part that takes the metrics of clients; None for a broker that does not."""
+        of_telemetry = () if self.telemetry is None else apis.TELEMETRY_ROWS
+        self.apis: tuple[ApiKey, ...] = tuple(sorted({*apis.ROWS, *coordinators.ROWS, *shares.ROWS, *of_telemetry}))
         self._senders: dict[type, Sender] = {
             Verification: verifier,
             Channel: ids,
@@ -379,6 +384,8 @@ class Requests:
             api = make(self.rooms)
         elif key in shares.ROWS:
             api = shares.ROWS[key](self.load_shares())
+        elif self.telemetry is not None and key in apis.TELEMETRY_ROWS:
+            api = apis.TELEMETRY_ROWS[key](self.telemetry)
         else:
             api = coordinators.ROWS[key](self.load_coordinators())
         self._table[key] = api
@@ -624,6 +631,13 @@ class Requests:
         """A connection is gone: a member of a share group loses what it has there."""
         if self._shares is not None:
             self._shares.fetch.on_closed((listener, peer))
+        if self.telemetry is not None:
+            self.telemetry.on_closed((listener, peer))
+
+    def on_software(self, listener: str, peer: str, name: str, version: str) -> None:
+        """The client of a connection tells what it is."""
+        if self.telemetry is not None:
+            self.telemetry.on_software((listener, peer), name, version)
 
     def owns(self, key: Hashable) -> bool:
         """Whether a reply with this key is for a request of this room, and not of the agent."""
@@ -636,6 +650,13 @@ class Requests:
     def may(self, operation: AclOperation, caller: Caller) -> bool:
         """Whether a caller may perform an operation on the cluster."""
         return self.rights.may(operation, caller)
+
+
+def _telemetry(settings: TelemetryConfig, seed: int, manager: ReplicaManager) -> TelemetryHandler:
+    # Loaded here, because few brokers take the metrics of clients, and the library of their format is an extra.
+    from kraft.broker.telemetry.handler import TelemetryHandler
+
+    return TelemetryHandler(settings, Random(f"{seed}/telemetry"), manager.hosting.report)
 
 
 def _nothing(now_ms: int) -> tuple[()]:

@@ -84,6 +84,10 @@ class BrokerServer(RegisteredBroker):
         """A connection is closed: a member of a share group has nothing any more."""
         self.requests.on_closed(listener, peer)
 
+    def on_software(self, listener: str, peer: str, name: str, version: str) -> None:
+        """A client tells what it is, which subscriptions of client metrics may ask for."""
+        self.requests.on_software(listener, peer, name, version)
+
     def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
         """The reply to a `Send` of `on_tick`; None if the request has failed."""
         key = reply_to.key

@@ -38,6 +38,7 @@ from kraft.config.properties import Setting, read_properties
 from kraft.config.providers import resolve_references
 from kraft.config.sasl_settings import SaslSettings, read_sasl
 from kraft.config.settings_reader import SettingsReader
+from kraft.config.telemetry_settings import read_telemetry, unseen_telemetry
 from kraft.config.tls_settings import ConfigTls
 from kraft.config.unknown_keys import with_near_misses
 
@@ -252,6 +253,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
     reader.check_numbers()
     read_metrics_listener(reader)
     read_metrics_dialect(reader)
+    read_telemetry(reader)
     if BROKER in roles:
         prefers_rack_of_client(reader)
         check_groups(reader)
@@ -271,6 +273,6 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         log_dirs=log_dirs,
         metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
         described=reader.described(),
-        warnings=(*reader.warnings(), *deprecated(reader, roles=roles)),
+        warnings=(*reader.warnings(), *deprecated(reader, roles=roles), *unseen_telemetry(reader)),
         reader=reader,
     )

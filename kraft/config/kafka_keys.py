@@ -93,7 +93,8 @@ ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.c
 ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
 ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
 ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-ssl.truststore.type transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+ssl.truststore.type telemetry.max.bytes
+transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
 transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
 transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
 transaction.state.log.segment.bytes transactional.id.expiration.ms unclean.leader.election.enable
@@ -155,7 +156,7 @@ share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes sha
 share.coordinator.threads
 share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
 socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
-telemetry.max.bytes transaction.state.log.load.buffer.size
+transaction.state.log.load.buffer.size
 unstable.api.versions.enable unstable.feature.versions.enable
 """
 WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())

@@ -190,6 +190,13 @@ TEXTS: Final[dict[str, Text]] = {
         doc="The names of Kafka's metrics: those of jmx_exporter's rules for KRaft and of Strimzi's Metrics Reporter,"
         " or those of Strimzi's JMX rules. A setting of this software.",
     ),
+    "kraft.client.telemetry.enable": Text(
+        default="false",
+        allowed="true or false",
+        doc="Whether a broker takes the metrics that clients push (KIP-714), and shows them in `/metrics`: [how]"
+        "(howto/client-metrics.md). It needs the extra `telemetry`. A setting of this software, in place of a class"
+        " in metric.reporters.",
+    ),
     "delegation.token.secret.key": Text(
         default="",
         allowed="a secret, the same on every controller and broker",
@@ -357,6 +364,11 @@ _NUMBERS: Final = (
         "The time after which the files of deleted topics and segments are removed.",
     ),
     _number("fetch.max.bytes", "The most bytes of an answer to a fetch."),
+    _number(
+        "telemetry.max.bytes",
+        "The most bytes of the metrics that a client pushes at once, compressed and uncompressed.",
+        maximum=8 << 20,
+    ),
     _number("max.incremental.fetch.session.cache.slots", "The most fetch sessions of a broker."),
     _number(
         "leader.imbalance.check.interval.seconds",

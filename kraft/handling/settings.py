@@ -13,6 +13,7 @@ from kraft.config.group_settings import GroupConfig
 from kraft.config.key import Key
 from kraft.config.settings_reader import seconds_in_ms
 from kraft.config.share_coordinator_settings import ShareCoordinatorConfig
+from kraft.config.telemetry_settings import TelemetryConfig
 from kraft.config.transaction_settings import TransactionConfig
 from kraft.limits import REQUESTS_WAITING
 
@@ -53,3 +54,4 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     groups: GroupConfig = GroupConfig()
     transactions: TransactionConfig = TransactionConfig()
     share_states: ShareCoordinatorConfig = ShareCoordinatorConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()

@@ -45,6 +45,10 @@ def _transactions(name: str, text: str) -> Mbean:
     return Mbean(_SERVER, "transaction-coordinator-metrics", name, text)
 
 
+def _telemetry(name: str, text: str) -> Mbean:
+    return Mbean(_SERVER, "client-metrics", name, text)
+
+
 def _shares(name: str, text: str, kind: Kind = Kind.GAUGE) -> Mbean:
     return Mbean(_SERVER, "share-coordinator-metrics", name, text, kind)
 
@@ -275,6 +279,15 @@ REQUEST_WAIT: Final = Mbean(
 EXEMPT_TIME: Final = Mbean(
     _SERVER, "Request", "exempt-request-time", "The time of requests that no such quota bounds, while there is one."
 )
+TELEMETRY_INSTANCES: Final = _telemetry("instance-count", "The clients that have asked which metrics to push.")
+TELEMETRY_UNKNOWN: Final = _telemetry(
+    "unknown-subscription-request-count", "The pushes by a subscription that has changed since."
+)
+TELEMETRY_THROTTLED: Final = _telemetry(
+    "throttle-count", "The questions and pushes that came too early; of all clients together, as what follows."
+)
+TELEMETRY_EXPORTED: Final = _telemetry("plugin-export-count", "The pushes that were taken.")
+TELEMETRY_FAILED: Final = _telemetry("plugin-error-count", "The pushes that could not be read.")
 
 KAFKA_METRICS: Final[tuple[Mbean, ...]] = tuple(one for one in globals().values() if isinstance(one, Mbean))
 """Every row above."""

@@ -60,6 +60,16 @@ LACKING: Final = Own(
     "kraft_group_records_lacking",
     "The records of loaded partitions of __consumer_offsets that follow on something that cleaning has removed.",
 )
+CLIENT_SERIES: Final = Own("kraft_client_telemetry_series", "The numbers of clients that this broker shows.")
+CLIENT_LEFT_OUT: Final = Own(
+    "kraft_client_telemetry_left_out_total",
+    "The numbers that clients have pushed and that are not shown: histograms, and what is beyond the bounds.",
+    "counter",
+)
+CLIENT_CLASHES: Final = Own(
+    "kraft_client_telemetry_clashes",
+    "The numbers that are not shown because another client has one of this name and of another type.",
+)
 ACLS: Final = Own("kraft_acls", "The number of access rules.")
 
 OWN_METRICS: Final[tuple[Own, ...]] = tuple(one for one in globals().values() if isinstance(one, Own))

@@ -19,6 +19,7 @@ from kraft.metrics.own import own_readings
 from kraft.metrics.raft import raft_readings
 from kraft.metrics.readiness import is_ready, readiness
 from kraft.metrics.security import certificate_readings
+from kraft.metrics.telemetry import telemetry_readings
 from kraft.metrics.throttles import rate_readings, throttle_readings
 from kraft.metrics.view import NodeView
 from kraft.process.hosting import broker_of, controller_of
@@ -44,6 +45,8 @@ def readings_of(view: NodeView) -> Iterator[Reading]:
         requests = broker.requests
         yield from coordinator_readings(requests, view.groups, view.now_ms)
         yield from throttle_readings(requests.hosting, requests.quotas, requests.times, view.now_ms)
+        if requests.telemetry is not None:
+            yield from telemetry_readings(requests.telemetry, view.now_ms)
     image = image_of(view.process)
     if image is not None:
         yield from loader_readings(view, image)

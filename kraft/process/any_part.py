@@ -9,6 +9,7 @@ from kraft.server import Server
 from kraft.wire import Answer, Drop, WireRequest
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
 from transport.protocol.messages import ApiVersionsRequest
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest
 
@@ -27,9 +28,14 @@ def answer_of_any(replica: Replica, part: Server, request: WireRequest, *, is_br
         assert isinstance(message, ApiVersionsRequest), message
         broker = (replica.storage.cluster_id, replica.core.local.id) if is_broker else None
         kraft_version = replica.core.history.kraft_version
-        return Answer(request.request_id, describe_versions(part, message, request.version, kraft_version, broker))
+        described = describe_versions(part, message, request.version, kraft_version, broker)
+        if described.error_code != Error.INVALID_REQUEST:
+            part.on_software(
+                request.listener, request.peer, message.client_software_name, message.client_software_version
+            )
+        return Answer(request.request_id, described)
     if isinstance(message, DescribeClusterRequest):
-        described = describe_cluster(
+        cluster = describe_cluster(
             message,
             version=request.version,
             listener=request.listener,
@@ -37,7 +43,7 @@ def answer_of_any(replica: Replica, part: Server, request: WireRequest, *, is_br
             leader_id=replica.core.leader.leader_id,
             voters=replica.core.voters,
         )
-        return Answer(request.request_id, described)
+        return Answer(request.request_id, cluster)
     refusal = refuse_login(message)
     if refusal is None and (is_broker or not part.apis):
         refusal = _refuse_unserved(message)

@@ -32,6 +32,8 @@ JOINS: Final = Limit(2 << 20, 2_000)
 NAMES: Final = Limit(128 << 10, TINY.values)
 """Requests with three names, each of which may be as long as the protocol has it."""
 LEAVES: Final = Limit(1 << 20, 20_000)
+TELEMETRY: Final = Limit(9 << 20, 100)
+"""PushTelemetry: six fields, one of them with up to 8 MiB (`telemetry.max.bytes`), which is not decoded here."""
 FETCH_ANSWERS: Final = Limit(MAX_FRAME_BYTES, 4_000_000)
 """A leader answers the first Fetch of a follower with every partition that the follower asks for. A partition has up to
 17 values, and 200,000 partitions are the most that Kafka expects of a broker.
@@ -45,6 +47,8 @@ _REQUESTS: Final = {
     ApiKey.HEARTBEAT: NAMES,
     ApiKey.API_VERSIONS: NAMES,
     ApiKey.LEAVE_GROUP: LEAVES,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: TINY,
+    ApiKey.PUSH_TELEMETRY: TELEMETRY,
 }
 
 

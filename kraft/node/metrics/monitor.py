@@ -28,6 +28,7 @@ from kraft.metrics.exposition import CONTENT_TYPE, families_of, texts_of
 from kraft.metrics.names import Dialect, Reading
 from kraft.metrics.readiness import Check, is_ready, readiness
 from kraft.metrics.samples import readings_of
+from kraft.metrics.telemetry import client_families
 from kraft.metrics.topic_counts import TopicCounter
 from kraft.metrics.view import NodeView
 from kraft.node.clock import NodeClock
@@ -265,7 +266,22 @@ class Monitor:
             await self._count(node)
             self.meter.look(node.process.replica, self._clock.now_ms())
             readings += readings_of(self._view(node))
-        return [*families_of(readings, dialects), *self.meter.families(), *self._registry.collect()]
+        own = [*families_of(readings, dialects), *self.meter.families(), *self._registry.collect()]
+        return own if node is None else own + await self._of_clients(node)
+
+    async def _of_clients(self, node: _Running) -> list[Metric]:
+        """The metrics that clients have pushed to this broker, in portions."""
+        broker = broker_of(node.process.application)
+        if broker is None or broker.requests.telemetry is None:
+            return []
+        steps = client_families(broker.requests.telemetry.pushed, self._clock.now_ms())
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                families: list[Metric] = done.value
+                return families
+            await trio.lowlevel.checkpoint()
 
     async def _count(self, node: _Running) -> None:
         """Count partitions and groups, unless that takes too long: then the former counts stand, and say so."""

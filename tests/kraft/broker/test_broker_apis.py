@@ -13,6 +13,7 @@ import pytest
 from kraft.broker import apis
 from kraft.broker.apis import FORWARDED
 from kraft.broker.requests import Requests
+from kraft.config.telemetry_settings import TelemetryConfig
 from kraft.coordinators import apis as coordinators
 from kraft.handling.settings import RequestSettings
 from kraft.partitions.replicas import DataSettings, ReplicaManager
@@ -31,7 +32,9 @@ CHANGING = {
 }
 """The APIs that change something of this broker, half of which a bug may have done."""
 REQUESTS = Requests(
-    ReplicaManager(MemoryDisk(), DataSettings(broker_id=101, directories=())), RequestSettings(broker_id=101), Random(1)
+    ReplicaManager(MemoryDisk(), DataSettings(broker_id=101, directories=())),
+    RequestSettings(broker_id=101, telemetry=TelemetryConfig(is_on=True)),
+    Random(1),
 )
 
 

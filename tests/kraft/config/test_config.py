@@ -195,9 +195,18 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one() -> None:
 
 def test_settings_of_a_broker_cause_no_warning_and_those_without_effect_cause_one() -> None:
     assert Config.parse(GOOD + "log.retention.hours=1\nssl.protocol=TLS\n").warnings == ()
-    lines = "num.io.threads=3\nlistener.name.controller.socket.send.buffer.bytes=1\ntelemetry.max.bytes=5\n"
-    names = "listener.name.controller.socket.send.buffer.bytes, num.io.threads, telemetry.max.bytes"
+    lines = "num.io.threads=3\nlistener.name.controller.socket.send.buffer.bytes=1\nlog.preallocate=true\n"
+    names = "listener.name.controller.socket.send.buffer.bytes, log.preallocate, num.io.threads"
     assert Config.parse(GOOD + lines, source="f").warnings == (f"without effect in this software: {names} (f)",)
+
+
+def test_metrics_of_clients_that_nobody_can_see_cause_a_warning() -> None:
+    line = "kraft.client.telemetry.enable=true\n"
+    [warning] = Config.parse(GOOD + line).warnings
+    assert "kraft.metrics.listener" in warning
+    assert Config.parse(GOOD + line + "kraft.metrics.listener=9404\n").warnings == ()
+    with pytest.raises(ConfigError, match="neither true nor false"):
+        Config.parse(GOOD + "kraft.client.telemetry.enable=yes\n")
 
 
 def test_only_the_standard_authorizer_is_accepted() -> None:
@@ -233,7 +242,10 @@ def test_the_secret_of_tokens_is_never_printed() -> None:
 def test_every_key_read_here_is_kafkas() -> None:
     gone_in_kafka_4 = {"leader.imbalance.per.broker.percentage"}
     of_its_authorizer = {"allow.everyone.if.no.acl.found", "super.users"}
-    ours = {"controller.quorum.lost.leader.backoff.max.ms", "kraft.metrics.dialect", "kraft.metrics.listener"}
+    ours = {
+        *("controller.quorum.lost.leader.backoff.max.ms", "kraft.client.telemetry.enable"),
+        *("kraft.metrics.dialect", "kraft.metrics.listener"),
+    }
     known = {*TEXTS, *NUMBERS, SEGMENT_BYTES_OVERRIDE}
     assert known - NODE.keys() == gone_in_kafka_4 | of_its_authorizer | ours
 

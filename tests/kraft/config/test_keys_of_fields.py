@@ -44,6 +44,7 @@ BESIDE: Final = {
     "ShareLeaderConfig": (),
     "SnapshotOptions": ("clean_every_ms",),
     "StreamsGroupConfig": (),
+    "TelemetryConfig": (),
     "TokenSettings": (),
     "TopicDefaults": ("node_id",),
     "TransactionConfig": (),

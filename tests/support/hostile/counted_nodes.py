@@ -92,6 +92,7 @@ share.coordinator.state.topic.num.partitions=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+kraft.client.telemetry.enable=true
 {more}"""
 
 
