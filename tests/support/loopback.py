@@ -10,6 +10,9 @@ from random import SystemRandom
 PORTS = range(15_000, 32_000)
 """Below the range from which the operating system takes the ports of outgoing connections."""
 
+TRIED = 200
+"""How many ports may be taken by others before a test gives up."""
+
 _given: deque[int] = deque(maxlen=500)
 """The last ports that were given: the server that is to have one of them may not listen yet."""
 
@@ -25,9 +28,9 @@ def own_ports() -> range:
 
 def free_ports(count: int) -> list[int]:
     """Free ports, all different, none of which the system gives to an outgoing connection meanwhile."""
-    candidates = [port for port in own_ports() if port not in _given]
+    candidates = list(set(own_ports()).difference(_given))
     ports: list[int] = []
-    for port in SystemRandom().sample(candidates, len(candidates)):
+    for port in SystemRandom().sample(candidates, count + TRIED):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -37,4 +40,4 @@ def free_ports(count: int) -> list[int]:
         if len(ports) == count:
             _given.extend(ports)
             return ports
-    raise AssertionError(f"no {count} ports are free in {own_ports()}")
+    raise AssertionError(f"of {count + TRIED} ports of {own_ports()} fewer than {count} are free")
