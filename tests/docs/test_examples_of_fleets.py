@@ -152,8 +152,8 @@ def without_incidents(lake: str, name: str, form: str) -> pa.Table:
 
 
 ABORTED = (-signal.SIGABRT, "terminate called without an active exception\n")
-"""How a process ended once, after all was written: a thread in C++ of a library outlived what it belonged to. Which one
-is not known. A nightly job would repeat the step, as this does.
+"""How a process ended once, after all was written: an open bug of Arrow, whose threads in C++ may outlive what they
+belong to (apache/arrow issues 34314, 36980). A nightly job would repeat the step, as this does.
 """
 
 
