@@ -7,21 +7,18 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.client import described_groups
 from kraft.client.questions import ClusterView, Questions, TopicPartition
-from kraft.client.share_groups import SHARE, described_share_group
+from kraft.client.share_groups import SHARE
 from kraft.client.state.assigning import assignment_of
 from kraft.client.state.coordinators import KeyType
-from kraft.client.state.errors import ClientError, refused
-from kraft.client.streams_groups import described_streams_group, partitions_read
+from kraft.client.state.errors import refused
+from kraft.client.streams_groups import partitions_read
 from metadata_log.types import EARLIEST_TIMESTAMP as EARLIEST
 from metadata_log.types import LATEST_TIMESTAMP as LATEST
 from metadata_log.types import NO_OFFSET, Uuid
 from transport.protocol.errors import Error
-from transport.protocol.inbound import Cause
-from transport.protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
+from transport.protocol.messages import share_group_describe
 from transport.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from transport.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from transport.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -136,84 +133,41 @@ async def describe_group(ask: Questions, group: str) -> GroupDescription:
     Raises:
         ClientError: The coordinator did not answer in time, or refused.
     """
-    try:
-        description = await _describe_consumer_group(ask, group)
-    except ClientError as failed:
-        if failed.cause is not Cause.UNSUPPORTED_VERSION:
-            raise
-        description = None  # brokers before 3.7 have only classic groups
-    if description is not None:
-        return description
+    if (consumer := await described_groups.consumer_group(ask, group)) is not None:
+        return _description(CONSUMER, consumer, [_partitions(one.assignment) for one in consumer.members])
     classic = await _describe_classic_group(ask, group)
     if classic.state != DEAD:
         return classic
-    return await _describe_share_group(ask, group) or await _describe_streams_group(ask, group) or classic
+    if (share := await described_groups.share_group(ask, group)) is not None:
+        return _description(SHARE, share, [_partitions(one.assignment) for one in share.members])
+    if (streams := await described_groups.streams_group(ask, group)) is not None:
+        cluster = await ask.cluster()
+        tasks = [one.assignment.active_tasks for one in streams.members]
+        return _description(STREAMS, streams, [partitions_read(streams.topology, one, cluster) for one in tasks])
+    return classic
 
 
-async def _describe_share_group(ask: Questions, group: str) -> GroupDescription | None:
-    one = await described_share_group(ask, group)
-    if one is None:
-        return None
+def _description(
+    kind: str, one: described_groups.Described, assignments: Sequence[Mapping[str, tuple[int, ...]]]
+) -> GroupDescription:
+    """A group as its coordinator describes it, with the partitions of each member."""
+    own: Sequence[described_groups.Member] = one.members
     members = tuple(
         GroupMember(
             each.member_id,
-            None,
+            None if isinstance(each, share_group_describe.Member) else each.instance_id,
             each.client_id,
             each.client_host,
             each.member_epoch,
-            {topic.topic_name: tuple(topic.partitions) for topic in each.assignment.topic_partitions},
+            assignment,
         )
-        for each in one.members
+        for each, assignment in zip(own, assignments, strict=True)
     )
-    return GroupDescription(group, SHARE, one.group_state, one.assignor_name, one.group_epoch, members)
+    return GroupDescription(one.group_id, kind, one.group_state, one.assignor_name or "", one.group_epoch, members)
 
 
-async def _describe_streams_group(ask: Questions, group: str) -> GroupDescription | None:
-    one = await described_streams_group(ask, group)
-    if one is None:
-        return None
-    cluster = await ask.cluster()
-    members = tuple(
-        GroupMember(
-            each.member_id,
-            each.instance_id,
-            each.client_id,
-            each.client_host,
-            each.member_epoch,
-            partitions_read(one.topology, each.assignment.active_tasks, cluster),
-        )
-        for each in one.members
-    )
-    return GroupDescription(group, STREAMS, one.group_state, one.assignor_name or "", one.group_epoch, members)
-
-
-async def _describe_consumer_group(ask: Questions, group: str) -> GroupDescription | None:
-    request = ConsumerGroupDescribeRequest(group_ids=[group])
-    answer = await ask.ask_coordinator(
-        KeyType.GROUP,
-        group,
-        request,
-        ConsumerGroupDescribeResponse,
-        lambda answer: [one.error_code for one in answer.groups],
-    )
-    [one] = answer.groups
-    error = Error.of(one.error_code)
-    if error in {Error.GROUP_ID_NOT_FOUND, Error.UNSUPPORTED_VERSION}:
-        return None
-    if error is not Error.NONE:
-        raise refused(f"group {group}", error, one.error_message)
-    members = tuple(
-        GroupMember(
-            each.member_id,
-            each.instance_id,
-            each.client_id,
-            each.client_host,
-            each.member_epoch,
-            {topic.topic_name: tuple(topic.partitions) for topic in each.assignment.topic_partitions},
-        )
-        for each in one.members
-    )
-    return GroupDescription(group, CONSUMER, one.group_state, one.assignor_name, one.group_epoch, members)
+def _partitions(assigned: described_groups.Assigned) -> dict[str, tuple[int, ...]]:
+    return {topic.topic_name: tuple(topic.partitions) for topic in assigned.topic_partitions}
 
 
 async def _describe_classic_group(ask: Questions, group: str) -> GroupDescription:

@@ -9,18 +9,12 @@ from msgspec import Struct
 
 from kraft.client.questions import Questions, TopicPartition
 from kraft.client.state.coordinators import KeyType
-from kraft.client.state.errors import ClientError, refused
+from kraft.client.state.errors import refused
 from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
-from transport.protocol.inbound import Cause
 from transport.protocol.messages import alter_share_group_offsets as alterations
 from transport.protocol.messages import delete_share_group_offsets as deletions
 from transport.protocol.messages import describe_share_group_offsets as descriptions
-from transport.protocol.messages.share_group_describe import (
-    DescribedGroup,
-    ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
-)
 
 SHARE: Final = "share"
 NO_LAG: Final = -1
@@ -33,34 +27,6 @@ class StartOffset(Struct, frozen=True):
     """The first offset that is not consumed; None while the leader of the partition has not chosen one."""
     lag: int | None
     """How many records are left; None if nobody knows it."""
-
-
-async def described_share_group(ask: Questions, group: str) -> DescribedGroup | None:
-    """A share group as its coordinator describes it; None if there is none.
-
-    Raises:
-        ClientError: The coordinator did not answer in time, or refused.
-    """
-    request = ShareGroupDescribeRequest(group_ids=[group])
-    try:
-        answer = await ask.ask_coordinator(
-            KeyType.GROUP,
-            group,
-            request,
-            ShareGroupDescribeResponse,
-            lambda answer: [one.error_code for one in answer.groups],
-        )
-    except ClientError as failed:
-        if failed.cause is not Cause.UNSUPPORTED_VERSION:
-            raise
-        return None  # brokers before 4.1 have no share groups
-    [one] = answer.groups
-    error = Error.of(one.error_code)
-    if error in {Error.GROUP_ID_NOT_FOUND, Error.UNSUPPORTED_VERSION}:
-        return None
-    if error is not Error.NONE:
-        raise refused(f"group {group}", error, one.error_message)
-    return one
 
 
 async def start_offsets(ask: Questions, group: str) -> dict[TopicPartition, StartOffset]:
