@@ -58,8 +58,8 @@ import statistics
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 from types import CodeType, FrameType
@@ -302,13 +302,17 @@ class Processes:
         self._application = application
         self._more = more
         self._scopes: dict[int, trio.CancelScope] = {}
+        self._starts: Counter[int] = Counter()
 
     async def start(self, node: int, *, task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED) -> None:
         """Format and run one node until cancelled."""
         self.counting.own(node)
         directory = str(self._root / f"node-{node}")
-        disk, rng = OsDisk(), Random(node)
-        format_directory(disk, directory, node_id=node, cluster_id=self.cluster_id, rng=rng, now_ms=0)
+        self._starts[node] += 1
+        disk, rng = OsDisk(), Random(1000 * node + self._starts[node])
+        format_directory(
+            disk, directory, node_id=node, cluster_id=self.cluster_id, rng=rng, now_ms=0, ignore_formatted=True
+        )
         voters = ",".join(f"{one}@127.0.0.1:{self.ports[one]}" for one in self._voters)
         text = BROKER if node in BROKERS else CONTROLLERS
         text = text.format(node=node, voters=voters, port=self.ports[node], directory=directory, more=self._more)
@@ -540,14 +544,20 @@ class Topics:
     def __init__(self) -> None:
         self.ids: dict[str, Uuid] = {}
 
-    async def create(self, exchange: Exchange, topics: Mapping[str, tuple[int, ...]] = TOPICS) -> None:
+    async def create(
+        self, exchange: Exchange, topics: Mapping[str, tuple[int, ...]] = TOPICS, segment_bytes: int | None = None
+    ) -> None:
         """Make the topics, and wait until a broker leads each."""
+        configs = []
+        if segment_bytes is not None:
+            configs.append(create_topics.CreatableTopicConfig(name="segment.bytes", value=str(segment_bytes)))
         wanted = [
             create_topics.CreatableTopic(
                 name=name,
                 num_partitions=-1,
                 replication_factor=-1,
                 assignments=[create_topics.CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))],
+                configs=configs,
             )
             for name, replicas in topics.items()
         ]
@@ -560,9 +570,10 @@ class Topics:
             assert topic.name is not None
             self.ids[topic.name] = topic.topic_id
         for name in topics:
-            await self._until_led(name, exchange)
+            await self.until_led(name, exchange)
 
-    async def _until_led(self, name: str, exchange: Exchange) -> None:
+    async def until_led(self, name: str, exchange: Exchange) -> None:
+        """Wait until the broker takes a record for a topic."""
         for _ in range(TRIES):
             if not self.error_of_produce(await exchange(self.produce(name, ACKS_ALL))):
                 return
@@ -587,20 +598,27 @@ class Reader:
     """A fetch session about one partition that gets one batch after the other."""
 
     def __init__(
-        self, topic_id: Uuid, exchange: Exchange, *, replica: fetch.ReplicaState | None = None, offset: int = 0
+        self,
+        topic_id: Uuid,
+        exchange: Exchange,
+        *,
+        replica: fetch.ReplicaState | None = None,
+        offset: int = 0,
+        leader_epoch: int = 0,
     ) -> None:
         self._topic_id = topic_id
         self._exchange = exchange
         self._replica = replica or fetch.ReplicaState()
         self._session = self._epoch = 0
         self._offset = offset
+        self._leader_epoch = leader_epoch
 
     async def next(self, number: int) -> None:
         """Fetch the next batch; the number says nothing."""
         part = fetch.FetchPartition(
             partition=0,
             fetch_offset=self._offset,
-            current_leader_epoch=0,
+            current_leader_epoch=self._leader_epoch,
             last_fetched_epoch=0 if self._replica.replica_id >= 0 else -1,
             log_start_offset=0 if self._replica.replica_id >= 0 else -1,
             partition_max_bytes=1,
@@ -772,24 +790,30 @@ COUNTS: Final[dict[tuple[str, ...], Callable[[Guard, Path, Counting], Awaitable[
 """What each function counts."""
 
 
-def measure(options: argparse.Namespace) -> dict[str, Walk]:
-    """All figures."""
+@contextmanager
+def counted_alike() -> Iterator[None]:
+    """Each run has its tasks and flushes in the same order."""
     # Trio shuffles the tasks of one moment; with the same seed it does so in the same way each time.
     scheduler = importlib.import_module("trio._core._run")
     scheduler.__dict__["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     scheduler.__dict__["_r"].seed(0)
-    guard = Guard(options.only or [], options.top)
     begin = Flusher.begin
 
     def in_place(flusher: Flusher, *, is_busy: bool) -> bool:
         """A thread would take its time."""
         return begin(flusher, is_busy=False)
 
-    recording = run._recording
+    with mock.patch.object(Flusher, "begin", in_place):
+        yield
 
+
+def measure(options: argparse.Namespace) -> dict[str, Walk]:
+    """All figures."""
+    guard = Guard(options.only or [], options.top)
+    recording = run._recording
     with (
+        counted_alike(),
         tempfile.TemporaryDirectory(prefix="bench-guard-", dir=options.dir) as scratch,
-        mock.patch.object(Flusher, "begin", in_place),
         ExitStack() as stack,
     ):
         if options.protocol:

@@ -92,6 +92,18 @@ def test_no_request_costs_more_than_its_ceiling() -> None:
     assert off_the_way({name: walk["way"] for name, walk in walks.items()}) == []
 
 
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="another release of Python has other instructions")
+def test_no_request_costs_more_at_a_broker_that_has_much() -> None:
+    """A tenth more at most, with a thousand partitions, groups and ids, and ten segments of a gibibyte."""
+    told = json.loads(bench("full_broker.py", "--json", "--many=1000", "--segments=10"))
+    empty, full = told["empty"]["walks"], told["full"]["walks"]
+    assert empty.keys() == full.keys()
+    assert len(empty) == 5
+    for figure in ("calls", "bytecode"):
+        ratios = {name: full[name][figure] / empty[name][figure] for name in empty}
+        assert max(ratios.values()) <= 1.1, (figure, ratios)
+
+
 WALKED = {
     "A commit on the leader": "commit, leader, 1",
     "A commit on a follower": "commit, follower, 1",
