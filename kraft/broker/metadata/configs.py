@@ -109,7 +109,7 @@ def describe_client_quotas(
                 )
             )
         yield None
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(entries=entries)
 
 
 def refuse_client_quotas(error: Error, text: str | None) -> DescribeClientQuotasResponse:

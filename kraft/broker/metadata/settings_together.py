@@ -22,6 +22,8 @@ _POOLS: Final = (
     "num.recovery.threads.per.data.dir",
     "background.threads",
 )
+_OF_CONNECTIONS: Final = ("max.connections", "max.connection.creation.rate")
+"""The settings that a file may set to 0, and no change (`ListenerConnectionQuota.validateReconfiguration`)."""
 _CLEANERS: Final = "log.cleaner.threads"
 _CLEANER_BYTES: Final = "log.cleaner.dedupe.buffer.size"
 _MEBIBYTE: Final = 1 << 20
@@ -84,6 +86,9 @@ def check_together(before: Effective, after: Effective) -> None:
     per_address = "max.connections.per.ip"
     if after.number(per_address) == 0 and not after.values.get(f"{per_address}.overrides"):
         raise _unmet(f"{per_address} can be set to zero only if {per_address}.overrides property is set.")
+    for key in _OF_CONNECTIONS:
+        if after.required(key) == 0:
+            raise _invalid(f"Invalid {key} 0")
     for key in (*_POOLS, _CLEANERS):
         _check_pool(key, before.required(key), after.required(key))
     _check_local_retention(after, "log.local.retention.ms", "log.retention.ms", after.retention_ms)

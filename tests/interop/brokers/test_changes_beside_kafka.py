@@ -55,6 +55,10 @@ CHANGES: Final = (
     *((key, "1000") for key in ("background.threads", "num.network.threads", "num.recovery.threads.per.data.dir")),
     ("log.cleaner.dedupe.buffer.size", "1048576"),
     ("max.connections.per.ip", "0"),
+    *(("max.connection.creation.rate", value) for value in ("5", "0", "-1", "x")),
+    *(("listener.name.plaintext.max.connection.creation.rate", value) for value in ("5", "-1", "x")),
+    *(("max.connections", value) for value in ("5", "0", "-1")),
+    ("max.connections.per.ip.overrides", "127.0.0.1:5"),
     *((key, value) for key in ("log.local.retention.ms", "log.local.retention.bytes") for value in ("-1", "9" * 12)),
 )
 
