@@ -35,10 +35,15 @@ def node_lines(root: Path, controller: int, port: int) -> tuple[str, ...]:
 
 @contextmanager
 def one_node(
-    kafka: KafkaInstallation, root: Path, make: str, *settings: str, features: tuple[str, ...] = ()
+    kafka: KafkaInstallation,
+    root: Path,
+    make: str,
+    *settings: str,
+    features: tuple[str, ...] = (),
+    main: str = "kafka.Kafka",
 ) -> Iterator[tuple[int, int]]:
     """Start a node, Kafka's or ours, at the level of this release of Kafka; its ports for controllers and clients.
-    `features` are levels such as `share.version=0`.
+    `features` are levels such as `share.version=0`; `main` is the class of Kafka's node, or a file with one.
     """
     root.mkdir()
     path = root / "node.properties"
@@ -47,7 +52,7 @@ def one_node(
     path.write_text("".join(f"{line}\n" for line in lines))
     levels = [word for one in features for word in ("--feature", one)]
     told("format", "-c", str(path), "--cluster-id", CLUSTER_ID, "--release-version", kafka.release, *levels)
-    command, started = kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP), STARTED
+    command, started = kafka.command(main, str(path), log="info", heap=HEAP), STARTED
     if make == "ours":
         command, started = [sys.executable, "-m", "kraft", "serve", "-c", str(path)], "serving node="
     process = Process(command, root / "node.log")

@@ -206,7 +206,7 @@ def test_a_push_is_bounded_compressed_and_uncompressed() -> None:
         asking.now_ms += 1000
         packed = deflate(codec, bytes(1001))
         assert len(packed) < 1000
-        assert asking.push(packed, compression_type=codec) == Error.TELEMETRY_TOO_LARGE
+        assert asking.push(packed, compression_type=codec) == Error.INVALID_RECORD
     assert asking.handler._unpacked_bytes == 0
 
 
