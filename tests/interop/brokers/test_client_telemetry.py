@@ -63,11 +63,11 @@ def strange(kafka: KafkaInstallation, root: Path, make: str) -> dict[str, Any]:
             for number, message in enumerate(messages):
                 found[f"push {name}, {number}"] = told(connection(message))
             connection.close()
-        for message in (request, PushTelemetryRequest()):
-            sound = request_bytes(message, 0)
-            found[f"{type(message).__name__} of version 1"] = reaction(port, sound[:7] + b"\1" + sound[8:])
-            found[f"{type(message).__name__} that is cut"] = reaction(port, _cut(sound))
-            found[f"{type(message).__name__} with more behind"] = len(reaction(port, _longer(sound))[0])
+        for asked in (request, PushTelemetryRequest()):
+            sound, name = request_bytes(asked, 0), type(asked).__name__
+            found[f"{name} of version 1"] = reaction(port, sound[:7] + b"\1" + sound[8:])
+            found[f"{name} that is cut"] = reaction(port, _cut(sound))
+            found[f"{name} with more behind"] = len(reaction(port, _longer(sound))[0])
         return found
 
 
