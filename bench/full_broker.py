@@ -80,8 +80,8 @@ from transport.protocol.messages.offset_commit import (
 
 LONG: Final = "long"
 """The topic whose partition has many segments."""
-SESSION: Final = "broker.session.timeout.ms=18000\n"
-"""A broker that starts again waits for the end of this, and must not be fenced on a busy machine."""
+SESSION_S: Final = 9
+"""A new process of a broker is refused as long as the session of the former one lasts."""
 PATIENCE: Final = 10
 """How often to wait for the broker as long as `guard.py` does: a busy machine needs longer for ten thousand logs."""
 HEAD: Final = struct.Struct(">qi")
@@ -135,10 +135,11 @@ class Broker:
         return 1000 * (time.process_time() - began)
 
     async def stop(self) -> None:
-        """Shut down gracefully."""
+        """Shut down gracefully, and wait until its session has ended."""
         assert self._node is not None
         await self._node.shutdown()
         await self._ended.wait()
+        await trio.sleep(SESSION_S)
 
     async def _run(self, *, task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED) -> None:
         self._ended = trio.Event()
@@ -274,7 +275,9 @@ async def count_requests(guard: Guard, counting: Counting, cluster: Processes, t
 
 async def count_broker(guard: Guard, root: Path, counting: Counting, many: int, segments: int) -> Report:
     """Count at one broker; with `many` of 0 it stays empty."""
-    cluster = Processes(root, counting, voters=(CONTROLLER,), brokers=(LEADER,), more=SESSION)
+    cluster = Processes(
+        root, counting, voters=(CONTROLLER,), brokers=(LEADER,), more=f"broker.session.timeout.ms={1000 * SESSION_S}\n"
+    )
     async with cluster.running((CONTROLLER,)) as controllers, trio.open_nursery() as nursery:
         await active_leader(controllers)
         broker, topics = Broker(cluster, nursery), Topics()
