@@ -105,11 +105,17 @@ OF_THE_MOMENT: Final = frozenset(
         rows.PROCESSING_TIME,
         rows.CONTROLLER_IDLE,
         rows.FLUSH_TIME,
+        rows.ACCEPT_RATE,
+        rows.ACCEPT_RATE_OF_ALL,
+        rows.ACCEPT_WAIT,
+        rows.ADDRESS_WAIT,
     }
 )
 """What one process has seen or done. Only the existence in a role is compared, and some values on their own."""
 OF_A_SNAPSHOT: Final = frozenset({rows.SNAPSHOT_BYTES, rows.SNAPSHOT_AGE})
 """Before its first snapshot Kafka has size 0 and the age of the process here, and we have none."""
+OF_REQUEST_TIMES: Final = frozenset({rows.EXEMPT_TIME})
+"""A controller of ours does not bound the time of requests (decision 0137); Kafka's has the metric from the start."""
 OF_THE_RELEASE: Final = frozenset(
     Key(rows.SUPPORTED_MAX.type, rows.SUPPORTED_MAX.name, (("feature_name", feature),))
     for feature in ("metadata-version", "share-version")
@@ -214,7 +220,7 @@ def test_metrics_equal_the_mbeans_of_kafka_when_each_make_leads(turn_kafka: Kafk
     for ours, theirs in ((under_ours[leader], under_kafka[OF_KAFKA]), (under_ours[follower], under_ours[OF_KAFKA])):
         print(f"{len(of(ours, OF_THE_CLUSTER))} values of the cluster and {len(of(ours, OF_THE_ROLE))} of the role")
         assert differences(of(ours, OF_THE_ROLE), of(theirs, OF_THE_ROLE)) == {}
-        assert names(theirs) - names(ours) == {(one.type, one.name) for one in OF_A_SNAPSHOT}
+        assert names(theirs) - names(ours) == {(one.type, one.name) for one in OF_A_SNAPSHOT | OF_REQUEST_TIMES}
         assert names(ours) - names(theirs) <= {(rows.BROKER_STATE.type, rows.BROKER_STATE.name)}
     assert value(under_ours[leader], rows.CURRENT_VOTE) == leader
     assert value(under_kafka[OF_KAFKA], rows.CURRENT_VOTE) == OF_KAFKA

@@ -26,7 +26,7 @@ OF_COORDINATORS: Final = (
 """The types of the metrics of the coordinators of groups and transactions."""
 OF_BROKERS: Final = (
     *("broker-metadata-metrics", "KafkaServer", "share-coordinator-metrics", "ShareSessionCache", "ShareGroupMetrics"),
-    *("LeaderReplication", "FollowerReplication", "Produce", "Fetch", "Request"),
+    *("LeaderReplication", "FollowerReplication", "Produce", "Fetch", "Request", "client-metrics"),
     *OF_COORDINATORS,
 )
 """The types of metrics that controllers do not have."""
