@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,8 +50,11 @@ class StepsFile:
         self._log = log
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            # The space is taken at once, as nobody can tell a full disk to who writes to a map.
-            os.posix_fallocate(file, 0, most_bytes)
+            # The space is taken at once, as nobody can tell a full disk to who writes to a map. Not so on macOS.
+            if sys.platform == "darwin":
+                os.truncate(file, most_bytes)
+            else:
+                os.posix_fallocate(file, 0, most_bytes)
             self.map = mmap.mmap(file, most_bytes)
         finally:
             os.close(file)
