@@ -130,6 +130,9 @@ WITHIN: Final[dict[str, tuple[float, str]]] = {
     "PATTERN_STEPS_PER_UNIT": (0.01, "COORDINATOR_UNITS_PER_TURN"),
     "PARTITIONS_PER_HASH": (0.5, "HASHES_PER_STEP"),
     "TELEMETRY_POINTS_PER_STEP": (10, "REQUEST_STEPS_PER_TURN"),
+    "TELEMETRY_BYTES_PER_STEP": (0.06, "REQUEST_STEPS_PER_TURN"),
+    "TELEMETRY_MATCH_PER_STEP": (0.01, "REQUEST_STEPS_PER_TURN"),
+    "TELEMETRY_WEIGHT_PER_STEP": (0.2, "REQUEST_STEPS_PER_TURN"),
     "KEYS_AT_ONCE": (30, "REQUEST_STEPS_PER_TURN"),
 }
 """The parts of one step or unit of another number: the microseconds that one such thing takes, and that number."""
@@ -153,6 +156,12 @@ CLIENT_SERIES_PER_STEP: Final = 200
 """The numbers of clients that one portion of a scrape looks at."""
 TELEMETRY_POINTS_PER_STEP: Final = 50
 """The numbers of a client's push that are read in one step."""
+TELEMETRY_BYTES_PER_STEP: Final = 8 << 10
+"""The bytes of a metric that the library decodes in the time of a step."""
+TELEMETRY_MATCH_PER_STEP: Final = 50_000
+"""The states and bytes that a match of a client looks at in a step."""
+TELEMETRY_WEIGHT_PER_STEP: Final = 2500
+"""As much of a pattern of client metrics is compiled in a step."""
 ITEMS_PER_STEP: Final = 64
 """The entries of a response that a step makes, where each repeats a name or a number of the request."""
 CONFIGS_PER_STEP: Final = 4
@@ -746,6 +755,20 @@ RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
             lambda of: 4 * sum(getattr(of, what) * size for what, size in HELD_BYTES.items()) <= of.STRANGERS_BYTES,
         ),
         (
+            "what is kept of the software of a client is counted",
+            lambda of: HELD_BYTES["SOFTWARE_NOTED"] >= 3 * of.SOFTWARE_CHARACTERS,
+        ),
+        (
+            "each subscription may have a pattern",
+            lambda of: of.TELEMETRY_SUBSCRIPTIONS * 1000 <= of.TELEMETRY_PATTERN_WEIGHT,
+        ),
+        ("one client pushes less than all may", lambda of: of.TELEMETRY_SERIES_OF_CLIENT <= of.TELEMETRY_SERIES),
+        ("the numbers of a push are in its fields", lambda of: of.TELEMETRY_SERIES_OF_CLIENT <= of.TELEMETRY_FIELDS),
+        (
+            "the labels of a number fit into a metric",
+            lambda of: 2 * of.TELEMETRY_LABELS * of.TELEMETRY_LABEL_CHARACTERS <= of.TELEMETRY_METRIC_BYTES,
+        ),
+        (
             "what clients store has a bound",
             lambda of: (
                 of.GROUP_STATE_BYTES
@@ -875,6 +898,7 @@ RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
             "those without a login are few",
             lambda of: 8 * of.transport.UNSECURED_CONNECTIONS <= of.transport.MAX_CONNECTIONS,
         ),
+        ("connections that are held are few", lambda of: 8 * of.transport.HELD_AT_ONCE <= of.transport.MAX_CONNECTIONS),
         (
             "an address has a share of them",
             lambda of: 4 * of.transport.UNSECURED_PER_ADDRESS <= of.transport.UNSECURED_CONNECTIONS,

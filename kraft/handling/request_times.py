@@ -17,7 +17,9 @@ from kraft.handling.quotas import REQUEST_TIME, ClientQuotas
 from kraft.rates import Rate
 from kraft.wire import Answer, Outcome, WireRequest
 from metadata_log.image.quotas import QuotasImage
-from transport.protocol.apis import ApiKey
+from transport.protocol.messages.fetch import FetchRequest
+from transport.protocol.messages.produce import ProduceRequest
+from transport.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
 _PERCENT: Final = 100.0
 _NO_ACKS: Final = 0
@@ -138,12 +140,11 @@ def _is_exempt(request: WireRequest) -> bool:
     """Whether no quota bounds a request: those of brokers, and a Produce that nobody answers
     (`sendResponseExemptThrottle`).
     """
-    message: Any = request.message
-    match request.api_key:
-        case ApiKey.FETCH:
-            return bool(max(message.replica_id, message.replica_state.replica_id) >= 0)
-        case ApiKey.PRODUCE:
-            return bool(message.acks == _NO_ACKS)
-        case ApiKey.WRITE_TXN_MARKERS:
+    match request.message:
+        case FetchRequest() as message:
+            return max(message.replica_id, message.replica_state.replica_id) >= 0
+        case ProduceRequest(acks=acks):
+            return acks == _NO_ACKS
+        case WriteTxnMarkersRequest():
             return True
     return False

@@ -18,6 +18,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from kraft.handling.steps import Handling, long_step
 from kraft.limits import (
+    TELEMETRY_BYTES_PER_STEP,
     TELEMETRY_FIELDS,
     TELEMETRY_LABEL_CHARACTERS,
     TELEMETRY_LABELS,
@@ -33,7 +34,6 @@ _METRICS: Final = 2
 _LENGTH_DELIMITED: Final = 2
 _FIXED: Final = {1: 8, 5: 4}
 _VARINT_BYTES: Final = 10
-_BYTES_PER_STEP: Final = 8 << 10
 _CONTROLS: Final = dict.fromkeys((*range(32), 127), "?")
 _UNFIT: Final = re.compile(r"[^a-zA-Z0-9_]")
 Labels = tuple[tuple[str, str], ...]
@@ -89,7 +89,7 @@ def points_of(data: bytes) -> Handling[Points]:
         for scope in scopes:
             for _, metric in fields.of(scope, (_METRICS,)):
                 yield from fields.pause()
-                yield from long_step(len(metric) // _BYTES_PER_STEP)
+                yield from long_step(len(metric) // TELEMETRY_BYTES_PER_STEP)
                 yield from _add(metric, common, points)
     return points
 

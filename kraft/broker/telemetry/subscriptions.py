@@ -12,7 +12,13 @@ from msgspec import Struct
 from kraft.broker.telemetry.hash_set import in_order
 from kraft.handling.patterns import InvalidPattern, Pattern
 from kraft.handling.steps import Handling, long_step
-from kraft.limits import ITEMS_PER_STEP, TELEMETRY_PATTERN_WEIGHT, TELEMETRY_SUBSCRIPTIONS
+from kraft.limits import (
+    ITEMS_PER_STEP,
+    TELEMETRY_MATCH_PER_STEP,
+    TELEMETRY_PATTERN_WEIGHT,
+    TELEMETRY_SUBSCRIPTIONS,
+    TELEMETRY_WEIGHT_PER_STEP,
+)
 from metadata_log.crc32c import value as crc32c
 from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.image.configs import ConfigsImage
@@ -24,10 +30,6 @@ DEFAULT_INTERVAL_MS: Final = 300_000
 _METRICS: Final = "metrics"
 _INTERVAL_MS: Final = "interval.ms"
 _MATCH: Final = "match"
-_MATCH_PER_STEP: Final = 50_000
-"""The states and bytes of a match, some 10 ns each, that are a step."""
-_WEIGHT_PER_STEP: Final = 2500
-"""As much of a pattern is compiled in a step."""
 
 
 class Client(Struct, frozen=True):
@@ -55,7 +57,7 @@ class Subscription(Struct, frozen=True):
             value: str | None = getattr(client, key)
             if value is None:
                 return False
-            yield from long_step(1 + pattern.steps(value) // _MATCH_PER_STEP)
+            yield from long_step(1 + pattern.steps(value) // TELEMETRY_MATCH_PER_STEP)
             try:
                 if not pattern.matches(value):
                     return False
@@ -139,7 +141,7 @@ class Subscriptions:
                 # Java knows some expressions that RE2 does not, as look-ahead; the controller takes them.
                 self._report(f"the subscription {name!r} of client metrics matches no client: {bad}")
                 return None
-            yield from long_step(1 + pattern.weight // _WEIGHT_PER_STEP)
+            yield from long_step(1 + pattern.weight // TELEMETRY_WEIGHT_PER_STEP)
         metrics = tuple(_elements(values.get(_METRICS, "")))
         interval_ms = DEFAULT_INTERVAL_MS
         if _INTERVAL_MS in values and (told := whole_number(values[_INTERVAL_MS].strip())) is not None:

@@ -19,7 +19,7 @@ from kraft.cli.text import echo
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.errors import CorruptBatch, EncodeError, MetadataLogError
-from metadata_log.records import RECORD_TYPES, control, decode_control, decode_record, encode_record
+from metadata_log.records import RECORD_TYPES, control, decode_control, decode_record, encode_record, remote_storage
 from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.batch import RecordBatch, read_batch, scan
 from metadata_log.records.batch_builder import rebuild_batch
@@ -391,7 +391,12 @@ def _declared() -> Iterator[tuple[Iterable[str], Callable[[str], type[Message]]]
     """The sets of names, each with the function that finds a class by name."""
     yield messages.__all__, lambda name: getattr(messages, name)
     coordinators = (cls for kinds in TOPICS.values() for kind in kinds.values() for cls in (kind.key, kind.value))
-    known: tuple[type[Message], ...] = (*RECORD_TYPES.values(), *coordinators, AbortedTxn)
+    known: tuple[type[Message], ...] = (
+        *RECORD_TYPES.values(),
+        *remote_storage.RECORD_TYPES.values(),
+        *coordinators,
+        AbortedTxn,
+    )
     by_name = {cls.__name__: cls for cls in known}
     yield by_name, by_name.__getitem__
     others = {name: cls for name, cls in vars(control).items() if hasattr(cls, "__schema__")}

@@ -26,7 +26,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from kraft.broker.telemetry.payload import BadPayload, Points, TooManyMetrics, points_of, prometheus_word
 from kraft.broker.telemetry.pushed import PushedTable
 from kraft.limits import (
-    COST_US,
     TELEMETRY_LABELS,
     TELEMETRY_SERIES,
     TELEMETRY_SERIES_BYTES,
@@ -40,8 +39,8 @@ from support.telemetry import a_gauge, a_sum, payload
 
 ID: Final = Uuid(b"1" * 16)
 OURS: Final = (("client_instance_id", str(ID)), ("client_id", "c"))
-STEP_S: Final = 20 * COST_US["REQUEST_STEPS_PER_TURN"] / 1e6
-"""Twenty times what a step may take: the machine of a test is busy, and a turn has twenty steps."""
+STEP_S: Final = TURN_MS / 1000
+"""As long as a turn, which has twenty steps and more: the memory of the process is traced meanwhile."""
 MIB: Final = 1 << 20
 
 
