@@ -61,6 +61,7 @@ def test_the_wheel_has_licence_command_and_description(wheel: dict[str, str]) ->
         "'registry'",
         "'report'",
         "'spark'",
+        "'telemetry'",
         "'test'",
         "'tooz'",
         "'top'",

@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 DEFAULT: Final = "."
 """The context of a subject that names none."""
+MARK: Final = ":."
+"""So begin the names of subjects that say a context."""
 GLOBAL: Final = ":.__GLOBAL:"
 """In the place of a subject: what holds where neither a subject nor its context says anything."""
 EVERY: Final = ":*:"
@@ -31,7 +33,7 @@ def scope(context: str) -> str:
 
 def place(name: str) -> Place:
     """Where a name of a subject leads."""
-    if not name.startswith(":."):
+    if not name.startswith(MARK):
         return Place(DEFAULT, name)
     context, _, subject = name[1:].partition(":")
     return Place(context, subject)
@@ -50,4 +52,4 @@ def named(given: str) -> str | None:
 
 def within(context: str, name: str) -> str:
     """A subject of a context, unless its name says another one."""
-    return place(name).full if name.startswith((":.", EVERY)) else f"{scope(context)}{name}"
+    return place(name).full if name.startswith((MARK, EVERY)) else f"{scope(context)}{name}"

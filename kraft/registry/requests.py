@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
@@ -167,6 +167,11 @@ class Asked(Struct, frozen=True):
         """The part of a list that `offset` and `limit` select."""
         start, limit = max(0, self._number("offset", 0)), self._number("limit", -1)
         return list(found[start : start + limit if limit >= 0 else None])
+
+    def first(self, found: Iterable[T], most: int) -> list[T]:
+        """As `page`, and so many at most; looks at no more than it needs."""
+        start, limit = max(0, self._number("offset", 0)), self._number("limit", -1)
+        return list(islice(found, start, start + (most if limit < 0 else min(limit, most))))
 
     def _number(self, name: str, default: int) -> int:
         try:
@@ -432,13 +437,15 @@ def delete_context(state: State, asked: Asked) -> Program:
 def every_schema(state: State, asked: Asked) -> Program:
     """Versions with their schemas, by subject; `subjectPrefix`, and `latestOnly=true` for the latest alone."""
     yield from ()
-    selected = []
-    for subject in _subjects(state, asked.prefix or ""):
-        versions = state.versions(subject, deleted=asked.flag("deleted"))
-        selected += versions[-1:] if asked.flag("latestOnly") else versions
+    with_deleted, begin = asked.flag("deleted"), -1 if asked.flag("latestOnly") else 0
+    selected = (
+        one
+        for subject in _subjects(state, asked.prefix or "")
+        for one in state.versions(subject, deleted=with_deleted)[begin:]
+    )
     listed: list[dict[str, object]] = []
     left = MAX_LISTED_BYTES
-    for one in asked.page(selected)[:MAX_LISTED]:
+    for one in asked.first(selected, MAX_LISTED):
         left -= len(one.schema)
         if left < 0 and listed:
             break
@@ -522,8 +529,18 @@ def _subjects(state: State, prefix: str | None) -> list[str]:
         start = prefix.removeprefix(contexts.EVERY)
         return [one for one in names if contexts.place(one).subject.startswith(start)]
     context, start = contexts.place(prefix)
-    places = ((one, contexts.place(one)) for one in names)
-    return [one for one, place in places if place.context == context and place.subject.startswith(start)]
+    marked = [one for one in names if one.startswith(contexts.MARK)]
+    places = {one: contexts.place(one) for one in marked}
+    plain = context == contexts.DEFAULT
+    return [
+        one
+        for one in names
+        if (
+            (place := places[one]).context == context and place.subject.startswith(start)
+            if one in places
+            else plain and one.startswith(start)
+        )
+    ]
 
 
 def _only_deleted(asked: Asked) -> bool:
