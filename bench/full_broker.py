@@ -25,7 +25,6 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -82,8 +81,6 @@ LONG: Final = "long"
 """The topic whose partition has many segments."""
 SESSION_S: Final = 9
 """A new process of a broker is refused as long as the session of the former one lasts."""
-PATIENCE: Final = 10
-"""How often to wait for the broker as long as `guard.py` does: a busy machine needs longer for ten thousand logs."""
 HEAD: Final = struct.Struct(">qi")
 """How a batch begins: its first offset, and how many bytes follow."""
 GIB: Final = 1 << 30
@@ -128,10 +125,7 @@ class Broker:
         """Run it; returns the CPU milliseconds of this process until it listens."""
         began = time.process_time()
         self._node = await self._nursery.start(self._run)
-        for _ in range(PATIENCE):
-            with suppress(AssertionError):
-                await self.cluster.until_open(LEADER)
-                break
+        await self.cluster.until_open(LEADER)
         return 1000 * (time.process_time() - began)
 
     async def stop(self) -> None:

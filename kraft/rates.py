@@ -1,15 +1,18 @@
-"""Rates over the last windows of time, and a bucket of tokens (Kafka: `Rate`, `SimpleRate`, `WindowedSum`,
-`TokenBucket`).
+"""Rates and averages over the last windows of time, and a bucket of tokens (Kafka: `Rate`, `SimpleRate`, `WindowedSum`,
+`Avg`, `TokenBucket`).
 """
 
 from __future__ import annotations
 
+from math import floor, nan
 from typing import Final
 
 from msgspec import Struct
 
 SAMPLES: Final = 11
 WINDOW_MS: Final = 1000
+_MINUTE_SAMPLES: Final = 2
+_MINUTE_WINDOW_MS: Final = 30_000
 
 
 class _Sample(Struct):
@@ -65,6 +68,19 @@ class Rate:
         over_ms = max(1, elapsed_ms + missing * self._window_ms)
         return sum(each.value for each in self._samples) / (over_ms / 1000), over_ms
 
+    def wait_ms(self, bound: float, longest_ms: int, now_ms: int) -> int:
+        """After how long without a use the rate is within a bound again, or 0 (Kafka: `QuotaUtils.throttleTime`).
+
+        Args:
+            bound: The uses a second.
+            longest_ms: The longest wait, which is also that for a bound of 0.
+            now_ms: The time in ms since 1970.
+        """
+        measured, over_ms = self.measure(now_ms)
+        if measured <= bound:
+            return 0
+        return longest_ms if bound <= 0 else floor(min((measured - bound) / bound * over_ms + 0.5, longest_ms))
+
     def since_first(self, now_ms: int) -> float:
         """The uses a second since the oldest window began, and over one window at least (Kafka: `SimpleRate`)."""
         over_ms = max(self._elapsed_ms(now_ms), self._window_ms)
@@ -76,6 +92,25 @@ class Rate:
             if now_ms - sample.last_ms >= self._number * self._window_ms:
                 sample.reset(now_ms)
         return now_ms - min((each.start_ms for each in self._samples), default=now_ms)
+
+
+class Average:
+    """The average of values over the last minute (Kafka: `Avg` with the windows of its other metrics)."""
+
+    __slots__ = ("_count", "_sum")
+
+    def __init__(self) -> None:
+        self._sum, self._count = Rate(_MINUTE_SAMPLES, _MINUTE_WINDOW_MS), Rate(_MINUTE_SAMPLES, _MINUTE_WINDOW_MS)
+
+    def note(self, value: float, now_ms: int) -> None:
+        """Count a value."""
+        self._sum.note(value, now_ms)
+        self._count.note(1, now_ms)
+
+    def measure(self, now_ms: int) -> float:
+        """The average; NaN without any value."""
+        times = self._count.measure(now_ms)[0]
+        return self._sum.measure(now_ms)[0] / times if times else nan
 
 
 class TokenBucket:

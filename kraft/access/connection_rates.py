@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from ipaddress import IPv6Address, ip_address
-from math import floor, nan
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.limits import QUOTA_RATES
-from kraft.rates import SAMPLES, WINDOW_MS, Rate
+from kraft.rates import SAMPLES, WINDOW_MS, Average, Rate
 from metadata_log.image.quotas import IP, NO_QUOTAS, QuotasImage
 
 BY_ADDRESS: Final = "connection_creation_rate"
 """The quota of an address, in connections a second."""
 UNLIMITED: Final = 2**31 - 1
-_WAIT_SAMPLES: Final = 2
-_WAIT_WINDOW_MS: Final = 30_000
 
 
 class CreationRates(Struct, frozen=True):
@@ -32,28 +29,12 @@ class CreationRates(Struct, frozen=True):
     by_listener: Mapping[str, int] = {}
 
 
-class _Waits:
-    """The average of the waits that were not 0, over a minute (Kafka: `Avg`)."""
-
-    def __init__(self) -> None:
-        self._sum, self._count = (Rate(_WAIT_SAMPLES, _WAIT_WINDOW_MS) for _ in range(2))
-
-    def note(self, wait_ms: int, now_ms: int) -> None:
-        self._sum.note(wait_ms, now_ms)
-        self._count.note(1, now_ms)
-
-    def average(self, now_ms: int) -> float:
-        """In ms; NaN without any."""
-        count = self._count.measure(now_ms)[0]
-        return self._sum.measure(now_ms)[0] / count if count else nan
-
-
 class _AtListener(Struct):
     """The connections at one listener."""
 
     rate: Rate
-    waits: _Waits
-    address_waits: _Waits
+    waits: Average
+    address_waits: Average
 
 
 class ConnectionUse(Struct, frozen=True):
@@ -85,7 +66,7 @@ class ConnectionRates:
         self._windows = samples, window_ms
         self._protected = protected if len(listeners) > 1 else ""
         self._of_all = self._new()
-        self._by_listener = {one: _AtListener(self._new(), _Waits(), _Waits()) for one in listeners}
+        self._by_listener = {one: _AtListener(self._new(), Average(), Average()) for one in listeners}
         self._quotas = QuotasImage()
         self._by_address: dict[str, float] = {}
         self._of_others: float | None = None
@@ -136,7 +117,7 @@ class ConnectionRates:
     def uses(self, now_ms: int) -> Iterator[ConnectionUse]:
         """The use of each listener."""
         for name, at in self._by_listener.items():
-            waits = at.waits.average(now_ms), at.address_waits.average(now_ms)
+            waits = at.waits.measure(now_ms), at.address_waits.measure(now_ms)
             yield ConnectionUse(name, at.rate.measure(now_ms)[0], *waits)
 
     def of_all(self, now_ms: int) -> float:
@@ -161,11 +142,7 @@ class ConnectionRates:
 
     def _charge(self, rate: Rate, bound: float, now_ms: int) -> int:
         rate.note(1, now_ms)
-        measured, over_ms = rate.measure(now_ms)
-        if measured <= bound:
-            return 0
-        longest_ms = self._windows[1]
-        return longest_ms if bound <= 0 else floor(min((measured - bound) / bound * over_ms + 0.5, longest_ms))
+        return rate.wait_ms(bound, self._windows[1], now_ms)
 
 
 def plain_address(name: str) -> str:

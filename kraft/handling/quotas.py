@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from math import floor, nan
+from math import nan
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.access.client_quotas import Limit, LimitKey, QuotaLimits
 from kraft.limits import QUOTA_RATES
-from kraft.rates import SAMPLES, WINDOW_MS, Rate
+from kraft.rates import SAMPLES, WINDOW_MS, Average, Rate
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
 
@@ -30,9 +30,6 @@ LONGEST_WAIT_MS: Final = 2**31 - 1
 """The largest number that the field of an answer holds: a quota may be a fraction of a byte a second, and a request
 many megabytes.
 """
-WAIT_SAMPLES: Final = 2
-WAIT_WINDOW_MS: Final = 30_000
-"""The windows over which waits are averaged, which are those of Kafka's other metrics."""
 
 
 class ClientUse(Struct, frozen=True):
@@ -63,8 +60,8 @@ class ClientQuotas:
         self._limits = QuotaLimits()
         self._rates: dict[LimitKey, Rate] = {}
         """By key, the one that was used last at the end."""
-        self._waits: dict[LimitKey, tuple[Rate, Rate]] = {}
-        """The waits, and how many there were, of those of them that had to wait."""
+        self._waits: dict[LimitKey, Average] = {}
+        """The waits of those of them that had to wait."""
 
     def use(self, image: MetadataImage) -> None:
         """Take the quotas of an image from now on."""
@@ -111,12 +108,9 @@ class ClientQuotas:
             return 0
         rate = self._rate(limit.key)
         rate.note(value, now_ms)
-        measured, over_ms = rate.measure(now_ms)
-        if measured <= limit.bound:
-            return 0
-        wait_ms = floor(min((measured - limit.bound) / limit.bound * over_ms + 0.5, longest_ms))
+        wait_ms = rate.wait_ms(limit.bound, longest_ms, now_ms)
         if wait_ms >= max(1, beside_ms):
-            self._note_wait(limit.key, wait_ms, now_ms)
+            self._waits.setdefault(limit.key, Average()).note(wait_ms, now_ms)
         return wait_ms
 
     def take_back(self, name: str, asked: WireRequest, value: float, now_ms: int) -> None:
@@ -129,16 +123,8 @@ class ClientQuotas:
         """The uses that are counted, at most so many, and of these the ones that are the shortest time ago."""
         for key in islice(reversed(self._rates), most):
             waits = self._waits.get(key)
-            times = 0.0 if waits is None else waits[1].measure(now_ms)[0]
-            wait_ms = nan if waits is None or not times else waits[0].measure(now_ms)[0] / times
+            wait_ms = nan if waits is None else waits.measure(now_ms)
             yield ClientUse(*key, self._rates[key].measure(now_ms)[0], wait_ms)
-
-    def _note_wait(self, key: LimitKey, wait_ms: int, now_ms: int) -> None:
-        waits = self._waits.get(key)
-        if waits is None:
-            waits = self._waits[key] = Rate(WAIT_SAMPLES, WAIT_WINDOW_MS), Rate(WAIT_SAMPLES, WAIT_WINDOW_MS)
-        for rate, value in zip(waits, (wait_ms, 1), strict=True):
-            rate.note(value, now_ms)
 
     def _rate(self, key: LimitKey) -> Rate:
         rate = self._rates.pop(key, None)

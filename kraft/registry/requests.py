@@ -165,8 +165,7 @@ class Asked(Struct, frozen=True):
 
     def page(self, found: Sequence[T]) -> list[T]:
         """The part of a list that `offset` and `limit` select."""
-        start, limit = max(0, self._number("offset", 0)), self._number("limit", -1)
-        return list(found[start : start + limit if limit >= 0 else None])
+        return self.first(found, len(found))
 
     def first(self, found: Iterable[T], most: int) -> list[T]:
         """As `page`, and so many at most; looks at no more than it needs."""
@@ -529,18 +528,15 @@ def _subjects(state: State, prefix: str | None) -> list[str]:
         start = prefix.removeprefix(contexts.EVERY)
         return [one for one in names if contexts.place(one).subject.startswith(start)]
     context, start = contexts.place(prefix)
-    marked = [one for one in names if one.startswith(contexts.MARK)]
-    places = {one: contexts.place(one) for one in marked}
-    plain = context == contexts.DEFAULT
-    return [
-        one
-        for one in names
-        if (
-            (place := places[one]).context == context and place.subject.startswith(start)
-            if one in places
-            else plain and one.startswith(start)
-        )
-    ]
+    return [one for one in names if _begins(one, context, start)]
+
+
+def _begins(name: str, context: str, start: str) -> bool:
+    """Whether a subject is of a context, and begins so there; most names say no context."""
+    if not name.startswith(contexts.MARK):
+        return context == contexts.DEFAULT and name.startswith(start)
+    place = contexts.place(name)
+    return place.context == context and place.subject.startswith(start)
 
 
 def _only_deleted(asked: Asked) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.telemetry.hash_set import in_order
+from kraft.handling.orders import in_slot_order
 from kraft.handling.patterns import InvalidPattern, Pattern
 from kraft.handling.steps import Handling, long_step
 from kraft.limits import (
@@ -114,7 +114,7 @@ class Subscriptions:
             self._configs = configs
             return
         found, weight = [], 0
-        for name in in_order(sorted(sources))[:TELEMETRY_SUBSCRIPTIONS]:
+        for name in in_slot_order(sorted(sources))[:TELEMETRY_SUBSCRIPTIONS]:
             subscription = yield from self._read(name, sources[name])
             yield None
             if subscription is not None:
@@ -170,9 +170,9 @@ def _together(subscriptions: Iterable[Subscription]) -> Wanted:
     metrics: dict[str, None] = {}
     interval_ms = DEFAULT_INTERVAL_MS
     for one in subscriptions:
-        metrics.update(dict.fromkeys(in_order(one.metrics)))
+        metrics.update(dict.fromkeys(in_slot_order(tuple(dict.fromkeys(one.metrics)))))
         interval_ms = min(interval_ms, one.interval_ms)
-    return Wanted((ALL,) if ALL in metrics else tuple(in_order(metrics)), interval_ms)
+    return Wanted((ALL,) if ALL in metrics else tuple(in_slot_order(tuple(metrics))), interval_ms)
 
 
 def _elements(text: str) -> list[str]:

@@ -9,9 +9,9 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, MetricsData
 
 from kraft.broker.telemetry.handler import TelemetryHandler
-from kraft.broker.telemetry.hash_set import in_order
 from kraft.broker.telemetry.subscriptions import Wanted
 from kraft.config.telemetry_settings import TelemetryConfig
+from kraft.handling.orders import in_slot_order
 from kraft.limits import SOFTWARE_NOTED, TELEMETRY_INSTANCES, TELEMETRY_SUBSCRIPTIONS
 from kraft.wire import WireRequest
 from metadata_log.compression import Compression, deflate
@@ -111,9 +111,9 @@ def test_subscriptions_that_fit_are_taken_together() -> None:
     asking = Asking(metadata)
     asking.handler.on_software(("L", "1.2.3.4:5"), "rd", "2")
     told = asking.get()
-    assert told.requested_metrics == in_order(["a.", "b.", "c."])
+    assert told.requested_metrics == in_slot_order(["a.", "b.", "c."])
     assert told.push_interval_ms == 2000
-    assert asking.get(Uuid(b"1" * 16), peer="1.2.3.4:6").requested_metrics == in_order(["a.", "b."])
+    assert asking.get(Uuid(b"1" * 16), peer="1.2.3.4:6").requested_metrics == in_slot_order(["a.", "b."])
     assert asking.get(Uuid(b"2" * 16), client=None, peer="1.2.3.5:7").requested_metrics == ["d."]
 
 
@@ -286,8 +286,18 @@ def test_the_longest_interval_is_the_one_without_a_subscription() -> None:
 def test_the_order_of_names_is_that_of_a_java_hash_set() -> None:
     """As Java 17 prints a `HashSet` to which these were added one after the other."""
     names = ["org.apache.kafka.producer.", "org.apache.kafka.consumer.", "a", "b", "zz", "Aa", "BB"]
-    assert in_order(names) == ["org.apache.kafka.producer.", "zz", "Aa", "BB", "a", "org.apache.kafka.consumer.", "b"]
-    assert in_order(f"n{number}" for number in range(14)) == [f"n{number}" for number in (*range(11), 12, 11, 13)]
+    assert in_slot_order(names) == [
+        "org.apache.kafka.producer.",
+        "zz",
+        "Aa",
+        "BB",
+        "a",
+        "org.apache.kafka.consumer.",
+        "b",
+    ]
+    assert in_slot_order([f"n{number}" for number in range(14)]) == [
+        f"n{number}" for number in (*range(11), 12, 11, 13)
+    ]
 
 
 def test_the_id_of_a_subscription_is_kafkas() -> None:
