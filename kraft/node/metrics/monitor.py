@@ -7,8 +7,8 @@ answers changes the node.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final, TypeVar
 
 import msgspec
 import trio
@@ -17,13 +17,12 @@ from prometheus_client import GCCollector, Metric, ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 from kraft.access.connection_rates import ConnectionRates
-from kraft.broker.requests import Requests
 from kraft.config import Config
 from kraft.config.metrics_settings import MetricsSettings
 from kraft.http_server import HttpAnswer, HttpRequest, HttpServer
 from kraft.metrics import own_names
 from kraft.metrics.cluster import image_of
-from kraft.metrics.coordinators import NO_GROUPS, GroupCounts, counting
+from kraft.metrics.coordinators import NO_GROUPS, counting
 from kraft.metrics.exposition import CONTENT_TYPE, families_of, texts_of
 from kraft.metrics.names import Dialect, Reading
 from kraft.metrics.readiness import Check, is_ready, readiness
@@ -48,6 +47,7 @@ from transport.addresses import bind, bound_to
 from transport.interface import Endpoint, Listener, Transport
 from transport.wire import WireTransport
 
+R = TypeVar("R")
 BEAT_SECONDS: Final = 0.25
 """How often the monitor looks at the node between scrapes."""
 LIVE_SECONDS: Final = 10.0
@@ -274,35 +274,28 @@ class Monitor:
         broker = broker_of(node.process.application)
         if broker is None or broker.requests.telemetry is None:
             return []
-        steps = client_families(broker.requests.telemetry.pushed, self._clock.now_ms())
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                families: list[Metric] = done.value
-                return families
-            await trio.lowlevel.checkpoint()
+        return await _in_turns(client_families(broker.requests.telemetry.pushed, self._clock.now_ms()))
 
     async def _count(self, node: _Running) -> None:
         """Count partitions and groups, unless that takes too long: then the former counts stand, and say so."""
         with trio.move_on_after(COUNT_SECONDS):
             image = image_of(node.process)
             if image is not None:
-                for _ in self._counter.counting(image.topics):
-                    await trio.lowlevel.checkpoint()
+                await _in_turns(self._counter.counting(image.topics))
             broker = broker_of(node.process.application)
             if broker is not None:
-                self._groups = await self._counted_groups(broker.requests)
+                self._groups = await _in_turns(counting(broker.requests.groups))
 
-    async def _counted_groups(self, requests: Requests) -> GroupCounts:
-        steps = counting(requests.groups)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                counts: GroupCounts = done.value
-                return counts
-            await trio.lowlevel.checkpoint()
+
+async def _in_turns(steps: Generator[object, None, R]) -> R:
+    """The result of some steps, between which others have their turns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+        await trio.lowlevel.checkpoint()
 
 
 def _build_info() -> Reading:
