@@ -102,7 +102,7 @@ class NoopKey(Struct, frozen=True, tag_field="keytype", tag="NOOP"):
 Key = SchemaKey | ConfigKey | ModeKey | DeleteSubjectKey | ClearSubjectKey | ContextKey | NoopKey
 
 
-class SchemaValue(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", dict=True):
+class SchemaValue(Struct, kw_only=True, omit_defaults=True, rename="camel", dict=True):
     """A version of a subject."""
 
     subject: str

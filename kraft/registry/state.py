@@ -96,9 +96,9 @@ class State:
                     self._keep(self.modes, of, mode.mode)
             case DeleteSubjectKey() if value is not None:
                 if (deletion := _decoded(value, DeleteSubjectValue)) is not None:
-                    for version, one in list(self.subjects.get(deletion.subject, {}).items()):
+                    for version, one in self.subjects.get(deletion.subject, {}).items():
                         if version <= deletion.version:
-                            self.subjects[deletion.subject][version] = one.removed()
+                            one.deleted = True  # in place: copies of a full subject took a turn of 50 ms
             case ClearSubjectKey(of=of) if value is not None:
                 for name in self.meant(of):
                     for version in [at for at, one in self.subjects.get(name, {}).items() if one.deleted]:
