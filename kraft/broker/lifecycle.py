@@ -223,6 +223,8 @@ class BrokerLifecycle:
                 pause_ms = CATCH_UP_INTERVAL_MS
             case LifecycleState.RECOVERY if not response.is_fenced:
                 self.state = LifecycleState.RUNNING
+            case LifecycleState.RECOVERY if not response.is_caught_up:
+                pause_ms = CATCH_UP_INTERVAL_MS  # the logs are open before the metadata is published
             case LifecycleState.PENDING_CONTROLLED_SHUTDOWN if response.should_shut_down:
                 self._stop()
                 return

@@ -65,8 +65,11 @@ def test_a_broker_registers_catches_up_and_asks_to_be_unfenced() -> None:
     assert agent.lifecycle.state is LifecycleState.RECOVERY
     second = heartbeat(agent, 25)
     assert (second.want_fence, second.cordoned_log_dirs) == (False, None)
-    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 30)
-    assert (agent.lifecycle.state, agent.deadline_ms()) == (LifecycleState.RUNNING, 2030)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=False), 26)  # not published yet
+    assert (agent.lifecycle.state, agent.deadline_ms()) == (LifecycleState.RECOVERY, 36)
+    assert not heartbeat(agent, 36).want_fence
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 40)
+    assert (agent.lifecycle.state, agent.deadline_ms()) == (LifecycleState.RUNNING, 2040)
 
 
 def test_a_broker_reports_the_directories_that_take_no_new_replicas() -> None:
