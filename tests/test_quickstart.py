@@ -24,6 +24,8 @@ from kraft.config import Config
 from kraft.handling.coordinators import TOPICS
 from kraft.handling.settings import RequestSettings
 from kraft.local.local_cluster import prepare_cluster
+from metadata_log.disk import OsDisk
+from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from transport.interface import Endpoint
 
 PATIENCE_SECONDS = 120
@@ -171,6 +173,18 @@ def test_so_many_brokers_can_make_every_internal_topic(brokers: int, tmp_path: P
         )
         assert settings.transactions.topic_min_isr == min(2, brokers)
         assert settings.share_states.topic_min_isr == min(2, brokers)
+
+
+def test_one_controller_asks_for_votes_at_once_in_a_new_cluster_and_only_there(tmp_path: Path) -> None:
+    disk = OsDisk()
+    called = StoredElection(leader_epoch=1, voted_id=1, current_voters=(1, 2, 3))
+    later = StoredElection(leader_epoch=7, leader_id=2, current_voters=(1, 2, 3))
+    first, *others = prepare_cluster(tmp_path, controllers=3, brokers=0, port_base=19_000).controllers
+    assert read_quorum_state(disk, first.partition) == called
+    assert [read_quorum_state(disk, one.partition) for one in others] == [None, None]
+    write_quorum_state(disk, first.partition, later)
+    prepare_cluster(tmp_path, controllers=3, brokers=0, port_base=19_000)
+    assert read_quorum_state(disk, first.partition) == later
 
 
 async def _write_in_a_transaction(bootstrap: str) -> int:

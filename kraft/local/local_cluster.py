@@ -23,6 +23,7 @@ from kraft.config.node_settings import BROKER, CONTROLLER
 from metadata_log.disk import OsDisk
 from metadata_log.java_properties import setting
 from metadata_log.log.log_dir import format_directory, read_meta_properties
+from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.types import PARTITION_DIRECTORY, random_uuid
 from transport.interface import Endpoint
 
@@ -211,7 +212,16 @@ def prepare_cluster(home: Path, *, controllers: int, brokers: int, port_base: in
             now_ms=time.time_ns() // 1_000_000,
             ignore_formatted=True,
         )
-    return LocalCluster(home, cluster_id, nodes)
+    cluster = LocalCluster(home, cluster_id, nodes)
+    if not known:
+        _call_first_election(disk, cluster.controllers)
+    return cluster
+
+
+def _call_first_election(disk: OsDisk, controllers: Sequence[NodeProcess]) -> None:
+    """Let one controller begin as a candidate that ended: it asks for votes at once, and no election timeout passes."""
+    first, voters = controllers[0], tuple(one.id for one in controllers)
+    write_quorum_state(disk, first.partition, StoredElection(leader_epoch=1, voted_id=first.id, current_voters=voters))
 
 
 def _properties(node: NodeProcess, nodes: Sequence[NodeProcess]) -> str:
