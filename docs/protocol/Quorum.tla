@@ -317,7 +317,8 @@ Install(n, end) ==
 (* A crash loses any part of the log that no fsync has covered, and what is in memory only. *)
 
 \* "A former leader starts as Resigned: records of its lost end may be elsewhere, so it must not write at their offsets in
-\* the same epoch. A former candidate asks again. A log of a later epoch than the file has no vote in that epoch."
+\* the same epoch. A former candidate asks again, and knows no leader even if the epoch has got one. A log of a later epoch
+\* than the file has no vote in that epoch."
 Restart(n, end, begin) ==
   LET kept == Prefix(log[n], end)
       later == LastEpoch(kept) > epoch[n] IN
@@ -328,7 +329,7 @@ Restart(n, end, begin) ==
   /\ hw' = [hw EXCEPT ![n] = 0]
   /\ lives' = [lives EXCEPT ![n] = @ + 1]
   /\ epoch' = [epoch EXCEPT ![n] = IF later THEN LastEpoch(kept) ELSE @]
-  /\ leader' = [leader EXCEPT ![n] = IF later THEN None ELSE @]
+  /\ leader' = [leader EXCEPT ![n] = IF later \/ (vote[n] = n /\ leader[n] # n) THEN None ELSE @]
   /\ vote' = [vote EXCEPT ![n] = IF later THEN None ELSE @]
   /\ \E next \in CASE later -> {"Unattached"}
                   [] leader[n] = n -> {"Resigned"}

@@ -12,12 +12,20 @@ from kraft.quorum.quorum_state import TO_HIGHER_EPOCH, WITHIN_EPOCH
 from support.transcripts.driver import follow
 from support.transcripts.quorum import QuorumPlayer
 
-TRANSCRIPTS = sorted((Path(__file__).parents[2] / "transcripts").glob("*.txt"))
+FOLDER = Path(__file__).parents[2] / "transcripts"
+TRANSCRIPTS = sorted(FOLDER.glob("*.txt"))
+BEHAVIOURS = sorted((FOLDER / "behaviours").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_transcript(path: Path, pytestconfig: pytest.Config) -> None:
     """A core that answers otherwise than here no longer speaks Kafka's protocol, or has lost a safety rule."""
+    follow(path, QuorumPlayer(), pytestconfig)
+
+
+@pytest.mark.parametrize("path", BEHAVIOURS, ids=lambda path: path.stem)
+def test_behaviour(path: Path, pytestconfig: pytest.Config) -> None:
+    """What TLC has found that the specification allows (`bench/behaviours.py`), the cores do, step by step."""
     follow(path, QuorumPlayer(), pytestconfig)
 
 

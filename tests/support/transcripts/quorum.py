@@ -123,6 +123,10 @@ class QuorumPlayer:
         getattr(self, f"_on_{name.replace('-', '_')}")(*words)
         return self._lines
 
+    def member(self, node_id: int) -> CoreMember:
+        """A node, for a look at its core."""
+        return self._members[node_id]
+
     # Commands: the cluster
 
     def _on_voters(self, *ids: str) -> None:
