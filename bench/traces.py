@@ -43,6 +43,7 @@ from kraft.sim.protocol.files import (
     transaction_runs,
 )
 from kraft.sim.runs.scenario import Scenario
+from kraft.sim.search.schedule import Schedule
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.workloads.record_watch import RecordWatch
 from kraft.sim.world.world import World
@@ -113,7 +114,12 @@ def _hold(asked: argparse.Namespace, seeds: range) -> bool:
         some = seeds[at : at + asked.at_once]
         search = SeedSearch(members=asked.members, profile=asked.profile, chaos_ms=asked.chaos_ms)
         if asked.way is None:
-            specification, runs = QUORUM, [quorum_run(search, seed)[0] for seed in some]
+            specification, runs = QUORUM, []
+            for run, outcome in (quorum_run(search, seed) for seed in some):
+                runs.append(run)
+                if isinstance(outcome, Schedule):
+                    refused += 1
+                    print(f"{run.name} ends: {outcome.violated}: {outcome.message}", flush=True)
         else:
             specification, runs_of = _WAYS[asked.way]
             runs = [run for seed in some for run in runs_of(search, seed)]

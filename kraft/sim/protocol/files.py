@@ -34,7 +34,9 @@ OUTSIDE: Final = (
     "batch-epochs-damaged",
     "forged-frames",
 )
-"""The faults that the specification does not allow: disks that lose what an fsync has covered, and forged messages."""
+"""The faults that no specification allows: disks that lose what an fsync has covered, and forged messages."""
+OUTSIDE_OF_QUORUM: Final = (*OUTSIDE, "absurd-frames")
+"""The same for the quorum, in which a message is a fact: a pre-vote that nobody has sent raises an epoch."""
 CONFIGURATION: Final = """SPECIFICATION TraceSpec
 CONSTANTS
   None = None
@@ -66,17 +68,17 @@ TRANSACTION: Final = Specification(
 )
 
 
-def within_protocol(search: SeedSearch, seed: int) -> SeedSearch:
+def within_protocol(search: SeedSearch, seed: int, outside: tuple[str, ...] = OUTSIDE) -> SeedSearch:
     """The search for the run of a seed with its profile, without the faults outside of the specification."""
     profile = search.profile_of(seed)
     faults = profile.faults if search.faults is None else search.faults
-    return replace(search, profile=profile.name, faults=tuple(one for one in faults if one not in OUTSIDE))
+    return replace(search, profile=profile.name, faults=tuple(one for one in faults if one not in outside))
 
 
 def quorum_run(search: SeedSearch, seed: int) -> tuple[Run, Result | Schedule]:
     """The steps of a quorum in the run of a seed, up to a failure."""
     trace = Trace()
-    outcome = replace(within_protocol(search, seed), recorder=trace.record).run(seed, [])
+    outcome = replace(within_protocol(search, seed, OUTSIDE_OF_QUORUM), recorder=trace.record).run(seed, [])
     return run_of(f"{search.members}-{seed}", trace.turns), outcome
 
 
@@ -122,7 +124,8 @@ def run_and_write(search: SeedSearch, seed: int, *, directory: Path) -> Result |
             transactions(world, action)
 
     observer = observe if search.members in WITH_DATA else None
-    outcome = replace(within_protocol(search, seed), recorder=trace.record, observer=observer).run(seed, [])
+    within = within_protocol(search, seed, OUTSIDE_OF_QUORUM)
+    outcome = replace(within, recorder=trace.record, observer=observer).run(seed, [])
     name = f"{search.members}-{seed}"
     _write(QUORUM, [run_of(name, trace.turns)], directory / name)
     runs = [partition_run(name, one) for one in recorder.traces.values() if one.steps]

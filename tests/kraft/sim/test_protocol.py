@@ -15,17 +15,20 @@ from kraft.sim.protocol.files import (
     CONFIGURATION,
     GROUP,
     OUTSIDE,
+    OUTSIDE_OF_QUORUM,
     PARTITION,
     QUORUM,
     TRANSACTION,
     group_runs,
     grouped,
     partition_runs,
+    quorum_run,
     transaction_runs,
     within_protocol,
 )
 from kraft.sim.protocol.partition_steps import Epochs, common_end
-from kraft.sim.protocol.trace import Run, Trace, run_of, without_lost_ends
+from kraft.sim.protocol.trace import MOST_STEPS, Run, without_lost_ends
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.seed_search import SeedSearch
 from planted_bugs import planted
 from support.interop.kafka_or_skip import skip_here
@@ -45,10 +48,10 @@ def tlc() -> Path:
 
 
 def recorded(search: SeedSearch, seed: int) -> Run:
-    trace = Trace()
-    replace(within_protocol(search, seed), recorder=trace.record).run(seed, [])
-    assert not trace.is_cut
-    return run_of(f"{search.members} {seed}", trace.turns)
+    run, outcome = quorum_run(search, seed)
+    assert isinstance(outcome, Result), outcome
+    assert len(run.steps) < MOST_STEPS
+    return run
 
 
 @pytest.mark.parametrize("name", WHOLE_MODELS)
@@ -79,7 +82,7 @@ def test_a_simulated_run_is_a_behaviour(members: str, seed: int, tmp_path: Path,
 
 def test_the_first_step_that_is_none_is_told(tmp_path: Path, tlc: Path) -> None:
     with planted("vote-without-log-check"):
-        run = recorded(SeedSearch(members="core"), 0)
+        run, _ = quorum_run(SeedSearch(members="core"), 0)
     assert judge(QUORUM, [run], tmp_path).whole == ()
     told = explain(tmp_path, QUORUM, [run])
     assert '"refused", 1,' in told
@@ -242,9 +245,10 @@ def test_the_command_writes_a_module_for_each_seed(tmp_path: Path) -> None:
 def test_a_run_has_no_faults_outside_of_the_protocol() -> None:
     search = SeedSearch(members="replica")
     for seed in range(60):
-        faults = within_protocol(search, seed).faults
-        assert faults, seed
-        assert not set(faults) & set(OUTSIDE)
+        for outside in (OUTSIDE, OUTSIDE_OF_QUORUM):
+            faults = within_protocol(search, seed, outside).faults
+            assert faults, seed
+            assert not set(faults) & set(outside)
 
 
 def step(what: str, role: str, epoch: int, *, end: int = 0, disk: tuple[int, int, int] | None = None) -> ProtocolStep:
