@@ -1,10 +1,18 @@
-"""The small models of `docs/protocol`, and mutations of each specification that its properties must catch."""
+"""The small models of `docs/protocol`, and mutations of each specification that its properties must catch.
+
+    PYTHONPATH=tests python -m support.protocol_models
+
+lets TLC judge those whose texts have changed, and keeps what it said.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
+
+from support.tlc import MODULES, Model, keep_verdicts
 
 QUORUM_PROPERTIES: Final = (
     "INVARIANTS OneLeaderPerEpoch OneVotePerEpoch LogsMatch LeadersAreComplete CommittedIsOne CommittedIsOnDisk"
@@ -97,6 +105,13 @@ class Mutation(Struct, frozen=True):
     configuration: str
     caught_by: tuple[str, ...]
     """The properties of which TLC names one."""
+
+    @property
+    def model(self) -> Model:
+        """The model with the broken rule."""
+        text = (MODULES / f"{self.module}.tla").read_text()
+        assert text.count(self.rule) == 1, self.rule
+        return Model(f"{self.module}Model", self.configuration, {self.module: text.replace(self.rule, self.broken)})
 
 
 _LED: Final = quorum("FromLed", epoch=2, end=2)
@@ -520,3 +535,13 @@ WHOLE_MODELS: Final = {
     "a group of two members": ("GroupModel", group(epoch=2, partitions="{P1, P2}"), 11_350),
 }
 """Models that TLC explores to their end in seconds: the module, the configuration, the number of states."""
+
+
+def models() -> Iterator[Model]:
+    """All that TLC judges by itself."""
+    yield from (Model(module, configuration) for module, configuration, _ in WHOLE_MODELS.values())
+    yield from (mutation.model for mutation in MUTATIONS)
+
+
+if __name__ == "__main__":
+    keep_verdicts(models())

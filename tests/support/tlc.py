@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 
 from kraft.sim.protocol.files import Specification
+from support import DATA
 from support.kafka_jars import KafkaUnavailable, cache_directory, ensure, find_java
 
 VERSION: Final = "1.1.0"
 MODULES: Final = Path(__file__).parent.parent.parent / "docs" / "protocol"
 SECONDS: Final = 900
+KEPT: Final = DATA / "tlc_verdicts.txt"
+"""What TLC says of a model depends on its texts alone. For each: their digest, the number of states, and the violated
+property if there is one."""
 
 
 class Checked(Struct, frozen=True):
@@ -84,6 +91,53 @@ def _violated(output: str) -> str:
     return found[1] or (f"line {line[1]}" if line else found[2])
 
 
+class Model(Struct, frozen=True):
+    """A module of `docs/protocol` with a configuration, and modules in place of those of the same name."""
+
+    module: str
+    configuration: str
+    files: Mapping[str, str] = {}
+
+    @property
+    def digest(self) -> str:
+        """Of all texts that TLC reads."""
+        texts = dict(self._texts(self.module))
+        content = "\0".join([VERSION, self.configuration, *(f"{name}\0{texts[name]}" for name in sorted(texts))])
+        return sha256(content.encode()).hexdigest()[:24]
+
+    def _texts(self, module: str) -> Iterable[tuple[str, str]]:
+        path = MODULES / f"{module}.tla"
+        if module in self.files or path.exists():
+            text = self.files.get(module) or path.read_text()
+            yield module, text
+            for extended in re.findall(r"^EXTENDS (.*)", text, re.MULTILINE):
+                for name in extended.split(", "):
+                    yield from self._texts(name)
+
+    def check(self, directory: Path) -> Checked:
+        """Let TLC check it."""
+        return check(self.module, self.configuration, directory, files=dict(self.files))
+
+
+def kept_verdicts() -> dict[str, tuple[str, int]]:
+    """The violated property, empty for none, and the number of states, by digest."""
+    rows = (line.split(" ", 2) for line in KEPT.read_text().splitlines())
+    return {digest: (violated, int(states)) for digest, states, violated in rows}
+
+
+def keep_verdicts(models: Iterable[Model]) -> None:
+    """Let TLC judge those of which nothing is kept, and drop what is kept of others."""
+    kept, rows = kept_verdicts() if KEPT.exists() else {}, []
+    for model in models:
+        if model.digest not in kept:
+            with tempfile.TemporaryDirectory() as scratch:
+                found = model.check(Path(scratch))
+            kept[model.digest] = found.violated, found.states
+        violated, states = kept[model.digest]
+        rows.append(f"{model.digest} {states} {violated}\n")
+    KEPT.write_text("".join(rows))
+
+
 def explain(directory: Path, specification: Specification, runs: list[Any]) -> str:
     """The first step of a trace that is refused: who, what, the formulas that fail, the states before and after. Where
     a step may be taken for two, the specification goes on with both: the last that is refused counts.
@@ -102,4 +156,4 @@ def judge(specification: Specification, runs: list[Any], directory: Path) -> Che
     return check(specification.module, specification.configuration, directory, files=files, heap="3g")
 
 
-__all__ = ["Checked", "KafkaUnavailable", "check", "explain", "jar", "judge"]
+__all__ = ["Checked", "KafkaUnavailable", "Model", "check", "explain", "jar", "judge", "keep_verdicts", "kept_verdicts"]

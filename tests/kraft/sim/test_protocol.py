@@ -33,8 +33,8 @@ from kraft.sim.search.seed_search import SeedSearch
 from planted_bugs import planted
 from support.interop.kafka_or_skip import skip_here
 from support.kafka_jars import KafkaUnavailable
-from support.protocol_models import MUTATIONS, WHOLE_MODELS, Mutation
-from support.tlc import MODULES, check, explain, jar, judge
+from support.protocol_models import MUTATIONS, WHOLE_MODELS, Mutation, models
+from support.tlc import Model, explain, jar, judge, kept_verdicts
 
 OWN = (1, "")
 
@@ -54,21 +54,44 @@ def recorded(search: SeedSearch, seed: int) -> Run:
     return run
 
 
+def verdict(model: Model, directory: Path) -> tuple[str, int]:
+    """What TLC has said of these texts; it judges a text that has changed since anew."""
+    kept = kept_verdicts().get(model.digest)
+    if kept is None:
+        found = model.check(directory)
+        assert found.states, found.output[-3000:]
+        kept = found.violated, found.states
+    return kept
+
+
 @pytest.mark.parametrize("name", WHOLE_MODELS)
 def test_every_state_of_a_small_model_has_the_properties(name: str, tmp_path: Path, tlc: Path) -> None:
     module, configuration, states = WHOLE_MODELS[name]
-    found = check(module, configuration, tmp_path)
-    assert not found.violated, found.output[-3000:]
-    assert found.states == states
+    assert verdict(Model(module, configuration), tmp_path) == ("", states)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name.replace(" ", "-"))
 def test_the_properties_catch_a_mutation(mutation: Mutation, tmp_path: Path, tlc: Path) -> None:
-    text = (MODULES / f"{mutation.module}.tla").read_text()
-    assert text.count(mutation.rule) == 1, mutation.rule
-    broken = {mutation.module: text.replace(mutation.rule, mutation.broken)}
-    found = check(f"{mutation.module}Model", mutation.configuration, tmp_path, files=broken)
-    assert found.violated in mutation.caught_by, found.output[-3000:]
+    assert verdict(mutation.model, tmp_path)[0] in mutation.caught_by
+
+
+def test_tlc_says_what_is_kept(tmp_path: Path, tlc: Path) -> None:
+    """Of the smallest sound model and the smallest broken one; a changed text has another digest."""
+    sound = min((Model(*one[:2]) for one in WHOLE_MODELS.values()), key=lambda model: kept_verdicts()[model.digest][1])
+    broken = min((one.model for one in MUTATIONS), key=lambda model: kept_verdicts()[model.digest][1])
+    for model in (sound, broken):
+        (place := tmp_path / model.digest).mkdir()
+        found = model.check(place)
+        assert kept_verdicts()[model.digest] == (found.violated, found.states)
+    assert Model(sound.module, sound.configuration, broken.files).digest != sound.digest
+
+
+@pytest.mark.soak
+def test_tlc_says_of_every_model_what_is_kept(tmp_path: Path, tlc: Path) -> None:
+    for model in models():
+        (place := tmp_path / model.digest).mkdir()
+        found = model.check(place)
+        assert kept_verdicts()[model.digest] == (found.violated, found.states), model.module
 
 
 @pytest.mark.parametrize(
