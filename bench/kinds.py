@@ -19,7 +19,9 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from types import CodeType
 from typing import Final
@@ -133,14 +135,20 @@ class _First:
             self.failed = report.nodeid
 
 
-def first_failure(tests: tuple[str, ...]) -> str:
-    """The first of these tests that fails in this process; empty if all pass."""
+def first_failure(tests: tuple[str, ...], *codes: pytest.ExitCode) -> str:
+    """The first of these tests that fails in this process; empty if all pass, or if pytest ends with one of `codes`."""
     first = _First()
     code = pytest.main(
         ["-p", "no:cacheprovider", "-n", "0", "-q", "-x", "--tb=no", "--no-header", *tests], plugins=[first]
     )
-    assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), (code, tests)
+    assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, *codes), (code, tests)
     return first.failed
+
+
+def failure_of_check(bug: Bug, before: str) -> str:
+    """The test of the check that fails. The one that found the bug before is asked alone, and all if it has gone."""
+    found = first_failure((before,), pytest.ExitCode.USAGE_ERROR) if before else ""
+    return found or first_failure((CHECKS[bug.kind],))
 
 
 def first_seed(members: str, seeds: int) -> str:
@@ -151,6 +159,12 @@ def first_seed(members: str, seeds: int) -> str:
         if isinstance(outcome, Schedule):
             return f"seed {seed}: {outcome.violated}"
     return ""
+
+
+def load_checks() -> None:
+    """Import the checks, so that no fork has to: a bug changes functions in place, whoever has imported them."""
+    with redirect_stdout(StringIO()):
+        pytest.main(["-p", "no:cacheprovider", "-n", "0", "-q", "--collect-only", *CHECKS.values()])
 
 
 def in_fork(bug: Bug, find: Callable[[], str]) -> str:
@@ -232,7 +246,8 @@ def try_bug(bug: Bug, outcome: Outcome, options: argparse.Namespace) -> None:
     if options.old:
         outcome.old = in_fork(bug, partial(first_failure, bug.tests))
     if options.new:
-        outcome.new = in_fork(bug, partial(first_failure, (CHECKS[bug.kind],)))
+        before = outcomes(OUTCOMES).get(bug.name, Outcome()).new or ""
+        outcome.new = in_fork(bug, partial(failure_of_check, bug, before))
 
 
 def main() -> None:
@@ -251,6 +266,8 @@ def main() -> None:
     missed = []
     if options.list:
         print("\n".join(f"{known[name].kind}: {name}: {known[name].what}" for name in names))
+    if options.new:
+        load_checks()
     if options.seeds is not None or options.old or options.new:
         for name in names:
             outcome = outcomes(options.state).get(name, Outcome())

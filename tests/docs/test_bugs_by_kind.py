@@ -7,11 +7,8 @@ import sys
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from support import ROOT
-
-PARTS = 5
 
 
 def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -27,9 +24,7 @@ def test_each_bug_can_be_planted_and_the_page_says_what_was_found() -> None:
     assert all(one["new"] for one in found.values()), "the check of the kind finds each"
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_the_check_of_a_kind_finds_its_bugs(part: int, tmp_path: Path) -> None:
-    names = [line.split(": ")[1] for line in tool("--list").stdout.splitlines()][part::PARTS]
-    done = tool("--new", "--state", str(tmp_path / "outcomes.json"), *names)
+def test_the_check_of_a_kind_finds_its_bugs(tmp_path: Path) -> None:
+    done = tool("--new", "--state", str(tmp_path / "outcomes.json"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(done.stdout.splitlines()) == len(names) >= 4
+    assert len(done.stdout.splitlines()) >= 20

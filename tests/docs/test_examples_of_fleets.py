@@ -54,7 +54,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-@pytest.fixture(params=["parquet", "delta", "iceberg"])
+@pytest.fixture(params=["parquet", *(pytest.param(form, marks=pytest.mark.soak) for form in ("delta", "iceberg"))])
 def form(request: pytest.FixtureRequest) -> str:
     """A format of tables."""
     return str(request.param)

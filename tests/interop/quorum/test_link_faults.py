@@ -34,7 +34,7 @@ from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka
 
-SECONDS: Final = 60
+SECONDS: Final = 30
 SOAK_SECONDS: Final = 1800
 LINGER_0: Final = ("controller.quorum.append.linger.ms=0",)
 PATIENCE_SECONDS: Final = 120

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import sys
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -33,13 +34,19 @@ FOUND = [
 """What searches over many seeds once found in the code, or in the checks themselves, as it was shrunk then."""
 
 
-def _found(mutant: str, seeds: int = 100, members: str = "core") -> Schedule:
-    search = SeedSearch(members=members, mutant=mutant, profile="broad")
+@cache
+def _found(mutant: str, seeds: int = 100) -> Schedule:
+    search = SeedSearch(members="core", mutant=mutant, profile="broad")
     for seed in range(seeds):
         outcome = search.run(seed)
         if isinstance(outcome, Schedule):
             return outcome
     pytest.fail(f"{seeds} seeds found nothing wrong with {mutant}")
+
+
+@cache
+def _shrunk(mutant: str) -> Schedule:
+    return shrink(_found(mutant))
 
 
 @pytest.mark.parametrize("members", ["core", "replica", "controller", "cluster"])
@@ -82,7 +89,7 @@ def test_schedules_of_the_classic_bugs_shrink_below_30_actions(mutant: str) -> N
 
 def test_a_schedule_without_progress_of_a_node_shrinks() -> None:
     """The calm phase after the schedule is run anew each time, and the sound code makes progress in it."""
-    shrunk = shrink(_found("divergence-not-cut"), most_events=400_000)
+    shrunk = _shrunk("truncation-keeps-the-flushed-offset")
     assert len(shrunk.actions) < 30
     again = decode_schedule(encode_schedule(shrunk), "memory")
     failure = replay(again).failure
@@ -94,7 +101,7 @@ def test_a_schedule_without_progress_of_a_node_shrinks() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_shrunk_schedule_is_minimal(count: int) -> None:
-    shrunk = shrink(_found("minority-commits"))
+    shrunk = _shrunk("minority-commits")
     for left_out in combinations(range(len(shrunk.actions)), count):
         rest = tuple(action for place, action in enumerate(shrunk.actions) if place not in left_out)
         failure = replay(msgspec.structs.replace(shrunk, actions=rest)).failure
@@ -102,7 +109,7 @@ def test_a_shrunk_schedule_is_minimal(count: int) -> None:
 
 
 def test_a_round_trip_equals_a_request_and_its_immediate_answer() -> None:
-    shrunk = shrink(_found("minority-commits"))
+    shrunk = _shrunk("minority-commits")
     one_by_one: list[Action] = []
     for action in shrunk.actions:
         if isinstance(action, RoundTrip):
@@ -144,7 +151,7 @@ def test_an_invalid_schedule_is_refused(change: object, says: str) -> None:
 
 
 def test_an_explanation_names_sender_message_and_receiver() -> None:
-    story = execution_of(shrink(_found("minority-commits")))
+    story = execution_of(_shrunk("minority-commits"))
     assert len(story.moments) == len(story.schedule.actions)
     elected = [at for at, moment in enumerate(story.moments) if "Candidate->Leader elected" in moment.details]
     assert elected, [moment.details for moment in story.moments]
@@ -163,7 +170,7 @@ def test_an_explanation_names_sender_message_and_receiver() -> None:
 
 
 def test_the_picture_is_a_self_contained_page() -> None:
-    story = execution_of(shrink(_found("minority-commits")))
+    story = execution_of(_shrunk("minority-commits"))
     page = render_diagram(story)
     assert "http" not in page
     assert page.count('class="moment"') == len(story.moments)

@@ -34,7 +34,7 @@ from metadata_log.serde.json_text import json_text
 from support.metadata_log.tampering import resealed, tampered
 from support.real_data import archive, json_lines
 
-SLICE_SECONDS = 10.0
+SLICE_SECONDS = 5.0
 SOAK_SECONDS = 600.0
 SOAK_PARTS = 4
 CASE_SECONDS = 20.0
