@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from support import ROOT
 
 FRAGMENT = re.compile(r"\+[a-z0-9-]+\.(?:added|changed|removed|fixed|security)\.md")
@@ -30,10 +28,3 @@ def test_a_draft_of_the_next_release_has_each_fragment() -> None:
     page = re.sub(r"\s+", " ", done.stdout)
     texts = [path.read_text() for path in (ROOT / "changelog.d").glob("+*.md")]
     assert [text for text in texts if re.sub(r"\s+", " ", text).strip() not in page] == []
-
-
-@pytest.mark.parametrize("heading", ["### Quorums", "### For tests"])
-def test_the_first_release_has_one_page(heading: str) -> None:
-    page = (ROOT / "CHANGELOG.md").read_text()
-    assert page.count(heading) == 1
-    assert len(page.splitlines()) < 120

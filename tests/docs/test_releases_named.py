@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from metadata_log.releases import SUPPORTED_RELEASES
 from support import ROOT
-from support.interop.release_table import HEAD
 
 OLDEST, NEWEST = (release.rpartition(".")[0] for release in (SUPPORTED_RELEASES[0], SUPPORTED_RELEASES[-1]))
 NAMING = [
@@ -25,10 +22,3 @@ def test_a_range_of_releases_ends_with_the_newest_line() -> None:
     named = {path: lines for path, lines in found.items() if lines}
     assert len(named) >= 4
     assert {path: lines for path, lines in named.items() if set(lines) != {NEWEST}} == {}
-
-
-@pytest.mark.parametrize("section", ["directory", "level", "record"])
-def test_the_page_of_releases_begins_as_it_is_printed(section: str) -> None:
-    page = (ROOT / "docs" / "reference" / "releases.md").read_text()
-    assert page.startswith(f"{HEAD}\n## By directory\n")
-    assert f"\n## By {section}\n\n| what | started by | outcome |\n" in page

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kraft.operate.top.layout import Layout, Settings, Tone, duration, layout, text_lines
+from kraft.operate.top.layout import Layout, Settings, duration, layout, text_lines
 from kraft.operate.top.model import Model
 from kraft.operate.top.samples import Election, NodeFigures, Sample, Trouble
 from support.kraft.top_samples import (
-    CLUSTER_ID,
-    HEALTHY,
     METADATA,
     NOW_MS,
     SILENT,
@@ -34,28 +32,6 @@ def laid_out(*samples: Sample, settings: Settings = LIVE) -> Layout:
 def lines(*samples: Sample, settings: Settings = LIVE) -> list[str]:
     found = laid_out(*samples, settings=settings)
     return text_lines((*found.head, *found.body))
-
-
-def test_a_sick_cluster_in_80_columns() -> None:
-    sick = quorum(replica(1, ago_ms=0), replica(2, behind=7, ago_ms=3_400), replica(3, ago_ms=-1))
-    assert lines(sample(0, sick)) == [
-        f"kraft top  cluster {CLUSTER_ID}       every 1 s, 2 requests  22:13:20Z",
-        "leader 1  epoch 13  high watermark 5,313  0 elections since 22:13:20Z",
-        "voters 3  brokers 2 (1 not active)  partitions 12 (1 no leader, 1 below min ISR)",
-        "",
-        "ID  ROLE      EPOCH  END OFFSET  LAG  FETCHED  CAUGHT UP  FSYNC",
-        " 1  leader       13       5,315    0        -          -      -",
-        " 2  follower     13       5,308    7    3.4 s      3.4 s      -",
-        " 3  follower      -           -    -    never      never      -",
-        "",
-        "BROKER  STATE   REPLICAS  IN SYNC  LEADS  LAG  FETCHED  RACK  LISTENER",
-        "   101  active         4        4      2    -        -  r1    10.0.0.1:9092",
-        "   102  fenced         4        0      2    -        -  r1    10.0.0.2:9092",
-        "",
-        "PARTITION   TROUBLE             ISR  ELR  REPLICAS",
-        "orders-0    no leader           -    -    101,102",
-        "payments-0  below min ISR of 2  101  -    101,102",
-    ]
 
 
 def test_elections_notes_and_figures_have_their_lines() -> None:
@@ -100,13 +76,6 @@ def test_no_line_is_longer_than_the_screen(width: int, is_silent: bool) -> None:
     assert max(len(line) for line in text_lines((*found.head, *found.body))) <= max(width, 40)
     assert len(found.head) <= 6
     assert text_lines(found.body)[-1] == "and 801 more partitions"
-
-
-def test_tones_follow_the_words() -> None:
-    found = laid_out(sample(0, quorum(*HEALTHY.replicas[:2], replica(3, ago_ms=20_000))))
-    tones = {span.text.strip(): span.tone for line in (*found.head, *found.body) for span in line if span.text.strip()}
-    assert (tones["leader"], tones["20.0 s"], tones["fenced"]) == (Tone.GOOD, Tone.BAD, Tone.BAD)
-    assert (tones["(1 no leader,"], tones["1 below min ISR)"]) == (Tone.BAD, Tone.WARN)
 
 
 @pytest.mark.parametrize(

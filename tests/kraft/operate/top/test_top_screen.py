@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -27,7 +26,6 @@ from support.kraft.screens import until
 from support.kraft.top_samples import SILENT, sample
 
 SIZE = (80, 24)
-DEFAULT_OF_PICTURES = ("c5", "c8", "c6")
 """The colour that pictures give to text without a colour."""
 
 
@@ -83,24 +81,6 @@ def test_a_failure_of_the_polls_ends_the_screen() -> None:
 
     asyncio.run(story())
     assert isinstance(app.return_value, ValueError)
-
-
-@pytest.mark.parametrize("is_grey", [False, True])
-def test_no_color_leaves_greys_and_every_word(monkeypatch: pytest.MonkeyPatch, is_grey: bool) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    if is_grey:
-        monkeypatch.setenv("NO_COLOR", "1")
-    app = TopScreen(_Recorded(sample()), Settings(interval_s=1.0))
-
-    async def story() -> str:
-        async with app.run_test(size=SIZE) as pilot:
-            await until(pilot, app, lambda text: "fenced" in text, "the sample is shown")
-            return app.export_screenshot()
-
-    svg = asyncio.run(story())
-    painted = set(re.findall(r"\.terminal-\d+-r\d+ \{ fill: #(..)(..)(..)", svg)) - {DEFAULT_OF_PICTURES}
-    assert painted
-    assert any(len(set(colour)) > 1 for colour in painted) is not is_grey
 
 
 @contextmanager
