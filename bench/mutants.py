@@ -41,6 +41,8 @@ FIRST_SEEDS: Final = range(0, 50_000, 10_000)
 READABLE_STEPS: Final = 30
 """The length of a schedule that is short enough to read."""
 NOT_MEASURED: Final = "—"
+NO_TEST_OF_OURS: Final = "tests/test_dependencies.py"
+"""A file that imports nothing that a bug is planted into."""
 FOUND: Final = "| mutant | what is broken | runs | found by | seeds | steps |"
 SURVIVORS: Final = "| mutant | what is broken | runs | seeds tried | killed by | why no search finds the bug |"
 """The first lines of the page's two tables."""
@@ -168,9 +170,16 @@ def fails_when_planted(name: str, test: str) -> bool:
     return os.waitstatus_to_exitcode(status) == pytest.ExitCode.TESTS_FAILED
 
 
+def load_pytest() -> None:
+    """Load pytest's plugins and the settings of all tests, and no test of ours, so that no fork has to."""
+    with redirect_stdout(StringIO()):
+        pytest.main(["-p", "no:cacheprovider", "-n", "0", "-q", "--collect-only", str(DOCS.parent / NO_TEST_OF_OURS)])
+
+
 def run_tests(names: list[str]) -> bool:
     """Run the named test of each survivor; whether all of them fail."""
     passed: list[str] = []
+    load_pytest()
     for name in names:
         survival = MUTANTS[name].survival
         if survival is None or survival.killed_by is None:
