@@ -58,7 +58,7 @@ GROUP: Final = "schema-registry"
 MODES: Final = (READWRITE, "READONLY", "READONLY_OVERRIDE", "IMPORT")
 READ_ONLY: Final = ("READONLY", "READONLY_OVERRIDE")
 MAX_SUBJECT: Final = 1024
-MAX_VERSIONS: Final = 20_000
+MAX_VERSIONS: Final = 10_000
 """So many versions are there at most, of all subjects together."""
 MAX_MEMORY: Final = 64 << 20
 """So many bytes of memory do they take at most, with the settings and modes of subjects."""

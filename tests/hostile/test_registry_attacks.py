@@ -24,7 +24,7 @@ from kraft.registry.checking import Checkers
 from kraft.registry.records import DeleteSubjectKey, DeleteSubjectValue, encoded
 from kraft.registry.requests import Answer, Asked, Refused, Run, routed
 from kraft.registry.schemas import CannotCheck, Earlier, InvalidSchema, Source, TooCostly
-from kraft.registry.service import RECORDS_PER_TURN
+from kraft.registry.service import LIMITS, RECORDS_PER_TURN
 from kraft.registry.state import State
 from support.hostile.registry_attacks import FULL, Request, hard_schemas, many_subjects, many_versions, requests_for
 
@@ -51,6 +51,7 @@ class Turns:
 
     def ask(self, state: State, request: Request) -> None:
         """Ask as the service does, but for the answers of the processes."""
+        assert len(request.body or b"") <= LIMITS.body_bytes, request[:2]
         self.start()
         try:
             route, names = routed(request.method, request.path)

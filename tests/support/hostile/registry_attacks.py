@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from kraft.registry.records import ConfigKey, ConfigValue, SchemaKey, SchemaReference, SchemaValue, encoded
 from kraft.registry.requests import MAX_IMPORTS, MAX_VERSIONS, ROUTES, Route
 from kraft.registry.schemas import Imported, Source
+from kraft.registry.service import LIMITS
 from kraft.registry.state import State
 
 TEXT: Final = "a" * 2000
@@ -112,7 +113,7 @@ def _bodies(state: State, subject: str) -> Iterator[tuple[str, bytes]]:
     yield "a long schema", body(schema=f'"{"a" * 900_000}"')
     yield "references to one subject", body(references=references(MAX_IMPORTS, [subject]))
     yield "references to many subjects", body(references=references(MAX_IMPORTS, list(state.subjects)[-MAX_IMPORTS:]))
-    yield "too many references", body(references=references(20_000, [subject]))
+    yield "too many references", body(references=references(LIMITS.body_bytes // (len(subject) + 60), [subject]))
     yield "metadata of many lists", b'{"schema": "1", "metadata": {"a": [' + b"[]," * 340_000 + b"1]}}"
     yield "rules with many keys", body(ruleSet={str(at): 1 for at in range(80_000)})
     yield "nested metadata", b'{"schema": "1", "metadata": ' + b'{"a":' * 10_000 + b"1" + b"}" * 10_001
