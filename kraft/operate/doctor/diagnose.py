@@ -18,6 +18,7 @@ from kraft.operate.doctor.checks import (
     quorum,
     replicas,
     settings,
+    tiered,
 )
 from kraft.operate.doctor.checks.check import Check
 from kraft.operate.doctor.facts.catalog import CATALOG
@@ -33,6 +34,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *partitions.CHECKS,
     *internal_topics.CHECKS,
     *replicas.CHECKS,
+    *tiered.CHECKS,
     *host.CHECKS,
     *live.CHECKS,
 )

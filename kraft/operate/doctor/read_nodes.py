@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import javaproperties
@@ -13,18 +13,21 @@ from msgspec.structs import replace
 from kraft.config.errors import ConfigError
 from kraft.config.properties import parse_properties
 from kraft.operate.doctor.facts.log_facts import LogFacts
-from kraft.operate.doctor.facts.node import Directory, HostFacts, Meta, Node, OpenFile, Replica
+from kraft.operate.doctor.facts.node import Directory, HostFacts, Meta, Node, OpenFile, RemoteSpan, Replica
 from kraft.operate.doctor.facts.settings import Settings
 from kraft.operate.doctor.read_log import read_log
+from kraft.partitions.log.checkpoints import LOG_STARTS, parse_offsets
 from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import EpochHistory, parse_epochs
 from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_METADATA, parse_partition_metadata
-from metadata_log.log.partition_names import parse_partition_name
+from metadata_log.log.partition_names import PartitionName, parse_partition_name
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCER_SUFFIX
 from metadata_log.log.producer_snapshot import read_producer_snapshot
+from metadata_log.log.segment import parse_file_name
 from metadata_log.reading.missing import foreign_directories, has_log
+from metadata_log.records.remote_storage import TOPIC as REMOTE
 from metadata_log.types import PARTITION_DIRECTORY
 
 T = TypeVar("T")
@@ -32,7 +35,7 @@ GROUPS: Final = "__consumer_offsets"
 BROKER_FILES: Final = (
     "recovery-point-offset-checkpoint",
     "replication-offset-checkpoint",
-    "log-start-offset-checkpoint",
+    LOG_STARTS,
     "cleaner-offset-checkpoint",
 )
 Advance = Callable[[int], None]
@@ -192,7 +195,11 @@ def read_directory(source: Source, path: str, advance: Advance) -> Directory:
         log = read_log(disk, f"{path}/{PARTITION_DIRECTORY}", advance)
     elif has_log(disk, path):
         log = read_log(disk, path, advance)
-    replicas = tuple(replica for name in names if (replica := _read_replica(disk, path, name)) is not None)
+    # Other commands tell of a damaged checkpoint.
+    starts, _ = _small_file(disk, f"{path}/{LOG_STARTS}", lambda text: parse_offsets(text, where=LOG_STARTS))
+    replicas = tuple(
+        replica for name in names if (replica := _read_replica(disk, path, name, starts or {})) is not None
+    )
     return Directory(
         path=path,
         meta=_read_meta(disk, path),
@@ -218,7 +225,7 @@ def _read_meta(disk: Disk, directory: str) -> Meta | None:
         return Meta(path=path, problem=str(bad))
 
 
-def _read_replica(disk: Disk, directory: str, name: str) -> Replica | None:
+def _read_replica(disk: Disk, directory: str, name: str, log_starts: Mapping[PartitionName, int]) -> Replica | None:
     """The partition directory of a user's topic; None for any other name."""
     partition = parse_partition_name(name)
     if partition is None or name == PARTITION_DIRECTORY:
@@ -247,6 +254,9 @@ def _read_replica(disk: Disk, directory: str, name: str) -> Replica | None:
         lacks_metadata=PARTITION_METADATA not in names,
         damage=tuple(problem for problem in (topic_problem, epochs_problem) if problem),
         lacking=_lacking(disk, path, names) if partition.topic == GROUPS and size else (),
+        local_start=min((base for one in names if (base := parse_file_name(one)) is not None), default=None),
+        log_start=log_starts.get(partition),
+        remote=_remote(disk, path, names) if partition.topic == REMOTE and size else (),
     )
 
 
@@ -255,6 +265,13 @@ def _lacking(disk: Disk, path: str, names: Sequence[str]) -> tuple[str, ...]:
     from kraft.operate.doctor.read_groups import lacking_records
 
     return lacking_records(disk, path, names)
+
+
+def _remote(disk: Disk, path: str, names: Sequence[str]) -> tuple[RemoteSpan, ...]:
+    # Loaded here, because few directories have tiered storage.
+    from kraft.operate.doctor.read_remote import remote_spans
+
+    return remote_spans(disk, path, names)
 
 
 def _small_file(disk: Disk, path: str, parse: Callable[[bytes], T]) -> tuple[T | None, str]:

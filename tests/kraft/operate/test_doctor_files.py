@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -12,14 +13,21 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from kraft.cli.doctor.command import doctor_command
 from kraft.config.errors import CommandFailed
 from kraft.operate.doctor.diagnose import diagnose
+from kraft.operate.doctor.facts.finding import Finding
 from kraft.operate.doctor.facts.node import Facts, HostFacts
 from kraft.operate.doctor.gather import gather
 from kraft.operate.doctor.read_log import read_log
 from metadata_log.disk import OsDisk, OsFile
+from metadata_log.records import remote_log_metadata as remote
+from metadata_log.records.metadata import ConfigRecord
+from metadata_log.records.remote_storage import SegmentState, encode_remote
+from metadata_log.types import Uuid
+from support.broker.request_brokers import batch, replayed
 from support.kraft.damaged import CASES as DAMAGED
 from support.kraft.damaged import damaged
 from support.kraft.doctor_cases import configs_of
@@ -309,6 +317,68 @@ def test_producer_ids_beyond_the_metadata_are_fatal(tmp_path: Path) -> None:
     assert found["producer-id-regress"]["severity"] == "fatal"
     assert f"producer id {1 << 40}" in found["producer-id-regress"]["evidence"]
     assert found["producer-id-regress"]["subjects"] == ["alpha-0"]
+
+
+def test_what_is_local_and_what_is_remote_is_told(tmp_path: Path) -> None:
+    config = Path(configs_of("healthy-static", tmp_path)[2])
+    data, found = config.parent / "data", gather([str(config)], []).facts
+    assert found.image is not None
+    enabled = ConfigRecord(resource_type=2, resource_name="alpha", name="remote.storage.enable", value="true")
+    image = replace(found.image, image=replayed(found.image.image, enabled))
+    alpha = image.image.topics["alpha"].id
+
+    def told() -> list[Finding]:
+        facts = replace(gather([str(config)], []).facts, image=image)
+        return [one for one in diagnose(facts).findings if one.id == "tiered-storage"]
+
+    (unknown,) = told()
+    assert unknown.severity == "info"
+    assert "alpha-0: local from 0 (" in unknown.evidence
+    assert "nothing known to be remote; no partition of __remote_log_metadata is here to say" in unknown.evidence
+
+    (data / "alpha-0" / f"{500:020}.log").write_bytes(batch(b"v"))
+    (data / "log-start-offset-checkpoint").write_text("0\n1\nalpha 0 100\n")
+    whole, gone = ((0, 199), (200, 449), (450, 499)), ((0, 99),)
+    topic = data / "__remote_log_metadata-3"
+    topic.mkdir()
+    shutil.copy(data / "alpha-0" / "leader-epoch-checkpoint", topic)
+
+    def copied(*segments: tuple[int, int], started: tuple[tuple[int, int], ...] = ()) -> None:
+        values = []
+        for number, (first, last) in enumerate((*segments, *gone, *started)):
+            of = remote.RemoteLogSegmentMetadataRecordTopicIdPartitionEntry("alpha", alpha, 0)
+            named = remote.RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry(of, Uuid(bytes([9] * 15 + [number])))
+            epochs = (remote.RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry(0, first),)
+            values.append(
+                encode_remote(
+                    remote.RemoteLogSegmentMetadataRecord(
+                        named, first, last, segment_leader_epochs=epochs, segment_size_in_bytes=1 << 20
+                    )
+                )
+            )
+            states = [SegmentState.COPY_SEGMENT_FINISHED] * ((first, last) not in started)
+            states += [SegmentState.DELETE_SEGMENT_FINISHED] * ((first, last) in gone)
+            for state in states:
+                update = remote.RemoteLogSegmentMetadataUpdateRecord(
+                    remote.RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry(
+                        remote.RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry("alpha", alpha, 0), named.id
+                    ),
+                    remote_log_segment_state=state,
+                )
+                values.append(encode_remote(update))
+        (topic / f"{0:020}.log").write_bytes(batch(*values))
+
+    copied(*whole)
+    (one,) = told()
+    assert one.subjects == ("alpha-0", "alpha-1", "alpha-2")
+    assert re.search(
+        r"alpha-0: local from 500 \(.*, log start 100\), remote 0 to 499 \(3 segments, 3\.0 MiB\)", one.evidence
+    ), one.evidence
+    copied(whole[0], whole[2], started=(whole[1],))
+    lost, known = told()
+    assert (lost.severity, known.severity) == ("error", "info")
+    assert "the offsets 200 to 449 of alpha-0" in lost.evidence
+    assert "remote 0 to 199 and 450 to 499 (2 segments, 2.0 MiB)" in known.evidence
 
 
 def test_a_scram_user_without_a_credential_is_fatal(tmp_path: Path) -> None:

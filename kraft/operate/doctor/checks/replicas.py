@@ -13,7 +13,7 @@ from metadata_log.image.topics import Partition
 from metadata_log.log.partition_names import STRAY
 
 
-def _broker_directories(facts: Facts) -> Iterator[tuple[Node, Directory, ImageFacts]]:
+def broker_directories(facts: Facts) -> Iterator[tuple[Node, Directory, ImageFacts]]:
     """The directories of brokers that the metadata can be compared with: those of the same cluster."""
     if facts.image is None or facts.best is None:
         return
@@ -26,7 +26,7 @@ def _broker_directories(facts: Facts) -> Iterator[tuple[Node, Directory, ImageFa
                 yield node, directory, facts.image
 
 
-def _partition(found: ImageFacts, replica: Replica) -> Partition | None:
+def partition_of(found: ImageFacts, replica: Replica) -> Partition | None:
     """The partition of a directory: by its topic id, or by its name if the id is not known."""
     topics = found.image.topics
     topic_name = replica.name.rpartition("-")[0]
@@ -62,12 +62,12 @@ def _finding(
 
 def stray_dirs(facts: Facts) -> Iterator[Finding]:
     """Directories that the metadata does not give to their broker, and those that were renamed already."""
-    for node, directory, image_facts in _broker_directories(facts):
+    for node, directory, image_facts in broker_directories(facts):
         strays: list[tuple[Replica, str]] = []
         for replica in directory.replicas:
             if replica.suffix or replica.lacks_metadata or _other_name(image_facts, replica):
                 continue
-            partition = _partition(image_facts, replica)
+            partition = partition_of(image_facts, replica)
             if partition is None:
                 known = replica.name.rpartition("-")[0] in image_facts.image.topics
                 strays.append((replica, "another topic id or no such partition" if known else "no such topic"))
@@ -107,7 +107,7 @@ def _other_name(found: ImageFacts, replica: Replica) -> str:
 
 def misplaced_dirs(facts: Facts) -> Iterator[Finding]:
     """Directories with the topic id of another topic than that of their name: swapped, renamed, or a wrong copy."""
-    for node, directory, image_facts in _broker_directories(facts):
+    for node, directory, image_facts in broker_directories(facts):
         wrong = [
             (one, name) for one in directory.replicas if not one.suffix and (name := _other_name(image_facts, one))
         ]
@@ -173,7 +173,7 @@ def foreign_dirs(facts: Facts) -> Iterator[Finding]:
 
 def missing_dirs(facts: Facts) -> Iterator[Finding]:
     """Replicas that the metadata expects in a directory that does not have them."""
-    for node, directory, image_facts in _broker_directories(facts):
+    for node, directory, image_facts in broker_directories(facts):
         assert node.id is not None
         if node.id not in image_facts.image.brokers.by_id:
             continue
@@ -205,13 +205,13 @@ def missing_dirs(facts: Facts) -> Iterator[Finding]:
 
 def partition_epoch_behind(facts: Facts) -> Iterator[Finding]:
     """Data of later leader epochs than the metadata knows."""
-    for node, directory, image_facts in _broker_directories(facts):
+    for node, directory, image_facts in broker_directories(facts):
         behind = [
             (replica, partition.leader_epoch)
             for replica in directory.replicas
             if not replica.suffix
             and replica.last_epoch is not None
-            and (partition := _partition(image_facts, replica)) is not None
+            and (partition := partition_of(image_facts, replica)) is not None
             and replica.last_epoch > partition.leader_epoch
         ]
         if behind:
@@ -227,7 +227,7 @@ def partition_epoch_behind(facts: Facts) -> Iterator[Finding]:
 
 def producer_id_regress(facts: Facts) -> Iterator[Finding]:
     """Producer ids in data that the metadata will give out again."""
-    for node, directory, image_facts in _broker_directories(facts):
+    for node, directory, image_facts in broker_directories(facts):
         following = max(image_facts.image.producer_ids.next_producer_id, 0)
         used = [
             replica

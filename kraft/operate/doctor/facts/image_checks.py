@@ -246,6 +246,16 @@ IMAGE_CHECKS: Final = (
         source="KIP-730; Kafka 4.3.1, tried: OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     Described(
+        id="tiered-storage",
+        title="A topic has remote.storage.enable: what of it is on this disk, and what __remote_log_metadata says to "
+        "be in tiered storage.",
+        severity="info; error if offsets are neither local nor in a remote segment that is known",
+        consequence="Records behind the local start are in the remote store alone. Brokers here do not read it.",
+        remedy="Let a broker of Kafka with the remote store lead these partitions: kraft elect preferred, kraft "
+        "reassign",
+        source="KIP-405",
+    ),
+    Described(
         id="scram-missing",
         title="A node authenticates by SCRAM with a user that has no credential.",
         severity="fatal",

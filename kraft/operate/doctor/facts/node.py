@@ -124,6 +124,17 @@ def _number(text: str) -> int | None:
     return None if number is None or number < 0 else number
 
 
+class RemoteSpan(Struct, frozen=True, kw_only=True):
+    """Offsets of a partition, the last one included, that segments in tiered storage hold without a gap."""
+
+    topic_id: Uuid
+    partition: int
+    first: int
+    last: int
+    segments: int
+    size_bytes: int
+
+
 class Replica(Struct, frozen=True, kw_only=True):
     """The directory of a user's partition on a broker.
 
@@ -138,6 +149,9 @@ class Replica(Struct, frozen=True, kw_only=True):
         lacks_metadata: Whether partition.metadata is missing.
         damage: The small files that no broker can use, each with the reason.
         lacking: Of a partition of groups, what its records follow on and the log lacks.
+        local_start: The first offset of its first segment; None without one.
+        log_start: The log start in the directory's log-start-offset-checkpoint; None without one.
+        remote: Of a partition of `__remote_log_metadata`, what it says to be remote, by partition and offset.
     """
 
     name: str
@@ -150,6 +164,9 @@ class Replica(Struct, frozen=True, kw_only=True):
     lacks_metadata: bool = False
     damage: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
+    local_start: int | None = None
+    log_start: int | None = None
+    remote: tuple[RemoteSpan, ...] = ()
 
     @property
     def number(self) -> int:
