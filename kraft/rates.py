@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from math import floor, nan
+from math import ceil, floor, nan
 from typing import Final
 
 from msgspec import Struct
@@ -85,6 +85,11 @@ class Rate:
         """The uses a second since the oldest window began, and over one window at least (Kafka: `SimpleRate`)."""
         over_ms = max(self._elapsed_ms(now_ms), self._window_ms)
         return sum(each.value for each in self._samples) / (over_ms / 1000)
+
+    def ms_until(self, bound: float, now_ms: int) -> int:
+        """After how long without a use `since_first` is at a bound above 0, or 0 if it is not above it."""
+        elapsed_ms = self._elapsed_ms(now_ms)
+        return max(0, ceil(sum(each.value for each in self._samples) * 1000 / bound) - elapsed_ms)
 
     def _elapsed_ms(self, now_ms: int) -> int:
         """The time since the oldest window began; those that are too old begin anew."""

@@ -241,7 +241,9 @@ class Followers:
             return None
         part = self._hosting.partitions[key]
         if part.follows_throttled and one.lag != 0 and self._hosting.follower_throttle.look(now_ms):
-            self._delay(key, now_ms)
+            # Kafka's thread waits for the whole backoff, and so may fall behind the rate.
+            backoff_ms = self._settings.replication.fetch_backoff_ms
+            self._delay(key, now_ms, self._hosting.follower_throttle.wait_ms(backoff_ms, now_ms))
             return None
         return None if part.is_offline else (one, part)
 
@@ -306,10 +308,11 @@ class Followers:
             self._delay(key, now_ms)
         return now_ms + self._settings.replication.fetch_backoff_ms
 
-    def _delay(self, key: PartitionKey, now_ms: int) -> None:
+    def _delay(self, key: PartitionKey, now_ms: int, wait_ms: int | None = None) -> None:
+        """Fetch a partition no more for a time, by default `replica.fetch.backoff.ms`."""
         one = self._fetching.get(key)
         if one is not None:
-            one.not_before_ms = now_ms + self._settings.replication.fetch_backoff_ms
+            one.not_before_ms = now_ms + (self._settings.replication.fetch_backoff_ms if wait_ms is None else wait_ms)
             exchange = one.exchange
             exchange.changed[key] = exchange.late[key] = None
 

@@ -29,6 +29,10 @@ ASK_AGAIN_MS = 10_000
 MOST_PREFERRED = 10_000
 """For how many replicas that are not here a directory is remembered; beyond, the oldest are forgotten."""
 _FLUSH_BYTES = 4 << 20
+_STEPS_PER_SECOND = 10
+"""Of a copy with a bound, which is at most so long ahead of it."""
+_CATCHES_UP_MS = 1000
+"""So much lateness of its steps a copy with a bound makes up for."""
 _ANY_EPOCH = 2**31 - 1
 _LONGEST_NAME = 255
 _TAG = ".0123456789abcdef0123456789abcdef-future"
@@ -190,7 +194,7 @@ class Moves:
         log = part.log
         offset = max(min(self._common_end(part, copy), log.end_offset), log.local_start)
         try:
-            records = log.read(offset, MOVE_STEP_BYTES)
+            records = log.read(offset, min(MOVE_STEP_BYTES, max(1, self._bytes_per_second // _STEPS_PER_SECOND)))
         except OSError as failed:
             self._hosting.fail(part, failed)
             return None
@@ -243,7 +247,8 @@ class Moves:
             self._finish(part, copy, move, now_ms)
 
     def _throttle(self, size: int, now_ms: int) -> None:
-        self._free_ms = max(self._free_ms, now_ms) + size * 1000 // max(1, self._bytes_per_second)
+        began_ms = self._free_ms if now_ms - self._free_ms <= _CATCHES_UP_MS else now_ms
+        self._free_ms = began_ms + size * 1000 // max(1, self._bytes_per_second)
 
     def _finish(self, part: HostedPartition, copy: Copy, move: _Move, now_ms: int) -> None:
         """Replace the log by its copy if the metadata names the directory of the copy; otherwise tell the controller.

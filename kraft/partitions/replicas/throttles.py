@@ -49,6 +49,10 @@ class Throttle:
         self.is_exceeded = self.bound != UNLIMITED and self.bytes_per_second(now_ms) > self.bound
         return self.is_exceeded
 
+    def wait_ms(self, most_ms: int, now_ms: int) -> int:
+        """After how long the bound is not exceeded any more, if nothing is counted meanwhile; at least 1 ms."""
+        return max(1, min(most_ms, self._rate.ms_until(self.bound, now_ms) if self.bound else most_ms))
+
     def bytes_per_second(self, now_ms: int) -> float:
         """The rate of what was counted."""
         return self._rate.since_first(now_ms)

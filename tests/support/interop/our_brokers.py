@@ -25,9 +25,15 @@ class OurBrokers:
     """Brokers of ours; `settings` go to each of them, and `listeners` are more than PLAINTEXT, after a comma."""
 
     def __init__(
-        self, layout: QuorumLayout, brokers: tuple[int, ...], settings: tuple[str, ...], listeners: str = ""
+        self,
+        layout: QuorumLayout,
+        brokers: tuple[int, ...],
+        settings: tuple[str, ...],
+        listeners: str = "",
+        directories: int = 1,
     ) -> None:
         self.layout = layout
+        self._directories = directories
         self.ports = dict(zip(brokers, free_ports(len(brokers)), strict=True))
         self.processes: dict[int, Process] = {}
         for broker, port in self.ports.items():
@@ -39,7 +45,7 @@ class OurBrokers:
         lines = (
             "process.roles=broker",
             f"node.id={broker}",
-            f"log.dirs={self.log_dir(broker)}",
+            f"log.dirs={','.join(map(str, self.log_dirs(broker)))}",
             "controller.listener.names=CONTROLLER",
             "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             f"listeners=PLAINTEXT://127.0.0.1:{port}{listeners}",
@@ -55,8 +61,13 @@ class OurBrokers:
         return self.layout.root / f"broker-{broker}.properties"
 
     def log_dir(self, broker: int) -> Path:
-        """The log directory of a broker."""
+        """The log directory of a broker, or the first of several."""
         return self.layout.root / f"broker-{broker}"
+
+    def log_dirs(self, broker: int) -> tuple[Path, ...]:
+        """All log directories of a broker."""
+        more = range(2, self._directories + 1)
+        return self.log_dir(broker), *(self.layout.root / f"broker-{broker}-{number}" for number in more)
 
     @property
     def bootstrap(self) -> str:
@@ -101,15 +112,21 @@ class OurBrokers:
 
 @contextmanager
 def our_brokers(
-    root: Path, *brokers: int, settings: tuple[str, ...] = (), listeners: str = "", release: str | None = None
+    root: Path,
+    *brokers: int,
+    settings: tuple[str, ...] = (),
+    listeners: str = "",
+    release: str | None = None,
+    directories: int = 1,
+    of_controller: tuple[str, ...] = (),
 ) -> Iterator[OurBrokers]:
     """A controller at the level of a release, or at the newest, and brokers that serve, until the block ends."""
-    more = ("controller.quorum.append.linger.ms=0", "broker.session.timeout.ms=3000")
+    more = ("controller.quorum.append.linger.ms=0", "broker.session.timeout.ms=3000", *of_controller)
     layout = QuorumLayout(root, "MkU3OEVBNTcwNTJENDM2Qg", dict(zip((1,), free_ports(1), strict=True)), more)
     our_format(layout, release=release)
     with running(layout, our_controller(layout), name="ours"):
         eventually(lambda: active_controller(layout.ports[1]) == 1, "the controller is active")
-        cluster = OurBrokers(layout, brokers, settings, listeners)
+        cluster = OurBrokers(layout, brokers, settings, listeners, directories)
         try:
             cluster.start(*brokers)
             yield cluster

@@ -97,5 +97,7 @@ def test_the_first_window_counts_whole() -> None:
     assert (throttle.bytes_per_second(5), throttle.look(5)) == (900, False)
     throttle.note(200, 6)
     assert throttle.look(6)
+    assert (throttle.wait_ms(5000, 1000), throttle.wait_ms(100, 1000)) == (105, 100)
+    assert throttle.look(1104)
     assert not throttle.look(1105)
     assert throttle.bytes_per_second(2005) == pytest.approx(1100 / 2.0)
