@@ -85,7 +85,7 @@ def followers_do_not_learn_producers(code: Patches) -> None:
 def backoff_leaves_the_fetch_session(code: Patches) -> None:
     """A partition that waits after an error is taken out of the fetch session, and is not put back after the wait."""
 
-    def delay(followers: Followers, key: PartitionKey, now_ms: int) -> None:
+    def delay(followers: Followers, key: PartitionKey, now_ms: int, wait_ms: int | None = None) -> None:
         one = followers._fetching.get(key)
         if one is not None:
             one.not_before_ms = now_ms + followers._settings.replication.fetch_backoff_ms

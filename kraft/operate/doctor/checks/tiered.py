@@ -1,4 +1,4 @@
-"""What of topics with tiered storage is on brokers' disks, and what is in the remote store alone (KIP-405)."""
+"""Topics with tiered storage: the part on brokers' disks, and the part in the remote store alone (KIP-405)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Spans = dict[tuple[Uuid, int], list[RemoteSpan]]
 
 
 def tiered_storage(facts: Facts) -> Iterator[Finding]:
-    """What is local and what is remote, for each broker; and offsets that are neither."""
+    """The local and the remote part, for each broker; and offsets that are in neither."""
     remote, read = _remote(facts)
     for node, directory, image_facts in broker_directories(facts):
         tiered: list[tuple[Replica, list[RemoteSpan]]] = []
@@ -57,7 +57,7 @@ def tiered_storage(facts: Facts) -> Iterator[Finding]:
 
 
 def _remote(facts: Facts) -> tuple[Spans, list[str]]:
-    """What is remote of each partition, by the longest copy of each partition that says so; and these partitions."""
+    """The remote part of each partition, by the longest copy of each partition that says so; and these partitions."""
     longest: dict[str, Replica] = {}
     for node in facts.nodes:
         for directory in node.directories:
