@@ -79,7 +79,8 @@ def test_the_properties_catch_a_mutation(mutation: Mutation, tmp_path: Path, tlc
 def test_tlc_says_what_is_kept(tmp_path: Path, tlc: Path) -> None:
     """Of the smallest broken model; another text has another digest."""
     kept = kept_verdicts()
-    model = min((one.model for one in MUTATIONS), key=lambda model: kept[model.digest][1])
+    known = (one.model for one in MUTATIONS if one.model.digest in kept)
+    model = min(known, key=lambda model: kept[model.digest][1])
     found = model.check(tmp_path)
     assert kept[model.digest] == (found.violated, found.states)
     assert Model(model.module, model.configuration).digest != model.digest
