@@ -98,60 +98,55 @@ class NodeCore(RecordedCore):
     def __init__(self, *, file: StepsFile, **of_core: Any) -> None:
         """`of_core` are the arguments of a core."""
         self._file = file
-        self._known: object = None
-        self._history: object = None
-        self._epochs: object = None
-        """The objects that are the same ones after an ordinary turn as after the last other one."""
         self._told_at = self._told_flushed = self._told_epoch = 0
         self._told_role = ""
-        self._is_following = False
-        self._ordinary = _NONE
         super().__init__(recorder=self._write, **of_core)
 
     def _write(self, turn: list[ProtocolStep]) -> None:
         self._file.write(turn, self.log.flushed_offset)
 
-    def _remember(self) -> None:
-        quorum, log = self._quorum, self.log
-        self._known, self._history, self._epochs = quorum.state, quorum.history, log.epochs
-        self._is_following = type(quorum.state) is FollowerState
-        is_leading = type(quorum.state) is LeaderState
-        self._ordinary = _LEADING if is_leading else _FOLLOWING if self._is_following else _NONE
-        self._told_role, self._told_epoch, self._told_flushed = self._role(), self.epoch, log.flushed_offset
-        self._told_at = self._file.at
-
     def begin(self, now_ms: int) -> list[Effect]:
         """Enter the first state; call once, before any step."""
         effects = super().begin(now_ms)
-        self._remember()
+        self.step = self._stepping()  # type: ignore[assignment, method-assign]  # a closure has all at hand
         return effects
 
-    def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """Handle one event; returns the effects to carry out, in order."""
-        effects, kind = _step(self, event, now_ms), type(event)
-        if not effects and kind not in _SILENT:
-            return effects
+    def _remember(self) -> tuple[object, frozenset[type], bool]:
+        """The objects that an ordinary turn leaves, the events of such turns, and whether this is a follower."""
         quorum, log = self._quorum, self.log
-        if (
-            kind in self._ordinary
-            and quorum.state is self._known
-            and quorum.history is self._history
-            and log.epochs is self._epochs
-        ):
-            what = ORDINARY
-            if self._is_following and effects:
-                last = effects[-1]
-                if type(last) is SendRequest and type(last.message) is Fetch:
-                    what = FETCHING
-            file = self._file
-            try:
-                _pack(file.map, file.at, _now(), log.end_offset, log.flushed_offset, log.high_watermark, what)
-                file.at += SIZE
-            except struct.error:
-                file.fill()
-        else:
-            self._tell_other(event, effects)
-        return effects
+        self._told_role, self._told_epoch, self._told_flushed = self._role(), self.epoch, log.flushed_offset
+        self._told_at = self._file.at
+        is_leading, is_following = type(quorum.state) is LeaderState, type(quorum.state) is FollowerState
+        ordinary = _LEADING if is_leading else _FOLLOWING if is_following else _NONE
+        return (quorum.state, quorum.history, log.epochs), ordinary, is_following
+
+    def _stepping(self) -> Callable[[Event, int], list[Effect]]:
+        """`step` as a closure: attributes would cost a follower one commit in a hundred."""
+        file, quorum, log = self._file, self._quorum, self.log
+        known, ordinary, is_following = self._remember()
+
+        def step(event: Event, now_ms: int) -> list[Effect]:
+            nonlocal known, ordinary, is_following
+            effects, kind = _step(self, event, now_ms), type(event)
+            if not effects and kind not in _SILENT:
+                return effects
+            if kind in ordinary and (quorum.state, quorum.history, log.epochs) == known:
+                what = ORDINARY
+                if is_following and effects:
+                    last = effects[-1]
+                    if type(last) is SendRequest and type(last.message) is Fetch:
+                        what = FETCHING
+                try:
+                    _pack(file.map, file.at, _now(), log.end_offset, log.flushed_offset, log.high_watermark, what)
+                    file.at += SIZE
+                except struct.error:
+                    file.fill()
+            else:
+                self._tell_other(event, effects)
+                known, ordinary, is_following = self._remember()
+            return effects
+
+        return step
 
     def _tell_other(self, event: Event, effects: list[Effect]) -> None:
         flushed, file = self._told_flushed, self._file
@@ -160,7 +155,6 @@ class NodeCore(RecordedCore):
             self._last = replace(self._last, end=told.log_end, high_watermark=told.high_watermark)
             flushed = told.flushed
         self._tell(event, effects, self._told_role, self._told_epoch, flushed)
-        self._remember()
 
 
 @contextmanager
