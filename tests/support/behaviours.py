@@ -63,8 +63,9 @@ def walk(directory: Path, *, count: int, depth: int, seed: int, polite: bool) ->
     for source in MODULES.glob("Quorum*.tla"):
         shutil.copy(source, directory)
     (directory / "QuorumWalk.cfg").write_text(_CONFIGURATION.format(polite=str(polite).upper()))
-    command = [find_java(), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx800m", "-Xss16m", "-cp", str(jar())]
-    command += ["tlc2.TLC", "-workers", "1", "-deadlock", "-metadir", str(directory / "states")]
+    command = [find_java(), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx800m", "-Xss16m"]
+    command += [f"-Djava.io.tmpdir={directory}", "-cp", str(jar()), "tlc2.TLC"]
+    command += ["-workers", "1", "-deadlock", "-metadir", str(directory / "states")]
     command += ["-simulate", f"file={directory / 'walk'},num={count}", "-depth", str(depth), "-seed", str(seed)]
     command += ["-config", "QuorumWalk.cfg", "QuorumWalk.tla"]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=SECONDS, check=False)

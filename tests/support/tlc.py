@@ -62,6 +62,8 @@ def check(
         "-XX:TieredStopAtLevel=1",
         f"-Xmx{heap}",
         "-Xss16m",
+        # There the modules of TLC itself are unpacked, under their own names, and removed at the end.
+        f"-Djava.io.tmpdir={directory}",
         "-cp",
         str(jar()),
         "tlc2.TLC",
