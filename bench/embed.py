@@ -319,6 +319,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--reps", type=int, default=3, help="loads of each kind")
     parser.add_argument("--rounds", type=int, default=3, help="kills of each kind")
+    parser.add_argument("--targets", type=lambda text: text.split(","), default=list(TITLES), help="by default both")
     parser.add_argument("--only", type=lambda text: text.split(","), default=["load", "failover", "loss", "etcd"])
     parser.add_argument(
         "--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the nodes keep their files"
@@ -331,6 +332,7 @@ def main() -> None:
     kinds = list(TITLES) if importlib.util.find_spec("pysyncobj") else ["ours"]
     if len(kinds) == 1:
         print("left out: PySyncObj is not installed (pip install pysyncobj)")
+    kinds = [one for one in kinds if one in options.targets]
     print(f"load of the machine before: {os.getloadavg()[0]:.1f}; medians (least to most)")
     with tempfile.TemporaryDirectory(prefix="bench-embed-", dir=options.dir, ignore_cleanup_errors=True) as scratch:
         root = Path(scratch)

@@ -66,7 +66,7 @@ PER_REQUEST: Final = 60_000
 """With the fetches, heartbeats and ticks that fall into the time of a request."""
 PER_BYTE: Final = 60
 """Some 0.6 microseconds: a megabyte, in small turns, costs less than a second."""
-SLICE_BYTES: Final = 4_000
+SLICE_BYTES: Final = 2_500
 SOAK_BYTES: Final = 60_000
 LONG_ANSWER_BYTES: Final = 200_000
 ANSWERED: Final = {"acks": 1}
