@@ -291,6 +291,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
     private void write(Node node, Map<?, ?> properties) throws IOException {
         properties.forEach((key, value) -> node.properties.setProperty(key.toString(), textOf(value)));
         takePrincipals(node);
+        takeTelemetry(node);
         node.properties.putIfAbsent("log.dirs", node.properties.getProperty("log.dir", node.properties.getProperty("metadata.log.dir")));
         String first = null;
         List<String> listeners = new ArrayList<>();
@@ -325,6 +326,13 @@ public class KafkaClusterTestKit implements AutoCloseable {
             return;
         }
         node.properties.remove("principal.builder.class");
+    }
+
+    /** A reporter in Kafka's JVM makes its brokers take the metrics of clients; ours have a setting for that. */
+    private void takeTelemetry(Node node) {
+        if (!node.properties.getProperty("metric.reporters", "").isEmpty()) {
+            node.properties.setProperty("kraft.client.telemetry.enable", "true");
+        }
     }
 
     private static String textOf(Object value) {
@@ -411,6 +419,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
             node.properties.setProperty(key, textOf(value));
         });
         takePrincipals(node);
+        takeTelemetry(node);
         try (OutputStream out = new FileOutputStream(node.file)) {
             node.properties.store(out, null);
         }
