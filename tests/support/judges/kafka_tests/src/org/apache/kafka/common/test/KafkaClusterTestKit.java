@@ -713,7 +713,8 @@ public class KafkaClusterTestKit implements AutoCloseable {
 
     private static Optional<File> directoryOf(Node node, TopicPartition partition) {
         for (String directory : node.properties.getProperty("log.dirs").split(",")) {
-            File file = new File(directory, partition.toString());
+            // As LogManager has it, whatever the setting.
+            File file = new File(new File(directory).getAbsoluteFile(), partition.toString());
             if (file.isDirectory()) {
                 return Optional.of(file);
             }
