@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import suppress
 from typing import Final
 
 from kraft.limits import SEGMENT_BYTES_PER_STEP
@@ -68,15 +67,15 @@ class DataSegment:
         """The path of one of the segment's files."""
         return f"{self._directory}/{file_name(self.base_offset, suffix)}"
 
-    def load(self, *, is_active: bool) -> str | None:
+    def load(self) -> str | None:
         """Take over the index files; returns the reason if the segment has to be recovered instead."""
         try:
-            with suppress(FileNotFoundError):
+            if self._disk.exists(self.path(ABORTED_SUFFIX)):
                 content = self._disk.read(self.path(ABORTED_SUFFIX))
                 self.aborted = decode_transactions(
                     content, base_offset=self.base_offset, where=self.path(ABORTED_SUFFIX)
                 )
-            self.batches.load_indexes(is_active=is_active)
+            self.batches.load_indexes()
         except FileNotFoundError:
             return f"{self.path(INDEX_SUFFIXES[0])} is missing"
         except MetadataLogError as bad:

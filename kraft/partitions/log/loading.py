@@ -8,11 +8,10 @@ the replica fetches those records again from the leader.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Final
 
 from msgspec import Struct
 
-from kraft.limits import LOADED_BATCHES_PER_STEP, SEGMENTS_OPENED_PER_STEP
+from kraft.limits import LOADED_BATCHES_PER_STEP
 from kraft.partitions.log.data_segment import DATA_SUFFIXES, DataSegment
 from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.producer_files import ProducerStateManager
@@ -25,27 +24,6 @@ CLEANED_SUFFIX = ".cleaned"
 """A segment that the cleaner was writing."""
 SWAP_SUFFIX = ".swap"
 """A segment that the cleaner has written, and that replaces others."""
-
-
-_ENTRIES_PER_SEGMENT: Final = 4096
-"""So many entries of an index are read in the time that it takes to open a segment."""
-_TEMPORARY: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
-
-
-class Pace(Struct):
-    """How many segments the present step of a load may still open, of however many logs. A large index counts as
-    several.
-    """
-
-    left: int = SEGMENTS_OPENED_PER_STEP
-
-    def is_to_pause(self, index_entries: int) -> bool:
-        """Count a segment; whether the step ends here."""
-        self.left -= 1 + index_entries // _ENTRIES_PER_SEGMENT
-        if self.left > 0:
-            return False
-        self.left = SEGMENTS_OPENED_PER_STEP
-        return True
 
 
 class LoadedLog(Struct, eq=False):
@@ -81,8 +59,6 @@ def loading(
     recovery_point: int,
     is_clean: bool,
     now_ms: int,
-    names: list[str] | None = None,
-    pace: Pace | None = None,
 ) -> Generator[None, None, LoadedLog]:
     """Load a log, in steps of some milliseconds. A generator that is closed before its end closes the files.
 
@@ -94,8 +70,6 @@ def loading(
         recovery_point: The recovery point in the checkpoint file; 0 for none.
         is_clean: Whether the last run ended with a clean shutdown.
         now_ms: The time in ms since 1970.
-        names: What is in the directory, if somebody has just looked.
-        pace: What the present step has opened, of other logs too.
 
     Returns:
         The log, with everything that was rebuilt written and nothing of it flushed.
@@ -104,9 +78,7 @@ def loading(
         DecodeError: The leader-epoch-checkpoint is damaged.
         OSError: The disk failed.
     """
-    loader = _Loader(
-        disk, directory, options, start_checkpoint, recovery_point, is_clean, now_ms, names, pace or Pace()
-    )
+    loader = _Loader(disk, directory, options, start_checkpoint, recovery_point, is_clean, now_ms)
     try:
         return (yield from loader.run())
     except BaseException:
@@ -127,8 +99,6 @@ class _Loader:
         recovery_point: int,
         is_clean: bool,
         now_ms: int,
-        names: list[str] | None,
-        pace: Pace,
     ) -> None:
         self.segments: list[DataSegment] = []
         self._disk = disk
@@ -138,28 +108,19 @@ class _Loader:
         self._recovery_point = recovery_point
         self._is_clean = is_clean
         self._now_ms = now_ms
-        self._pace = pace
-        self._names = names
-        """The names in the directory; None once a recovery has changed them."""
         self._epochs = EpochHistory()
         self._findings: list[str] = []
         self._marked: list[str] = []
 
     def run(self) -> Generator[None, None, LoadedLog]:
         disk, directory = self._disk, self._directory
-        names = self._names
-        if names is None:
-            make_directory(disk, directory)
-            names = disk.list(directory)
-        if any(name.endswith(_TEMPORARY) for name in names):
-            self._finish_interrupted_cleaning(names)
-            names = disk.list(directory)
-        self._names = names
+        make_directory(disk, directory)
+        self._finish_interrupted_cleaning()
         path = f"{directory}/{EPOCHS_FILE}"
-        stored = disk.read(path) if EPOCHS_FILE in names else b""
+        stored = disk.read(path) if disk.exists(path) else b""
         # Kafka takes an empty file for an empty cache.
-        self._epochs = found = parse_epochs(stored, where=path, remedy=TOPIC_REMEDY)
-        yield from self._open_segments(names)
+        self._epochs = parse_epochs(stored, where=path, remedy=TOPIC_REMEDY) if stored else EpochHistory()
+        yield from self._open_segments()
         if not self._is_clean:
             yield from self._recover_unflushed()
         end_offset = self._drop_everything_below_the_start()
@@ -168,7 +129,7 @@ class _Loader:
         if not self._options.is_tiered:
             start_offset = max(start_offset, self.segments[0].base_offset)
         self._epochs = self._epochs.truncate_end(end_offset).truncate_start(self._start_checkpoint)
-        if self._epochs is not found and format_epochs(self._epochs) != stored and (stored or self._epochs.entries):
+        if format_epochs(self._epochs) != stored and (stored or self._epochs.entries):
             write_epochs(disk, directory, self._epochs)
         producers = self._new_producers()
         producers.remove_stray_snapshots([segment.base_offset for segment in self.segments])
@@ -187,14 +148,13 @@ class _Loader:
         )
 
     def _new_producers(self) -> ProducerStateManager:
-        return ProducerStateManager(
-            self._disk, self._directory, self._options.producer_expiration_ms, names=self._names
-        )
+        return ProducerStateManager(self._disk, self._directory, self._options.producer_expiration_ms)
 
     # -------------------------------------------------------------------------------- what a cleaner has left behind
 
-    def _finish_interrupted_cleaning(self, names: list[str]) -> None:
+    def _finish_interrupted_cleaning(self) -> None:
         """Remove temporary files, and put finished `.swap` files into their places."""
+        names = self._disk.list(self._directory)
         cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
         first_cleaned = min((base for name in cleaned if (base := _base_of(name)) is not None), default=None)
         swaps = []
@@ -237,14 +197,14 @@ class _Loader:
 
     # ---------------------------------------------------------------------------------------------------- segments
 
-    def _open_segments(self, names: list[str]) -> Generator[None, None, None]:
-        bases = {base: None for name in names if (base := parse_file_name(name, SUFFIX)) is not None}
+    def _open_segments(self) -> Generator[None, None, None]:
+        names = self._disk.list(self._directory)
+        bases = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
         for name in names:
-            if name.endswith(DATA_SUFFIXES[1:]):
-                found = (parse_file_name(name, suffix) for suffix in DATA_SUFFIXES[1:])
-                if any(base is not None and base not in bases for base in found):
+            for suffix in DATA_SUFFIXES[1:]:
+                base = parse_file_name(name, suffix)
+                if base is not None and base not in bases:
                     self._remove(name, "an index without its segment")
-        last = max(bases, default=None)
         for base in bases:
             segment = DataSegment.open(
                 self._disk,
@@ -254,16 +214,14 @@ class _Loader:
                 now_ms=self._now_ms,
             )
             self.segments.append(segment)
-            reason = segment.load(is_active=base == last)
-            if self._pace.is_to_pause(segment.batches.offset_entries):
-                yield None
+            reason = segment.load()
+            yield None
             if reason is not None and (self._is_clean or base < self._recovery_point):
                 self._findings.append(f"recovered {segment.path(SUFFIX)}: {reason}")
                 yield from self._recover(segment)
 
     def _recover(self, segment: DataSegment) -> Generator[None, None, bool]:
         """Recover one segment, with the producers before it; returns whether the segment was truncated."""
-        self._names = None
         before = [each for each in self.segments if each.base_offset < segment.base_offset]
         producers = self._new_producers()
         later = [each for each in self.segments if each.base_offset > segment.base_offset]
@@ -309,7 +267,6 @@ class _Loader:
             for segment in self.segments:
                 self._marked += segment.mark_deleted()
             self.segments.clear()
-            self._names = None
             self._epochs = EpochHistory()
             self._new_producers().reset(self._start_checkpoint)
         self.segments.append(

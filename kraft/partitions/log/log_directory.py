@@ -14,10 +14,9 @@ from kraft.partitions.log.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from kraft.partitions.log.loading import Pace
 from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.partition_log import PartitionLog
-from metadata_log.disk import Disk, make_directory, replace_file
+from metadata_log.disk import Disk, is_directory, make_directory, replace_file
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.partition_names import FUTURE, PartitionName, parse_partition_name
@@ -25,14 +24,6 @@ from metadata_log.serde.codec import finished
 from metadata_log.types import PARTITION_DIRECTORY
 
 OptionsOf = Callable[[PartitionName], LogOptions]
-
-
-def _names_in(disk: Disk, path: str) -> list[str] | None:
-    """The names in a directory; None if the path is none. Raises `OSError`."""
-    try:
-        return disk.list(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 class LogDirectory:
@@ -102,7 +93,6 @@ class LogDirectory:
         made.is_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}") if is_clean is None else is_clean
         checkpoints = {file: made._read(file) for file in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED)}
         recovery_points, starts, watermarks, cleaned = checkpoints.values()
-        pace = Pace()
         for directory in disk.list(path):
             name = parse_partition_name(directory)
             if name is None or name.suffix not in {"", FUTURE} or directory == PARTITION_DIRECTORY:
@@ -112,8 +102,7 @@ class LogDirectory:
                 if not is_copy:
                     made.failed[name] = left_alone[directory]
                 continue
-            names = _names_in(disk, f"{path}/{directory}")
-            if names is None:
+            if not is_directory(disk, f"{path}/{directory}"):
                 continue
             try:
                 log = yield from PartitionLog.opening(
@@ -125,8 +114,6 @@ class LogDirectory:
                     recovery_point=recovery_points.get(name, 0),
                     high_watermark=watermarks.get(name, 0),
                     is_clean=made.is_clean,
-                    names=names,
-                    pace=pace,
                 )
             except MetadataLogError as bad:
                 if is_copy:
@@ -136,7 +123,7 @@ class LogDirectory:
             else:
                 log.cleaned_offset = cleaned.get(name)
                 (made.futures if is_copy else made.logs)[name] = log
-        yield None
+            yield None
         # What is known of a log that was not opened stays in the files, for the start after its repair.
         made._kept = {
             file: {name: offsets[name] for name in made.failed if name in offsets}

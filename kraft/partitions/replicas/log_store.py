@@ -12,7 +12,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.limits import DIRECTORIES_LOOKED_AT_PER_STEP
 from kraft.partitions.log.checkpoints import CHECKPOINTS, CLEANED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kraft.partitions.log.log_directory import LogDirectory
 from kraft.partitions.log.options import LogOptions
@@ -164,7 +163,7 @@ class LogStore:
         now_ms: int,
     ) -> Generator[None, None, None]:
         make_directory(self._disk, directory.path)
-        keys, left_alone = yield from self._looking(directory, assigned, topics, found, offline, now_ms)
+        keys, left_alone = self._look(directory, assigned, topics, found, offline, now_ms)
         yield None
         logs = yield from LogDirectory.opening(
             self._disk,
@@ -186,7 +185,7 @@ class LogStore:
             if name in keys:
                 found[keys[name]] = FoundLog(name, directory.id, None, f"{damage}. {damage.hint or ''}".rstrip())
 
-    def _looking(
+    def _look(
         self,
         directory: DataDirectory,
         assigned: Assigned,
@@ -194,28 +193,28 @@ class LogStore:
         found: dict[PartitionKey, FoundLog],
         offline: dict[PartitionKey, FoundLog],
         now_ms: int,
-    ) -> Generator[None, None, tuple[dict[PartitionName, PartitionKey], dict[str, MetadataLogError]]]:
-        """Find the partitions in a log directory, and the entries that stay as they are, with the reason. Stray ones
-        are renamed, and deleted ones are scheduled for removal. A plain file is no partition, whatever its name.
+    ) -> tuple[dict[PartitionName, PartitionKey], dict[str, MetadataLogError]]:
+        """The partitions in a log directory, and the entries that stay as they are, with the reason. Stray ones are
+        renamed, and deleted ones are scheduled for removal. A plain file is no partition, whatever its name.
         """
         keys: dict[PartitionName, PartitionKey] = {}
         left_alone: dict[str, MetadataLogError] = {}
-        for count, entry in enumerate(self._disk.list(directory.path), 1):
-            if count % DIRECTORIES_LOOKED_AT_PER_STEP == 0:
-                yield None
+        for entry in self._disk.list(directory.path):
             name = parse_partition_name(entry)
             path = f"{directory.path}/{entry}"
-            if name is None or entry == PARTITION_DIRECTORY or name.suffix == STRAY:
+            if (
+                name is None
+                or entry == PARTITION_DIRECTORY
+                or name.suffix == STRAY
+                or not is_directory(self._disk, path)
+            ):
                 continue
             if name.suffix == DELETE:
-                if is_directory(self._disk, path):
-                    self._to_delete.append((now_ms + self._delete_delay_ms, directory.id, path))
+                self._to_delete.append((now_ms + self._delete_delay_ms, directory.id, path))
                 continue
             plain = PartitionName(name.topic, name.number)
             try:
                 topic_id = self._topic_of(path, name, topics)
-                if topic_id is None and not is_directory(self._disk, path):
-                    continue
                 reason = f"{path}/{PARTITION_METADATA} is missing" if topic_id is None else None
                 key = (topic_id or Uuid.ZERO, name.number)
                 if reason is None and assigned(key) is None:
@@ -239,10 +238,10 @@ class LogStore:
     def _topic_of(self, path: str, name: PartitionName, topics: TopicsImage) -> Uuid | None:
         """The topic id of a partition directory; None if it has none. Raises `_Misnamed`, and `OSError`."""
         file = f"{path}/{PARTITION_METADATA}"
+        if not self._disk.exists(file):
+            return None
         try:
             topic_id = parse_partition_metadata(self._disk.read(file), where=file)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
         except MetadataLogError as bad:
             raise _Misnamed(bad.what, where=file, field=bad.field, hint=_REMEDY) from bad
         topic = topics.by_id.get(topic_id)

@@ -61,8 +61,8 @@ class DataSettings(Struct, frozen=True, kw_only=True):
     those of the cleaner.
     """
     replication: ReplicationSettings = ReplicationSettings()
-    new_log_weight: int = 8
-    change_weight: int = 8
+    new_log_weight: int = 1
+    change_weight: int = 1
     """For how many of `ReplicaManager.partitions_per_turn` a replica counts whose log is made, and any other one. They
     are more on the disks of a machine, where a flush takes its time.
     """

@@ -72,23 +72,18 @@ def flush(logs: LogDirectory, log: PartitionLog, written: Written) -> None:
 
 
 def appending(disk: MemoryDisk, written: Written) -> None:
-    """Epochs over several segments, as a leader begins them, flushed now and then, and a clean stop."""
+    """Two epochs over several segments, flushed now and then, and a clean stop."""
     logs, log = opened(disk)
     append(log, written, 2, epoch=1)
     flush(logs, log, written)
     append(log, written, 5, epoch=1)
-    log.assign_epoch(2)
     append(log, written, 2, epoch=2)
     flush(logs, log, written)
-    log.assign_epoch(3)
-    log.assign_epoch(4)
     append(log, written, 1, epoch=4)
     logs.close(broker_epoch=1)
     written.flushed = log.end_offset
     logs, log = opened(disk)
     append(log, written, 1, epoch=4)
-    # No record follows: no start finds this epoch, nor one of Kafka, which takes it out of its file.
-    log.assign_epoch(5)
 
 
 def truncating(disk: MemoryDisk, written: Written) -> None:

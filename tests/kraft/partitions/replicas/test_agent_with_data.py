@@ -225,14 +225,14 @@ def test_heartbeats_go_on_while_many_partitions_are_published_a_few_in_each_turn
             if send.reply_to.key is Channel.HEARTBEATS:
                 beats.append(message_of(send, BrokerHeartbeatRequest).current_metadata_offset)
                 agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
-    assert max(led_in_turn) * manager.settings.change_weight == manager.partitions_per_turn == 64
+    assert max(led_in_turn) == manager.partitions_per_turn == 8
     assert sum(led_in_turn) == len(others)
     assert beats[0] == known_offset < beats[-1] == agent.metadata_offset
     assert len([beat for beat in beats if beat == known_offset]) > 1
 
 
 def test_a_broker_makes_one_log_in_a_turn_on_the_disk_of_a_machine() -> None:
-    """A new log takes four flushes, and a new leader epoch none. Those of eight logs in a turn took up to a second."""
+    """A new log takes six flushes, and a new leader epoch two. Those of eight logs in a turn took up to a second."""
     disk = MemoryDisk()
     real = replace(settings(1), new_log_weight=NEW_LOG_WEIGHT, change_weight=CHANGE_WEIGHT)
     agent, manager = agent_with_data(1, disk, real)
@@ -256,9 +256,9 @@ def test_a_broker_makes_one_log_in_a_turn_on_the_disk_of_a_machine() -> None:
         now_ms = max(now_ms + 1, agent.deadline_ms())
         flushed.append(0)
         agent.poll(now_ms)
-    assert flushed == [4] * 19 + [0]
+    assert flushed == [6] * 19 + [0]
     elections = [records.PartitionChangeRecord(topic_id=TOPIC, partition_id=one, leader=1) for one in range(1, 20)]
     commit(agent, *elections)
     flushed.append(0)
     agent.poll(now_ms + 1)
-    assert flushed[-1] == 0
+    assert 0 < flushed[-1] <= 8

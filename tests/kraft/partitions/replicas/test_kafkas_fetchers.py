@@ -138,8 +138,7 @@ class Follower:
     def restart(self, broker_epoch: int) -> None:
         """The real follower was stopped and has registered again: every log comes from the disk."""
         self.manager.close(broker_epoch=self.broker_epoch)
-        found = tuple(replace(one, is_clean=True) for one in settings(BROKER).directories)
-        self.manager = ReplicaManager(self.disk, settings(BROKER, directories=found))
+        self.manager = ReplicaManager(self.disk, settings(BROKER))
         load(self.manager, self.image, self.now_ms)
         self.broker_epoch = broker_epoch
         self.named.clear()
