@@ -169,7 +169,7 @@ def test_a_lab_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
         pytest.skip("no namespaces with bridges here")
     (tmp_path / "opt").mkdir()
     mark = f"sleep {time.time_ns()}"
-    said = f"nsenter -t $(cat {tmp_path}/nodes/worker1/pid) -n getent hosts worker2; {mark}"
+    said = f"nsenter -t $(cat {tmp_path}/nodes/worker1/pid) -n getent hosts worker2 && {mark}"
     command = [str(ducktape_lab.SCRIPTS / "lab.sh"), str(tmp_path), "2", str(tmp_path), "bash", "-c", said]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as lab:
         assert lab.stdout is not None
