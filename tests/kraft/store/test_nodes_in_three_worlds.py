@@ -222,7 +222,8 @@ def test_a_turn_of_an_event_loop_crosses_once_each_way(tmp_path: Path, monkeypat
             node.thread.start(lambda: node.trio.append([b"last"])).result(10)
             offsets = await made
             assert offsets == list(range(offsets[0], offsets[0] + 200))
-            assert woken == ["there", "back"]
+            # A way back that was begun before, for something else, takes these along.
+            assert woken in (["there", "back"], ["there"])
             batch = await anext(node.committed(offsets[0]))
             assert batch.values[:200] == (b"x",) * 200
 
