@@ -35,7 +35,7 @@ for k in $(seq 1 "$count"); do
     cd /
     mount --bind '$node/mnt' /mnt
     mount --rbind '$node/tmp' '$scratch'
-    exec python3 /dev/fd/9" 9< "$here/init.py" < /dev/null > "$node/init.log" 2>&1 & # opened before /tmp is another
+    exec python3 /dev/fd/9" 9< "$here/init.py" < /dev/null > "$node/init.log" 2>&1 & # opened before the scratch folder is another one
   outer=$!
   for _ in $(seq 200); do
     pid=$(tr -d ' ' < "/proc/$outer/task/$outer/children" 2> /dev/null) || true
