@@ -7,12 +7,11 @@ from typing import Final
 
 from kraft.coordinators.groups.state import GroupsState, lacking_before, replay_groups
 from kraft.coordinators.runtime.shard import Record
+from kraft.operate.doctor.read_records import records_of
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
-from metadata_log.log.segment import parse_file_name, scan_file
 from metadata_log.records.consumer_offsets import LegacyOffsetCommitKey, OffsetCommitKey
 from metadata_log.records.coordinator import CONSUMER_OFFSETS, decode_pair
-from metadata_log.records.record import records
 
 _OFFSETS: Final = OffsetCommitKey, LegacyOffsetCommitKey
 
@@ -28,20 +27,14 @@ def lacking_records(disk: Disk, path: str, names: Iterable[str]) -> tuple[str, .
     """
     state, found = GroupsState(), list[str]()
     try:
-        for name in sorted(one for one in names if parse_file_name(one) is not None):
-            file = disk.open(f"{path}/{name}")
-            try:
-                for batch in scan_file(file):
-                    for one in () if batch.is_control else records(batch, where=name):
-                        pair = decode_pair(CONSUMER_OFFSETS, one.key or b"", one.value)
-                        # Nothing follows on an offset.
-                        if pair is not None and not isinstance(pair.key, _OFFSETS):
-                            record = Record(pair.key, pair.value, pair.version)
-                            if what := lacking_before(state, record):
-                                found.append(f"offset {one.offset}: {what}")
-                            state = replay_groups(state, record, one.offset, -1)
-            finally:
-                file.close()
+        for one in records_of(disk, path, names):
+            pair = decode_pair(CONSUMER_OFFSETS, one.key or b"", one.value)
+            # Nothing follows on an offset.
+            if pair is not None and not isinstance(pair.key, _OFFSETS):
+                record = Record(pair.key, pair.value, pair.version)
+                if what := lacking_before(state, record):
+                    found.append(f"offset {one.offset}: {what}")
+                state = replay_groups(state, record, one.offset, -1)
     except MetadataLogError:
         # Other checks tell of damaged files.
         pass

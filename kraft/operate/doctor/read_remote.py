@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from kraft.operate.doctor.facts.node import RemoteSpan
+from kraft.operate.doctor.read_records import records_of
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
-from metadata_log.log.segment import parse_file_name, scan_file
-from metadata_log.records.record import records
 from metadata_log.records.remote_log_metadata import (
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,
@@ -42,14 +41,8 @@ def remote_spans(disk: Disk, path: str, names: Iterable[str]) -> tuple[RemoteSpa
     """
     found: dict[Uuid, _Segment] = {}
     try:
-        for name in sorted(one for one in names if parse_file_name(one) is not None):
-            file = disk.open(f"{path}/{name}")
-            try:
-                for batch in scan_file(file):
-                    for one in () if batch.is_control else records(batch, where=name):
-                        _note(found, one.value or b"")
-            finally:
-                file.close()
+        for one in records_of(disk, path, names):
+            _note(found, one.value or b"")
     except MetadataLogError:
         # Other checks tell of damaged files.
         pass
