@@ -15,6 +15,11 @@ import fixture_chart
 from bar_chart import PICTURES, SCHEMES, Chart, drawn
 
 
+def test_every_bar_of_the_fixture_has_a_figure() -> None:
+    stored = fixture_chart.load()
+    assert all(name in stored.medians[target] for target, name, _ in fixture_chart.BARS)
+
+
 @pytest.mark.parametrize(
     "chart", [fixture_chart.chart(fixture_chart.load()), commits_chart.chart(commits_chart.PAGE.read_text())]
 )

@@ -25,6 +25,10 @@ README = ROOT / "README.md"
 STEP = re.compile(r"^✓ (?P<step>[\w ]+?)  ", re.MULTILINE)
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 120
+
+
 def test_its_commands_print_what_it_shows(tmp_path: Path) -> None:
     shown = commands(README)
     assert [command.split()[0] for command, _ in shown] == ["python3", "kraft", "kraft"]
