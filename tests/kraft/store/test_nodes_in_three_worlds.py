@@ -217,7 +217,9 @@ def test_a_turn_of_an_event_loop_crosses_once_each_way(tmp_path: Path, monkeypat
             monkeypatch.setattr(loop, "call_soon_threadsafe", woken_back)
             made = asyncio.gather(*(node.append_soon([b"x"]) for _ in range(200)))
             await has_crossed.wait()
-            await asyncio.sleep(0)  # Now each waits: one that is done before needs no way back.
+            has_turned = asyncio.Event()
+            loop.call_soon(has_turned.set)
+            await has_turned.wait()  # Now each waits: one that is done before needs no way back.
             wake()
             # The loop has no turn until all are done: a turn in between would be crossed to for itself.
             node.thread.start(lambda: node.trio.append([b"last"])).result(10)
