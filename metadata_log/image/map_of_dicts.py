@@ -6,10 +6,12 @@ A change of a large image takes long: the map is for simulated clusters and for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_MISSING: Final[Any] = object()
 
 __all__ = ["Map", "with_changes", "with_entry", "without_key"]
 
@@ -22,7 +24,7 @@ class Map(dict[K, V]):
 
 def with_entry(entries: Map[K, V], key: K, value: V) -> Map[K, V]:
     """The map with a value for one key."""
-    if entries.get(key) is value:
+    if entries.get(key, _MISSING) is value:
         return entries
     changed = Map(entries)
     changed[key] = value

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from rpds import HashTrieMap as Map
 
 K = TypeVar("K")
 V = TypeVar("V")
 
+_MISSING: Final[Any] = object()
+
 __all__ = ["Map", "with_changes", "with_entry", "without_key"]
 
 
 def with_entry(entries: Map[K, V], key: K, value: V) -> Map[K, V]:
     """The map with a value for one key."""
-    return entries if entries.get(key) is value else entries.insert(key, value)
+    return entries if entries.get(key, _MISSING) is value else entries.insert(key, value)
 
 
 def without_key(entries: Map[K, V], key: K) -> Map[K, V]:

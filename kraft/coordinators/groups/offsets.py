@@ -15,10 +15,10 @@ from kraft.coordinators.groups.consumer.commits import CheckPartition, check_com
 from kraft.coordinators.groups.consumer.draft import tombstones
 from kraft.coordinators.groups.consumer.group import ConsumerGroup
 from kraft.coordinators.groups.state import (
+    NO_GROUPS,
     NO_OFFSETS,
     GroupsState,
     Offset,
-    Offsets,
     Place,
     consumer_group,
     share_group,
@@ -34,7 +34,6 @@ from kraft.limits import (
     OFFSETS_PER_TRANSACTION,
     PLAIN_METADATA,
 )
-from metadata_log.image.persistent_map import Map
 from metadata_log.records.consumer_offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from metadata_log.records.coordinator import RETENTION_VERSION
 from metadata_log.types import Uuid
@@ -44,7 +43,6 @@ MISSING_GROUPS_SINCE: Final = 9
 """The version of OffsetCommit with an error of its own for a group that does not exist."""
 NO_GENERATION: Final = -1
 NO_RETENTION: Final = -1
-NO_GROUPS: Final[Map[str, Offsets]] = Map()
 
 
 class Commit(Struct, frozen=True, gc=False):

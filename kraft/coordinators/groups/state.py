@@ -81,6 +81,8 @@ Offsets = Mapping[Place, Offset]
 collector then has nothing to look at; else a `Map`.
 """
 NO_OFFSETS: Final[Offsets] = {}
+NO_GROUPS: Final[Map[str, Offsets]] = Map()
+_NO_PLACES: Final[Map[Place, Offset]] = Map()
 _FEW_OFFSETS: Final = 8
 Group = GroupMetadataValue | ConsumerGroup | ShareGroup | StreamsGroup
 """The group as the log has it: a classic one, one of KIP-848, a share group, or a streams group."""
@@ -277,7 +279,7 @@ def _with_offsets(offsets: Offsets, changes: Mapping[Place, Offset]) -> Offsets:
         return with_changes(offsets, changes)
     if len(offsets) + len(changes) <= _FEW_OFFSETS:
         return {**offsets, **changes}
-    return with_changes(with_changes(Map[Place, Offset](), offsets), changes)
+    return with_changes(with_changes(_NO_PLACES, offsets), changes)
 
 
 def _without_place(offsets: Offsets, place: Place) -> Offsets:
@@ -501,7 +503,7 @@ def end_transaction(state: GroupsState, producer_id: int, *, is_commit: bool) ->
     """Find the state after the end of a transaction, in steps: its offsets are committed, unless a later record has
     overtaken them.
     """
-    for group, pending in state.open.get(producer_id, Map[str, Offsets]()).items():
+    for group, pending in state.open.get(producer_id, NO_GROUPS).items():
         state = _with_pending(state, producer_id, group, NO_OFFSETS)
         known, size = state.offsets.get(group, NO_OFFSETS), state.bytes
         entries = iter(pending.items())

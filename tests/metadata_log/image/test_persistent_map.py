@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from metadata_log.image import map_of_dicts, map_of_rpds, persistent_map
 from metadata_log.image.persistent_map import in_key_order
 
+ROOT = Path(__file__).parents[3]
 LIBRARIES: list[ModuleType] = [map_of_rpds, map_of_dicts]
 if sys.version_info < (3, 14):
     from metadata_log.image import map_of_immutables
@@ -51,6 +55,37 @@ def test_a_map_without_a_change_is_the_same_object(library: Any) -> None:
     entries = library.Map({"a": topic})
     assert library.with_changes(entries, {}) is entries
     assert library.with_entry(entries, "a", topic) is entries
+
+
+@EITHER
+def test_a_value_of_none_is_an_entry(library: Any) -> None:
+    """The transactions that are to be ended are the keys of such a map."""
+    entries = library.with_entry(library.Map(), "a", None)
+    assert list(entries.items()) == [("a", None)]
+    assert library.with_entry(entries, "a", None) == entries
+    assert list(library.without_key(entries, "a").items()) == []
+
+
+def test_no_map_is_subscripted_where_code_runs() -> None:
+    """The map of `rpds` cannot be: `Map[str, int]` is for annotations, and for strings that name a type."""
+    found = []
+    for package in ("kraft", "metadata_log", "transport"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            notes = [note for node in ast.walk(tree) for note in _annotations(node)]
+            hidden = {id(part) for note in notes for part in ast.walk(note)}
+            found += [
+                f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Map" and id(node) not in hidden
+            ]
+    assert not found, "\n".join(found)
+
+
+def _annotations(node: ast.AST) -> Iterator[ast.AST]:
+    for name in ("annotation", "returns"):
+        if note := getattr(node, name, None):
+            yield note
 
 
 @EITHER

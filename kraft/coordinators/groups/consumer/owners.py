@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeAlias
 
 from kraft.coordinators.groups.consumer.member import Assigned, Member
 from metadata_log.image.persistent_map import Map, with_changes
@@ -19,7 +19,7 @@ BLOCK: Final = 256
 """The numbers of a block."""
 Block = Mapping[int, int]
 """The held partitions of a block, each with the member epoch at which it is held. Nobody changes one."""
-Owners = Map[tuple[Uuid, int], Block]
+Owners: TypeAlias = "Map[tuple[Uuid, int], Block]"
 """The blocks of each topic; none is empty."""
 _NOBODY: Final[Block] = {}
 

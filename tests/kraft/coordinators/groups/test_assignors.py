@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from kraft.coordinators.groups.assignors import ASSIGNORS, AssignmentMember, GroupSpec, PartitionsByTopic
 from kraft.coordinators.groups.consumer.member import Assigned, Member
 from kraft.coordinators.groups.consumer.owners import BLOCK, Owners, changed_owners, held_near
+from metadata_log.image.persistent_map import Map
 from metadata_log.types import Uuid
 from support import DATA
 
@@ -185,7 +186,8 @@ def _of(places: set[tuple[Uuid, int]], topic: Uuid) -> set[tuple[Uuid, int]]:
 @given(CHANGES)
 def test_the_blocks_are_a_table(changes: list[tuple[str, tuple[int, Assigned, Assigned] | None]]) -> None:
     members: dict[str, Member] = {}
-    owners, table = Owners(), Table()
+    table = Table()
+    owners: Owners = Map()
     for name, change in changes:
         old = members.pop(name, None)
         new = None
@@ -205,7 +207,7 @@ def test_the_blocks_are_a_table(changes: list[tuple[str, tuple[int, Assigned, As
 def test_what_a_member_must_give_up_stays_where_it_is() -> None:
     numbers = dict.fromkeys(range(3 * BLOCK), 2)
     member = Member("m", epoch=2, assigned={TOPICS[0]: numbers})
-    owners = changed_owners(Owners(), None, member)
+    owners = changed_owners(Map(), None, member)
     half = {number: 2 for number in numbers if number % 2}
     rest = {number: 2 for number in numbers if not number % 2}
     giving = replace(member, assigned={TOPICS[0]: half}, revoking={TOPICS[0]: rest})
