@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft.invariants.cluster_model import PartitionKey
-from kraft.invariants.identities import IdentityLedger, Piece
+from kraft.invariants.identities import IdentityLedger
 from kraft.invariants.leaderships import Belief, LeadershipLedger, Remote
 from kraft.quorum.values import ReplicaKey
 from kraft.sim.workloads.partition_watch import PartitionWatch
@@ -55,19 +55,6 @@ def an_older_answer_of_the_controller_is_taken() -> None:
     leader.believes()
 
 
-@CASES(r"with the ISR \[1, 2\] of partition epoch 4, which has the ISR \[1, 2, 3\]")
-def a_leader_has_another_isr_than_the_log() -> None:
-    Leader().believes(partition_epoch=4)
-
-
-@CASES(r"in epoch 7 since now, and knows of a former fetch of broker 2")
-def a_new_leader_knows_of_former_fetches() -> None:
-    leader = Leader()
-    leader.fetched(11, 40)
-    leader.ledger.believes(Belief(1, KEY, "t-0", 6, 4))
-    leader.believes(leader_epoch=7, partition_epoch=5, broker2=Remote(11, 40))
-
-
 @CASES(r"broker 2 has never fetched with its epoch in Remote\(broker_epoch=12, end_offset=40\)")
 def a_fetch_counts_for_another_incarnation() -> None:
     leader = Leader()
@@ -80,13 +67,6 @@ def a_follower_counts_beyond_its_fetches() -> None:
     leader = Leader()
     leader.fetched(11, 40)
     leader.believes(broker2=Remote(11, 41))
-
-
-@CASES(r"counts a fetch of t-0 by broker 2 with epoch 11, and knows that broker with epoch 12")
-def a_late_fetch_of_a_former_incarnation_counts() -> None:
-    leader = Leader()
-    leader.fetched(11, 40)
-    leader.ledger.counted(leader.believes(broker2=Remote(11, 40)), 2, 11, registered=12)
 
 
 @CASES(r"proposes an ISR of .* in leader epoch 4, and does not lead there")
@@ -128,22 +108,6 @@ def a_voter_has_a_directory_that_no_node_had() -> None:
     ledger.started(ReplicaKey(2, uuid(1)))
     ledger.named(1, [ReplicaKey(2, uuid(1)), ReplicaKey(3)])
     ledger.named(1, [ReplicaKey(2, uuid(9))])
-
-
-@CASES(r"leader 1 counts voter 2 with directory .* up to offset 8, and that disk was never beyond -1")
-def a_leader_counts_what_a_former_disk_had() -> None:
-    ledger = IdentityLedger()
-    ledger.flushed(ReplicaKey(2, uuid(1)), 8)
-    ledger.counts(1, ReplicaKey(2, uuid(1)), 8)
-    ledger.counts(1, ReplicaKey(2, uuid(2)), 8)
-
-
-@CASES(r"node 2 goes on with a snapshot that another leader has begun to send")
-def a_download_goes_on_with_another_leader() -> None:
-    ledger, snapshot = IdentityLedger(), OffsetAndEpoch(offset=9, epoch=1)
-    ledger.asked(2, Piece(1, 4, snapshot, 0))
-    ledger.asked(2, Piece(1, 4, snapshot, 100))
-    ledger.asked(2, Piece(3, 5, snapshot, 200))
 
 
 @CASES(r"the committed metadata of node 101 goes back from offset 7 to 5")

@@ -39,7 +39,6 @@ def replica(broker_id: int, end: int, *, committed: int | None = None, epoch: in
 
 FULL = content((b"a", b"1"), (b"b", b"2"), (b"a", b"3"))
 """The record at offset 0 may go: a later one has its key."""
-EMPTY = content((b"c", b"9"))
 
 
 class TwoReplicas:
@@ -62,11 +61,6 @@ class TwoReplicas:
         """A broker leads in epoch 2 from this offset on."""
         data = FULL if end else b""
         self.ledger.looked(replica(broker_id, end, committed=0, epoch=2, leader=broker_id), data)
-
-
-@CASES("broker 1 has removed the last value of 'a' in compacted-0, which was at offset 2 below the high watermark 3")
-def a_cleaner_removes_a_last_value() -> None:
-    TwoReplicas().ledger.looked(replica(1, 3), EMPTY)
 
 
 @CASES("the last values of \\['a'\\] in compacted-0 differ on the brokers 1 and 2")

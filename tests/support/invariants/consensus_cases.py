@@ -29,12 +29,6 @@ def a_restart_loses_a_flushed_record() -> None:
     quorum.restarts(2, log=quorum.node(2).log[:1], flushed=1)
 
 
-@CASES("node 2 has forgotten .*epoch=1.*; it has .*epoch=0")
-def a_restart_loses_the_vote() -> None:
-    quorum = settled()
-    quorum.restarts(2, epoch=0, voted_id=-1)
-
-
 @CASES("the log of node 2 begins at 2, where nothing committed ends; 1 is committed")
 def a_log_begins_beyond_what_is_committed() -> None:
     quorum = settled()
@@ -48,14 +42,6 @@ def a_log_begins_beyond_what_is_committed() -> None:
 def an_epoch_falls() -> None:
     quorum = settled()
     quorum.becomes(3, "Unattached", 0)
-
-
-@CASES("node 2 deletes its vote")
-def a_vote_is_deleted() -> None:
-    quorum = ScriptedQuorum()
-    quorum.becomes(1, "Candidate", 1, voted=1)
-    quorum.becomes(2, "Voted", 1, voted=1)
-    quorum.becomes(2, "Unattached", 1)
 
 
 @CASES("node 2 votes twice in epoch 1: for 1 and for 3")
@@ -117,16 +103,6 @@ def a_leader_is_not_the_one_that_was_named_before() -> None:
 # What leaves a node
 
 
-@CASES("node 2 fetches from 2 and so acknowledges what is not flushed")
-def a_fetch_acknowledges_what_is_not_flushed() -> None:
-    settled().invariants.fetched(2, 2)
-
-
-@CASES("node 3 votes for 1 in epoch 1 with .* on its disk")
-def a_vote_leaves_that_is_not_on_disk() -> None:
-    settled().invariants.granted(3, 1, 1)
-
-
 @CASES("node 3 grants a pre-vote and replaces .* by .* in quorum-state")
 def a_pre_vote_is_written() -> None:
     quorum = ScriptedQuorum()
@@ -180,28 +156,10 @@ def a_log_is_truncated_below_the_high_watermark() -> None:
     quorum.steps(3, log=quorum.node(3).log[:1], flushed=1)
 
 
-@CASES("node 3 truncates the committed .*offsets 1 to 1")
-def a_committed_batch_is_truncated() -> None:
-    quorum = ScriptedQuorum()
-    quorum.elects(1, 1, 2)
-    quorum.follows(2, 1, 1)
-    quorum.follows(3, 1, 1)
-    for node_id in (1, 2, 3):
-        quorum.writes(node_id, batch(0, 1, HEAD), batch(1, 1, "a"))
-    quorum.commits(2, 1)
-    quorum.steps(3, log=quorum.node(3).log[:1], flushed=1)
-
-
 @CASES("node 3 says its log ends at 2, and the log ends at 1")
 def a_node_names_another_end_of_its_log() -> None:
     quorum = settled()
     quorum.steps(3, end=2)
-
-
-@CASES("the high watermark of node 3 is beyond its log")
-def a_high_watermark_is_beyond_the_log() -> None:
-    quorum = settled()
-    quorum.steps(3, high_watermark=2)
 
 
 @CASES("the high watermark of node 3 falls")
@@ -239,34 +197,12 @@ def a_commit_has_no_majority() -> None:
     quorum.steps(1, high_watermark=1)
 
 
-@CASES("node 2 commits .*, where .* was committed")
-def two_nodes_commit_two_batches_at_one_offset() -> None:
-    quorum = ScriptedQuorum()
-    quorum.elects(1, 1, 3)
-    quorum.follows(3, 1, 1)
-    for node_id in (1, 3):
-        quorum.writes(node_id, batch(0, 1, HEAD))
-    quorum.commits(1, 1)
-    quorum.writes(2, batch(0, 0, "other"))
-    quorum.commits(1, 2)
-
-
 @CASES("node 2 leads epoch 2 with the high watermark 2, below the 3 of a leader before")
 def the_high_watermark_of_a_leader_is_below_that_of_a_former_leader() -> None:
     """A leader that begins with a high watermark: in any other story another check fails first."""
     quorum = settled("a", "b")
     quorum.elects(2, 2, 3)
     quorum.restarts(2, state="Leader", leader_id=2, high_watermark=2)
-
-
-@CASES("node 1 leads on, though it was removed from the voters")
-def a_leader_that_was_removed_leads_on() -> None:
-    quorum = settled()
-    for node_id in (1, 2, 3):
-        quorum.node(node_id).changes_in[b"fewer"] = with_voters(2, 3)
-        quorum.node(node_id).voter_keys = with_voters(2, 3).keys
-        quorum.writes(node_id, batch(1, 1, b"fewer"))
-    quorum.commits(2, 1)
 
 
 @CASES("node 2 applies .*wrong.*, which is not a committed batch")

@@ -82,25 +82,6 @@ def group_of(*batches: StoredBatch) -> GroupLedger:
     return ledger
 
 
-@CASES("has two owners in epoch 3 of group g: b was told to own it, and a before")
-def two_members_are_told_of_one_partition() -> None:
-    ledger = GroupLedger()
-    ledger.told("g", 3, "a", [(INPUT, 0)])
-    ledger.told("g", 4, "b", [(INPUT, 0)])
-    ledger.told("g", 3, "b", [(INPUT, 0)])
-
-
-@CASES("member m of group g is told that it belongs to generation 2, and was in 3 before it asked")
-def a_member_is_told_of_a_former_generation() -> None:
-    ledger = GroupLedger()
-    ledger.committed(KEY, generation(2, m=[0]))
-    ledger.accepted("g", "m", 2, ledger.epoch_of("g", "m"))
-    ledger.committed(KEY, generation(3, m=[0]))
-    assert ledger.epoch_of("g", "other") == 0
-    ledger.accepted("g", "other", 2, ledger.epoch_of("g", "other"))
-    ledger.accepted("g", "m", 2, ledger.epoch_of("g", "m"))
-
-
 @CASES("is acknowledged, and no record of it is committed")
 def a_commit_is_acknowledged_too_early() -> None:
     ledger = group_of(commit(5, "a"))
@@ -121,12 +102,6 @@ def an_acknowledged_commit_is_lost() -> None:
     ledger.fetched(PLACE, -1, "", 0)
     ledger.acknowledged(PLACE, "a")
     ledger.fetched(PLACE, -1, "", ledger.floor()[PLACE])
-
-
-@CASES("the fetched offset 5 .* is not committed: a")
-def the_offset_of_an_aborted_transaction_is_fetched() -> None:
-    ledger = group_of(commit(5, "a", producer_id=5), marker(1, is_commit=False))
-    ledger.fetched(PLACE, 5, "a", 0)
 
 
 @CASES("the fetched offset 5 .* is older than one that was acknowledged before")
@@ -190,20 +165,10 @@ def a_generation_falls() -> None:
     group_of(generation(2, a=[0]), generation(1, a=[0]))
 
 
-@CASES("input-0 has another owner in the same generation 1 of group g: b, after a")
-def a_generation_changes_its_owners() -> None:
-    group_of(generation(1, a=[0]), generation(1, b=[0]))
-
-
 @CASES("the epoch of member a of group g falls from 2 to 1")
 def the_epoch_of_a_member_falls() -> None:
     away = [batch(member("a", 2, 0)), batch(member("a", -2, 0)), batch(member("a", 2, 0))]
     group_of(*away, batch(member("a", 1, 0)))
-
-
-@CASES("partition 0 of .* has two owners in the log of group g: a and b")
-def a_consumer_group_has_two_owners() -> None:
-    group_of(batch(member("a", 2, 0)), batch(member("a", 3), member("b", 3, 0)), batch(member("a", 4, 0)))
 
 
 # Groups that change their protocol
@@ -237,14 +202,6 @@ def a_downgraded_group_has_other_members() -> None:
     assert ledger.migrations == 2
     for one in (upgraded(3, member("a", 3, 0)), downgraded(3, by="b")):
         ledger.committed(KEY, one)
-
-
-@CASES("has two owners in epoch 3 of group g: b was told to own it, and a before")
-def generations_and_epochs_are_the_same_numbers() -> None:
-    ledger = group_of(generation(3, a=[0]))
-    ledger.told("g", 3, "a", [(INPUT, 0)])
-    ledger.committed(KEY, upgraded(3, member("a", 3, 0)))
-    ledger.told("g", 3, "b", [(INPUT, 0)])
 
 
 @CASES(r"member a owns \[\] once group g is a consumer group, and was told to own \[0\] before")
@@ -323,18 +280,6 @@ def a_transaction_has_two_outcomes() -> None:
     transactions_of(state(PREPARE_COMMIT, 1), state(PREPARE_ABORT, 1, name="v"))
 
 
-@CASES("two producers of w have epoch 0 of producer id 5")
-def two_producers_have_one_epoch() -> None:
-    ledger = transactions_of(state(EMPTY, 0))
-    ledger.initialized("w", 5, 0, {})
-    ledger.initialized("w", 5, 0, {})
-
-
-@CASES("w is given epoch 1, and no record of that is committed")
-def a_producer_is_given_an_epoch_too_early() -> None:
-    transactions_of(state(EMPTY, 0)).initialized("w", 5, 1, {})
-
-
 @CASES("was told of the commit of its transaction in epoch 0, which is to abort by the log")
 def a_producer_is_told_the_wrong_outcome() -> None:
     transactions_of(state(PREPARE_ABORT, 1)).ended_by(5, 0, commits=True)
@@ -350,13 +295,6 @@ def a_marker_comes_too_early() -> None:
     transactions_of(state(ONGOING, 0)).appended("output-0", marker(1, is_commit=True))
 
 
-@CASES("in epoch 0, though the producer was fenced by epoch 1")
-def a_fenced_producer_writes() -> None:
-    ledger = transactions_of(state(EMPTY, 1))
-    ledger.initialized("w", 5, 1, {KEY: 3})
-    show(ledger, output(0, 1, offset=2), output(0, 1, offset=3))
-
-
 @CASES("in epoch 0, after a marker of epoch 1")
 def a_producer_writes_after_the_end() -> None:
     late = output(1, 2, offset=2)
@@ -368,12 +306,6 @@ def a_transaction_is_committed_and_aborted() -> None:
     ledger = TransactionLedger()
     show(ledger, output(0, 1), marker(1, is_commit=True))
     show(ledger, output(0, 1), marker(1, is_commit=False), key=OTHER)
-
-
-@CASES("an input has two outputs")
-def an_input_has_two_outputs() -> None:
-    ledger = TransactionLedger()
-    show(ledger, output(0, 2), marker(1, is_commit=True), output(1, 3, epoch=1), marker(3, is_commit=True))
 
 
 @CASES("transaction 0 to 1 is visible in part: output-0 has its records, and 1 other partitions do not")

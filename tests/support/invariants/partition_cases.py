@@ -138,11 +138,6 @@ def the_isr_is_not_among_the_replicas() -> None:
     Records().creates(replicas=(1, 2))
 
 
-@CASES("the leader is not in the ISR")
-def the_leader_is_not_in_the_isr() -> None:
-    Records().creates(isr=(2, 3))
-
-
 @CASES("a broker is in the ISR, and eligible outside of it")
 def a_broker_is_in_the_isr_and_in_the_elr() -> None:
     Records().creates(elr=(2,))
@@ -211,33 +206,6 @@ def a_broker_without_all_records_is_elected() -> None:
     records.changes(isr=(2,), leader=2, elr=())
 
 
-@CASES("broker 3 is elected from outside, as if it were in sync")
-def a_broker_outside_of_the_isr_is_elected_as_if_in_sync() -> None:
-    Records().creates(isr=(1, 2)).changes(isr=(3,), leader=3)
-
-
-@CASES("broker 3 is elected uncleanly without a request")
-def an_unclean_election_has_no_request() -> None:
-    Records().creates(isr=(1, 2)).changes(isr=(3,), leader=3, recovery=1)
-
-
-@CASES(r"the last known leader is \(\), and not \(1,\)")
-def a_lost_leader_is_not_noted() -> None:
-    records = Records().creates(isr=(1,))
-    records.writes(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1))
-    records.changes(isr=(), leader=-1, elr=(1,), last_known=(1,))
-    records.changes(isr=(1,), leader=1, elr=(), last_known=())
-    records.changes(isr=(), leader=-1, elr=(1,))
-
-
-@CASES("nobody changes min.insync.replicas of t, and the ELR is emptied")
-def the_elr_is_emptied_without_a_cause() -> None:
-    records = Records().creates()
-    minimum = ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="1")
-    records.writes(minimum, ClearElrRecord(topic_name="t"))
-    records.writes(replace(minimum, name="retention.ms"), ClearElrRecord(topic_name="t"))
-
-
 # Brokers
 
 
@@ -249,18 +217,6 @@ def one_incarnation_registers_in_two_epochs() -> None:
 @CASES("the broker epoch does not rise from 4")
 def a_broker_epoch_does_not_rise() -> None:
     Records().registers(4, 4, incarnation=401)
-
-
-@CASES("broker 2 may have lost records, and still counts for t-0")
-def a_broker_after_an_unclean_shutdown_stays_in_the_isr() -> None:
-    records = Records().creates()
-    records.ledger.clean_starts[uuid(201)] = False
-    records.registers(2, 20, incarnation=201)
-
-
-@CASES("broker 1 is fenced and leads t-0")
-def a_fenced_broker_leads() -> None:
-    Records().creates().fences(1)
 
 
 # The nodes

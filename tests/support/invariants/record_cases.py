@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
-from kraft.invariants.liveness import Liveness
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
 from kraft.partitions.log.transaction_markers import TransactionMarker
@@ -150,38 +149,12 @@ def a_restart_loses_records() -> None:
     run.load(2)
 
 
-@CASES("has lost the committed batch .* in a power failure, though flush.messages=1 puts")
-def a_power_failure_takes_what_was_flushed() -> None:
-    run = ThreeReplicas(flush_messages=1)
-    run.commit(FIRST)
-    run.load(2, power=True)
-
-
 @CASES("has stopped cleanly, and begins orders-0 at offset 0 again, though it had begun at offset 1")
 def a_clean_stop_forgets_a_deletion() -> None:
     run = ThreeReplicas()
     run.commit(FIRST)
     run.move(2, start=1)
     run.load(2, FIRST, clean=True)
-
-
-@CASES("broker 1 has the batch of offsets 0 to 0 .* behind the batch of offsets 0 to 0")
-def a_log_has_an_offset_twice() -> None:
-    ThreeReplicas().move(1, FIRST, FIRST)
-
-
-@CASES("one batch of an idempotent producer twice in orders-0: .* sequence 7 of producer 5")
-def a_batch_is_written_twice() -> None:
-    run = ThreeReplicas()
-    run.move(1, stored(0, b"once", producer_id=5, sequence=7))
-    run.move(1, stored(1, b"once", producer_id=5, sequence=7))
-
-
-@CASES("truncates orders-0 to offset 0, and so removes the committed batch of offsets 0 to 0")
-def a_follower_truncates_what_is_committed() -> None:
-    run = ThreeReplicas()
-    run.commit(FIRST)
-    run.move(2, kept=0, watermark=0)
 
 
 @CASES("the high watermark of orders-0 falls from 1 to 0 on broker 2 in leader epoch 1")
@@ -191,94 +164,11 @@ def a_watermark_falls() -> None:
     run.move(2, watermark=0)
 
 
-@CASES("the high watermark of orders-0 is 3 on broker 1, behind the end 1 of its log")
-def a_watermark_is_above_the_log() -> None:
-    run = ThreeReplicas()
-    for one in (2, 3, 1):
-        run.move(one, FIRST)
-    run.move(1, watermark=3)
-
-
-@CASES("the replicas of orders-0 differ below the high watermark 1: broker 2 has")
-def replicas_differ() -> None:
-    run = ThreeReplicas()
-    for one in (3, 1):
-        run.move(one, FIRST)
-    run.partition = replace(run.partition, isr=(1, 3))
-    run.move(1, watermark=1)
-    run.move(2, stored(0, b"other"), watermark=1)
-
-
-@CASES("counts as committed on broker 1, and broker 3 of the ISR .* has never had it")
-def a_watermark_passes_a_member() -> None:
-    run = ThreeReplicas()
-    for one in (2, 1):
-        run.move(one, FIRST)
-    run.move(1, watermark=1)
-
-
-@CASES("broker 3 leads orders-0 in epoch 2 without the committed batch .* took it from no broker")
-def a_leader_lacks_records() -> None:
-    run = ThreeReplicas()
-    run.partition = replace(run.partition, isr=(1, 2))
-    for one in (2, 1):
-        run.move(one, FIRST)
-    run.move(1, watermark=1)
-    run.lead(3, 3)
-    run.move(3, epoch=2, leads=True)
-
-
-@CASES("has answered that a batch is at offset 0 of orders-0, where its log has no batch")
-def an_answer_names_an_offset_without_a_batch() -> None:
-    run = ThreeReplicas()
-    run.ledger.answered(run.replicas[1], 0, sent(b"first"), is_for_all=True)
-
-
-@CASES("only brokers \\[1\\] have ever had it, and min.insync.replicas was never below 2")
-def an_answer_comes_before_enough_replicas() -> None:
-    run = ThreeReplicas()
-    run.partition, run.min_isr = replace(run.partition, isr=(1,)), 2
-    run.move(1, FIRST)
-    run.ledger.answered(run.replicas[1], 0, sent(b"first"), is_for_all=True)
-
-
-@CASES("gives the batch of offsets 1 to 1 .* to a consumer, above its high watermark 1")
-def a_consumer_reads_above_the_watermark() -> None:
-    run = ThreeReplicas()
-    run.commit(FIRST)
-    run.move(1, SECOND)
-    run.ledger.consumed_by_client(run.replicas[1], 0, FIRST.content + SECOND.content)
-
-
 @CASES("to a consumer at offset 0; before, other bytes were committed there: the batch of offsets 0 to 0")
 def a_consumer_reads_other_bytes() -> None:
     run = ThreeReplicas()
     run.commit(FIRST)
     run.ledger.consumed_by_client(run.replicas[2], 0, stored(0, b"other").content)
-
-
-@CASES("gives the batch of offsets 0 to 0 .* to a reader of committed records, above the last stable offset 0")
-def a_reader_of_committed_records_gets_an_open_transaction() -> None:
-    run = ThreeReplicas()
-    open_batch = in_transaction(0, b"open")
-    run.commit(open_batch)
-    run.ledger.consumed_by_client(run.replicas[1], 0, open_batch.content, [])
-
-
-@CASES("gives the batch of offsets 0 to 0 .* as committed, and its marker says the opposite")
-def a_reader_of_committed_records_is_not_told_of_an_abort() -> None:
-    run = ThreeReplicas()
-    batches = in_transaction(0, b"aborted"), marker(1, is_commit=False)
-    run.commit(*batches)
-    run.ledger.consumed_by_client(run.replicas[1], 0, b"".join(one.content for one in batches), [])
-
-
-@CASES("gives the batch of offsets 2 to 2 .* as aborted, and its marker says the opposite")
-def a_reader_of_committed_records_drops_a_commit() -> None:
-    run = ThreeReplicas()
-    batches = in_transaction(2, b"committed", sequence=1), marker(3, is_commit=True)
-    run.commit(in_transaction(0, b"aborted"), marker(1, is_commit=False), *batches)
-    run.ledger.consumed_by_client(run.replicas[1], 2, b"".join(one.content for one in batches), [(5, 0)])
 
 
 @CASES("that the transaction of producer 5 has ended in orders-0, and no marker of epoch 1 is below its high watermark")
@@ -312,27 +202,3 @@ def a_record_is_missing_at_the_end() -> None:
     for one in (1, 2, 3):
         run.load(one, power=True)
     run.ledger.concluded(KEY, "orders-0", list(run.replicas.values()))
-
-
-@CASES(
-    "the high watermark of orders-0 stands at 0 for 5001 ms, though the whole ISR has more: broker 1 up to 1, broker 2"
-)
-def a_watermark_waits_for_ever() -> None:
-    partition = ThreeReplicas().partition
-    liveness = Liveness(5000)
-    liveness.watermark(KEY, "orders-0", partition, 0, {1: 1, 2: None, 3: 1}, 1000)
-    liveness.watermark(KEY, "orders-0", replace(partition, isr=(1, 2)), 0, {1: 1, 2: 1}, 9_000)
-    liveness.watermark(KEY, "orders-0", partition, 0, {1: 1, 2: 1, 3: 1}, 10_000)
-    liveness.watermark(KEY, "orders-0", partition, 0, {1: 1, 2: 1, 3: 1}, 15_000)
-    liveness.watermark(KEY, "orders-0", partition, 0, {1: 1, 2: 1, 3: 1}, 15_001)
-
-
-@CASES("broker 2 has not answered the Produce request 8 for 5001 ms, though no partition of it has too small an ISR")
-def a_producer_waits_for_ever() -> None:
-    liveness = Liveness(5000)
-    liveness.producers(1, [7], 1000)
-    liveness.producers(2, [8], 1000)
-    liveness.producers(1, [], 3000)
-    liveness.producers(1, [7], 5000)
-    liveness.producers(1, [7], 6001)
-    liveness.producers(2, [8], 6001)

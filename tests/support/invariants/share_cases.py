@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.invariants.shares import ACCEPT, RELEASE, RENEW, Member, ShareLedger, Told
+from kraft.invariants.shares import Member, ShareLedger, Told
 from kraft.invariants.stored_batches import StoredBatch
 from metadata_log.records.share_group_state import (
     ShareSnapshotKey,
@@ -78,75 +78,6 @@ def logged(*batches: StoredBatch) -> ShareLedger:
     return ledger
 
 
-@CASES("is delivered to b by broker 101, after it was accepted by a")
-def an_accepted_record_is_delivered() -> None:
-    shares = Shares()
-    shares.give("a", 1)
-    shares.acknowledge("a", ACCEPT, 10)
-    shares.give("b", 2, 200, is_sure=False)
-    shares.give("b", 2, 200)
-
-
-@CASES("is delivered to b by broker 101, while a has it until 100")
-def a_record_has_two_holders() -> None:
-    shares = Shares()
-    shares.give("a", 1)
-    shares.acknowledge("b", ACCEPT, 10, Error.INVALID_RECORD_STATE)
-    shares.give("b", 2, 99)
-
-
-@CASES("while a has it until 150")
-def a_renewed_lock_ends_early() -> None:
-    shares = Shares()
-    shares.give("a", 1)
-    shares.acknowledge("a", RENEW, 50)
-    shares.give("b", 2, 140)
-
-
-@CASES("b acknowledges offset .*, which a has")
-def another_one_acknowledges() -> None:
-    shares = Shares()
-    shares.give("a", 1)
-    shares.acknowledge("b", ACCEPT, 100)
-    shares.give("a", 2, 200, is_sure=False)
-    shares = Shares()
-    shares.give("a", 1)
-    shares.acknowledge("b", ACCEPT, 99)
-
-
-@CASES("as delivery 4, and 3 are the limit")
-def a_record_is_delivered_too_often() -> None:
-    shares = Shares()
-    for number in range(3):
-        shares.give("a", number + 1, 200 * number)
-        shares.ledger.gave_up(1, "a")
-    shares.give("b", 3, 410)
-
-
-@CASES("with the count 1, and not from 2 to 2")
-def a_delivery_is_not_counted() -> None:
-    shares = Shares()
-    shares.give("a", 1)
-    shares.give("b", 1, 100)
-
-
-@CASES("knows offset 0 in state 0, and it was accepted by a")
-def an_accepted_record_is_forgotten() -> None:
-    shares = Shares()
-    shares.give("a", 1)
-    shares.acknowledge("a", ACCEPT)
-    shares.load(3)
-    shares.load(0, of0=(1, 0))
-
-
-@CASES("knows of 0 deliveries of offset 0, and there were 1 that were written")
-def a_written_delivery_is_forgotten() -> None:
-    shares = Shares()
-    shares.give("a", 1)
-    shares.acknowledge("a", RELEASE)
-    shares.load()
-
-
 @CASES("broker 102 begins at 0, before 3")
 def a_leader_begins_before_the_start() -> None:
     shares = Shares()
@@ -160,12 +91,6 @@ def the_start_of_a_leader_goes_back() -> None:
     shares.load(3)
     shares.ledger.moved(2, NAME, 3)
     shares.ledger.moved(2, NAME, 2)
-
-
-@CASES("the start goes back from 3 to 2")
-def the_start_goes_back_in_a_snapshot() -> None:
-    ledger = logged(snapshot(1, 3), snapshot(2, 1), update(3))
-    ledger.committed(snapshot(2, 2))
 
 
 @CASES("the start goes back from 3 to 2")
@@ -184,10 +109,3 @@ def a_snapshot_lacks_a_state() -> None:
 def an_update_comes_first() -> None:
     ledger = logged(snapshot(1, 3), batch((ShareSnapshotKey("g", TOPIC, 0), None)))
     ledger.committed(update(3))
-
-
-@CASES("begins at 1, after the last snapshot of g")
-def a_needed_snapshot_is_deleted() -> None:
-    ledger = logged(snapshot(1, 3))
-    ledger.pruned("__share_group_state-0", 0, ledger.places())
-    ledger.pruned("__share_group_state-0", 1, ledger.places())

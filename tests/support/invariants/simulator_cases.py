@@ -6,23 +6,16 @@ from types import SimpleNamespace
 from typing import cast
 
 from kraft.controller import QuorumController
-from kraft.invariants.observation import View
-from kraft.quorum.values import LeaderAndEpoch
 from kraft.sim.nodes.member_kinds import LOADED, MACHINES
 from kraft.sim.nodes.replica_member import ReplicaMember
-from kraft.sim.nodes.stale_requests import StaleRequests
 from kraft.sim.nodes.state_machine_member import Counts, Line, StateMachineMember
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.workloads.client_history import Asked, ClientHistory
 from kraft.sim.workloads.load_watch import LoadWatch
-from kraft.sim.world.actions import Start
-from kraft.sim.world.check_quorum import CheckQuorum
 from kraft.sim.world.driver import Exchange
-from kraft.sim.world.member_interface import Done, Member, PeerFaultReported, WriteOutcome
-from kraft.sim.world.signs_of_life import LEADER_GONE, SignsOfLife
-from kraft.sim.world.trace import Trace
-from kraft.sim.world.world import World
+from kraft.sim.world.member_interface import Done, WriteOutcome
+from kraft.sim.world.signs_of_life import SignsOfLife
 from kraft.testing import disks
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage
@@ -36,55 +29,15 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.types import OffsetAndEpoch
 from support.invariants.check_sites import Cases
-from support.invariants.scripted_node import VOTERS, ScriptedNode, uuid
+from support.invariants.scripted_node import uuid
 from transport.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
     AlterPartitionRequestTopicData,
-    AlterPartitionResponse,
-    AlterPartitionResponsePartitionData,
-    AlterPartitionResponseTopicData,
 )
 
 CASES = Cases()
-FETCH_TIMEOUT_MS = 1000
-
-
-def world_of(node: ScriptedNode) -> World:
-    """A world of three voters that have not started; one of them is this node."""
-    members = {one: cast(Member, node if one == node.node_id else ScriptedNode(one)) for one in VOTERS.ids}
-    return World(members, VOTERS, trace=Trace(), check_quorum=CheckQuorum(FETCH_TIMEOUT_MS))
-
-
 # What nodes believe of disks and peers
-
-
-@CASES("node 1 has started, though its disk is damaged: a segment is gone")
-def a_node_starts_with_a_disk_that_it_must_refuse() -> None:
-    node = ScriptedNode(1)
-    node.damage = "a segment is gone"
-    world = world_of(node)
-    world.disk_losses.damage(1)
-    world.perform(Start(0, 1, 0, 0))
-
-
-@CASES("node 1 reports a fault of node 2, which has none: its epoch falls")
-def a_node_reports_a_fault_of_a_sound_peer() -> None:
-    node = ScriptedNode(1)
-    node.outputs = [PeerFaultReported(2, "its epoch falls")]
-    world_of(node).perform(Start(0, 1, 0, 0))
-
-
-@CASES(r"node 1 leads epoch 1 on, though it has heard only \[\] since 1001")
-def a_leader_without_a_majority_leads_on() -> None:
-    ledger = CheckQuorum(FETCH_TIMEOUT_MS)
-    for now_ms in range(0, 10_000, 250):
-        if now_ms <= 1000:
-            ledger.heard(1, 2, now_ms)
-        ledger.led(1, 1, VOTERS, now_ms + 1)
-
-
-FOLLOWING = View(3, "Follower", LeaderAndEpoch(2, 3), 0, 0, 0)
 
 
 def answered(signs: SignsOfLife, now_ms: int) -> None:
@@ -92,28 +45,6 @@ def answered(signs: SignsOfLife, now_ms: int) -> None:
     exchange = Exchange(1, 1, 2, "Fetch", 1000, 1, object())
     exchange.asked_in = 3
     signs.answered(exchange, 3, now_ms)
-
-
-@CASES("node 1 campaigns as if its leader's process had ended, .* the last responses: node 2 at 100 ms$")
-def a_follower_campaigns_without_a_refused_connection() -> None:
-    signs = SignsOfLife(FETCH_TIMEOUT_MS)
-    answered(signs, 100)
-    signs.changed(cast(Member, ScriptedNode(1)), LEADER_GONE, 1)
-
-
-@CASES("node 1 grants a pre-vote, though its leader 2 has answered 50 ms ago")
-def a_follower_of_a_live_leader_grants_a_pre_vote() -> None:
-    signs = SignsOfLife(FETCH_TIMEOUT_MS)
-    answered(signs, 100)
-    signs.pre_granted(cast(Member, ScriptedNode(1)), FOLLOWING, 150)
-
-
-@CASES("node 1 grants a pre-vote, though its leader 2 has answered 50 ms ago")
-def a_follower_whose_leader_resigned_earlier_grants_a_pre_vote() -> None:
-    signs = SignsOfLife(FETCH_TIMEOUT_MS)
-    signs.resigned(1, LeaderAndEpoch(2, 2))
-    answered(signs, 100)
-    signs.pre_granted(cast(Member, ScriptedNode(1)), FOLLOWING, 150)
 
 
 # What clients hear
@@ -236,29 +167,6 @@ def alter_partition(broker_epoch: int, leader_epoch: int) -> WireRequest:
     topic = AlterPartitionRequestTopicData(topic_id=TOPIC, partitions=[partition])
     message = AlterPartitionRequest(broker_id=1, broker_epoch=broker_epoch, topics=[topic])
     return cast(WireRequest, SimpleNamespace(message=message, request_id=3))
-
-
-ACCEPTED = AlterPartitionResponse(
-    topics=[
-        AlterPartitionResponseTopicData(
-            topic_id=TOPIC, partitions=[AlterPartitionResponsePartitionData(partition_index=0)]
-        ),
-    ]
-)
-
-
-@CASES("the controller accepts a request of a former incarnation")
-def a_request_of_a_former_incarnation_is_accepted() -> None:
-    watch = StaleRequests()
-    watch.asked(alter_partition(4, 2), controller())
-    watch.answered(3, ACCEPTED)
-
-
-@CASES("a stale request changes an ISR")
-def a_request_of_a_deposed_leader_is_accepted() -> None:
-    watch = StaleRequests()
-    watch.asked(alter_partition(5, 1), controller())
-    watch.answered(3, ACCEPTED)
 
 
 # `kraft.testing`
