@@ -59,6 +59,11 @@ def test_a_follower_that_has_truncated_its_log_is_told_the_watermark_again() -> 
     assert known.responses == []
 
 
+def test_a_follower_of_an_older_epoch_reads_on_from_the_start_of_the_log() -> None:
+    found = only_partition(brokers_with_two_epochs().ask(101, fetch_as_102(0, 0)))
+    assert (found.error_code, found.diverging_epoch, found.records != b"") == (Error.NONE, EpochEndOffset(), True)
+
+
 def test_a_truncation_of_the_leader_ends_the_wait_of_a_follower() -> None:
     """An unclean leader elsewhere and back again: the log of 101 is shorter than what 102 has."""
     brokers = brokers_with_two_epochs()

@@ -304,6 +304,12 @@ def test_a_marker_without_a_transaction_is_appended_all_the_same() -> None:
     assert brokers.part(LEADER, ORDERS).log.end_offset == 1
 
 
+def test_the_marker_of_the_last_epoch_has_no_higher_one() -> None:
+    brokers = three()
+    assert produced(brokers, records(b"a", epoch=32767)).error_code == Error.NONE
+    assert marked(brokers, marker(commit=True, epoch=32767)) is Error.NONE
+
+
 def test_each_partition_of_each_marker_has_its_own_error() -> None:
     brokers = three()
     topics = [WritableTxnMarkerTopic("orders", [0, 9]), WritableTxnMarkerTopic("gone", [0])]

@@ -252,6 +252,7 @@ def test_a_client_is_forgotten_after_a_minute_or_three_intervals() -> None:
     assert asking.handler.instances.live(asking.now_ms) == 1
     asking.now_ms += 1
     assert asking.handler.instances.live(asking.now_ms) == 0
+    assert asking.handler.instances.get(ID, asking.now_ms) is None
     slow = Asking(image(a={"metrics": "*", "interval.ms": "200000"}))
     slow.get()
     slow.now_ms += 3 * 200_000 - 1

@@ -140,6 +140,9 @@ def test_a_late_copy_of_the_first_initialize_takes_nothing_back() -> None:
     assert (caller.read(of).start_offset, caller.read(of).batches) == (2, ())
     assert caller.initialize(of, 4, -1) is Error.NONE
     assert caller.read(of).start_offset == -1
+    caller.write(of, change(state_epoch=4))
+    assert caller.initialize(of, 4, -1) is Error.NONE
+    assert caller.read(of).start_offset == 0, "a begin at the first offset is one, too"
 
 
 def test_a_write_that_makes_no_sense_changes_nothing() -> None:

@@ -390,6 +390,13 @@ def test_a_copy_takes_no_place_of_a_log_that_is_left_alone() -> None:
     assert again.take_failed_directories() == []
 
 
+def test_a_copy_that_nobody_may_read_leaves_the_log_in_service() -> None:
+    disk = MemoryDisk()
+    image, (a, _) = two_topics(disk)
+    put(disk, f"d/a-0.{'0' * 32}-future", {PARTITION_METADATA: b""})
+    assert part_end(started(1, image, disk), a) == 2
+
+
 def test_a_periodic_checkpoint_looks_at_each_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = MemoryDisk()
     topic_id = Uuid((1).to_bytes(16, "big"))
