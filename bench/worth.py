@@ -12,7 +12,8 @@ or `soak`. Four kinds of bugs count for a file:
 - *mended* faults: commits that brought both a line of the changelog about a fault and a change of the file.
 
 A bug counts for the first test that failed: another one might find it, too. The mutants stand in a few packages, so
-that a file with no bug is only a candidate for a look: `--idle` lists these, the longest first.
+that a file with no bug is only a candidate for a look: `--idle` lists these, the dearest first. `.ci/run` writes all
+into `out/worth.md`.
 """
 
 from __future__ import annotations
@@ -116,13 +117,13 @@ def found() -> tuple[list[str], ...]:
 def judged(
     texts: Mapping[str, str], seconds: Mapping[str, float], kept: Mapping[str, int], tests: Iterable[Iterable[str]]
 ) -> list[Worth]:
-    """All test files, by name and text; those first that found nothing, the longest ones before the others."""
+    """All test files, by name and text; those first that found nothing, the dearest ones before the others."""
     bugs = [present(column, texts) for column in tests]
     rows = [
         Worth(file, text.count("\n"), seconds.get(file, 0.0), tier_of(file, kept, text), tuple(c[file] for c in bugs))
         for file, text in texts.items()
     ]
-    return sorted(rows, key=lambda row: (sum(row.bugs), -row.lines, row.file))
+    return sorted(rows, key=lambda row: (sum(row.bugs), -row.seconds, -row.lines, row.file))
 
 
 def table(rows: Iterable[Worth]) -> Iterator[str]:
