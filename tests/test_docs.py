@@ -259,16 +259,3 @@ def test_the_example_of_reading_a_log(tmp_path: Path) -> None:
     partition = next(unpack("static3", "nodes/c1", tmp_path / "data").rglob("__cluster_metadata-0"))
     said = run_program(str(path), str(partition), folder=tmp_path)
     assert "min.insync.replicas = 1" in said
-
-
-def test_every_behaviour_has_a_test_of_its_number() -> None:
-    """The rows of docs/behaviours.md: `s06` stands for the tests and scenarios that begin so."""
-    rows = re.findall(r"^\| (\d+) \|.*\| (.+) \|$", (ROOT / "docs" / "behaviours.md").read_text(), re.MULTILINE)
-    assert [int(number) for number, _ in rows] == list(range(1, 51))
-    files = (
-        ROOT / "tests" / "support" / "differential" / "article_scenarios.py",
-        ROOT / "tests" / "kraft" / "controller" / "test_articles.py",
-    )
-    named = re.findall(r"^def (?:test_)?(s\d\d)_", "".join(file.read_text() for file in files), re.MULTILINE)
-    listed = {row for _, shown in rows for row in re.findall(r"`(s\d\d)`", shown)}
-    assert listed == set(named)

@@ -79,20 +79,6 @@ def test_no_file_names_a_private_machine_or_registry(pattern: re.Pattern[str]) -
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "line"),
-    [
-        (MACHINE, "open('/home/me/x')"),
-        (MACHINE, "cd /tmp/x"),
-        (MACHINE, "log.dirs=/tmp/other"),
-        (REGISTRY, f"--{'-'.join(('index', 'url'))}=$MIRROR/simple"),
-    ],
-)
-def test_the_patterns_of_private_names_find_samples(pattern: re.Pattern[str], line: str) -> None:
-    assert pattern.search(line)
-    assert not pattern.search("open(tmp_path / 'tmp/x')")
-
-
 def test_no_lock_file_is_committed() -> None:
     """Lock files name the hosts that packages came from; constraints.txt has the versions without them."""
     assert not [path for path in files() if re.fullmatch(r"(?:uv|poetry|Pipfile)\.lock|pylock\..*toml", path.name)]
@@ -239,10 +225,3 @@ def test_no_two_test_files_have_one_name() -> None:
     """Folders without `__init__.py` share one name space: the first module of a name would hide the second one."""
     names = Counter(path.stem for path in python_files(TESTS) if path.name.startswith("test_"))
     assert [name for name, count in names.items() if count > 1] == []
-
-
-def test_an_import_that_is_put_back_is_found() -> None:
-    (found,) = of_other_tests(
-        "import pytest\nfrom test_broker_agent import ONE\nfrom support.eventually import pause\n"
-    )
-    assert found.startswith("2: test_broker_agent is a test")

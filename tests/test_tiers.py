@@ -1,16 +1,13 @@
-"""How the suite runs: the short run is the same for everybody, long files start first, what a machine lacks is said."""
+"""How the suite runs: the short run is the same for everybody, and what a machine lacks is said."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support import ROOT
 from support.left_out import WITHOUT, leave_out
-from support.progress import Progress, repeat_command
 from support.tiers import (
     FULL,
     IS_SHORT,
@@ -23,20 +20,10 @@ from support.tiers import (
     left_files,
     left_to_full,
     read_kept,
-    sample,
     without_parameters,
 )
 
 KEPT = read_kept(LEFT_TO_FULL.read_text())
-
-
-@given(total=st.integers(0, 60), count=st.integers(0, 70))
-def test_a_sample_has_as_many_cases_as_are_kept_with_the_first(total: int, count: int) -> None:
-    cases = [f"tests/a.py::test_a[{number}]" for number in range(total)]
-    found = sample(cases, count)
-    assert len(set(found)) == len(found) == min(total, count)
-    assert found == sorted(found, key=cases.index)
-    assert not found or found[0] == cases[0]
 
 
 def test_the_short_run_leaves_out_what_the_table_lists() -> None:
@@ -71,42 +58,6 @@ def test_each_kind_of_proof_has_its_files() -> None:
     assert kind_of("tests/interop/quorum/test_chaos.py::test_a[transcripts]") == "beside Kafka"
     assert kind_of("tests/kraft/quorum/test_transcripts.py::test_transcript[a]") == "transcripts"
     assert kind_of("tests/kraft/quorum/test_election.py::test_a") == REST
-
-
-class Terminal:
-    """Keeps the lines that progress writes."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._tw = self
-        self.hasmarkup = False
-
-    def ensure_newline(self) -> None:
-        """Each line here is whole."""
-
-    def write_line(self, line: str, *, red: bool = False) -> None:
-        self.lines.append(f"red {line}" if red else line)
-
-
-def test_progress_counts_each_kind_and_names_a_failure_at_once() -> None:
-    terminal = Terminal()
-    progress = Progress(terminal)  # type: ignore[arg-type]
-    names = [f"tests/kraft/quorum/test_a.py::test_{number}" for number in range(9)]
-    progress.expect([*names, "tests/interop/test_b.py::test_b"])
-    for name in names:
-        failed = name.endswith("3")
-        for when, outcome in (("call", "failed" if failed else "passed"), ("teardown", "passed")):
-            report = pytest.TestReport(name, ("", None, ""), {}, outcome, None, when)  # type: ignore[arg-type]
-            progress.pytest_runtest_logreport(report)
-    assert terminal.lines[0] == " 10 %  rules 1/9 · beside Kafka 0/1"
-    assert terminal.lines[-1] == " 90 %  1 FAILED  rules 9/9 · beside Kafka 0/1"
-    assert [line for line in terminal.lines if line.startswith("red")] == [f"red FAILED {names[3]} (call)"]
-
-
-def test_the_command_that_repeats_a_failure_has_the_order_of_tasks() -> None:
-    sections = [("Captured order of tasks setup", "TRIO_SEED=17\n")]
-    assert repeat_command("tests/a.py::test_a[x y]", sections) == "TRIO_SEED=17 uv run pytest 'tests/a.py::test_a[x y]'"
-    assert repeat_command("tests/a.py::test_a", []) == "uv run pytest 'tests/a.py::test_a'"
 
 
 # What a machine lacks is left out only where somebody has said so.

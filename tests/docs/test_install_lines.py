@@ -24,7 +24,6 @@ from support.documented_programs import PYTHON
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINE = re.compile(r"(?<![/\w])pip install (?!-q)([^`\n#]+)")
-FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 OURS = ("kraft", "metadata_log", "transport", "pyspark_kraft")
 LEFT = {"redis"}
 """What programs import that a page shows as the ones to be replaced."""
@@ -161,13 +160,6 @@ def statements(code: str, folder: Path) -> list[str]:
         if (isinstance(node, ast.Import) and not {one.name for one in node.names} & own)
         or (isinstance(node, ast.ImportFrom) and node.module not in {*own, "__future__"})
     ]
-
-
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((DOCS / "tutorials").glob("*.md"))], ids=name_of)
-def test_one_line_sets_up_all_doors(page: Path) -> None:
-    text = page.read_text()
-    assert text.count(SET_UP) == 1
-    assert re.findall(r"uv sync.*", text.replace(SET_UP, "")) == []
 
 
 @pytest.mark.soak

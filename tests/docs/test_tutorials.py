@@ -14,7 +14,6 @@ from threading import Thread
 
 import pytest
 
-from kraft.sim.search.planting import bugs
 from support.documented_programs import HOWTO, PYTHON, commands, matches, run, run_program, shape
 from support.loopback import free_ports
 
@@ -36,12 +35,6 @@ def test_commands_print_what_the_page_shows(name: str, tmp_path: Path) -> None:
         assert matches(shape("\n".join(lines)), shape("\n".join(printed))), "\n".join([f"$ {command}", *printed])
     if name == "your-first-repair":
         assert list(tmp_path.iterdir()) == [tmp_path / "repair"], "files beside those of the clone"
-
-
-def test_the_page_says_about_how_many_bugs_can_be_planted() -> None:
-    said = re.search(r"one of more than (\d+)\s", (TUTORIALS / "your-first-broken-protocol.md").read_text())
-    assert said is not None
-    assert int(said[1]) <= len(bugs()) < 2 * int(said[1])
 
 
 def programs(name: str, folder: Path) -> list[str]:

@@ -9,7 +9,6 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from kraft.cli.main import main
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.lakes import lake as lakes
 from metadata_log.spark.lakes import outputs
@@ -55,31 +54,6 @@ def test_names_partitions_and_properties_of_spark(folder: Path, tmp_path: Path) 
     page = tmp_path / "fleet.html"
     assert kraft_fleet("report", *given, "--html", str(page)).returncode == 0
     assert f'title="{FAILOVER}">orders-eu</td>' in page.read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--conf", "spark.ui.port"], "a name and a value are expected (--conf spark.ui.port)"),
-        (["--partition-by", "kind"], "--format and --partition-by need --out (--out)"),
-        (["--format", "delta"], "--format and --partition-by need --out (--out)"),
-        (["--clusters", "{folder}/none.csv"], "the cluster names cannot be read: No such file or directory"),
-        (["--clusters", "{folder}/names.yaml"], "cluster names are read from files of .toml, .csv, .json, .parquet"),
-        (["--clusters", "{folder}/twice.csv"], "two clusters have the name 'a': x and y"),
-    ],
-)
-def test_a_wrong_option_is_reported_before_spark_starts(
-    words: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "twice.csv").write_text("cluster,name\nx,a\ny,a\n")
-    given = [word.format(folder=folder) for word in words]
-    with pytest.raises(SystemExit) as ended:
-        main(["fleet", "churn", f"{folder}/backup/*", *given])
-    assert ended.value.code in (1, 2)
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("kraft: error: ")
-    assert said in told.err
 
 
 @pytest.mark.parametrize("form", ["delta", "iceberg"])

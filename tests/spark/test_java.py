@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from metadata_log.spark.java import installed_java, java_home, java_version, write_shim
 
 
@@ -20,16 +18,6 @@ def fake_java(home: Path, version: str) -> Path:
     )
     java.chmod(0o755)
     return java
-
-
-@pytest.mark.parametrize(("text", "major"), [("17.0.15", 17), ("25", 25), ("1.8.0_402", 8), ("21-ea", 21)])
-def test_versions(tmp_path: Path, text: str, major: int) -> None:
-    assert java_version(str(fake_java(tmp_path, text))) == major
-
-
-def test_a_program_that_is_no_java_has_no_version(tmp_path: Path) -> None:
-    assert java_version(str(tmp_path / "absent")) is None
-    assert java_version("/bin/false") is None
 
 
 def test_an_installed_java_of_a_supported_version_is_used(tmp_path: Path) -> None:

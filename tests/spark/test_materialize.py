@@ -21,7 +21,7 @@ from metadata_log.cluster_names import ClusterNames
 from metadata_log.log.segment import file_name
 from metadata_log.spark.cluster_table import TABLE_SCHEMA, write_clusters
 from metadata_log.spark.directories import Directory
-from metadata_log.spark.materialize import Fleet, find_fleet, make_job, pack, processes_for, run_here, run_in_spark
+from metadata_log.spark.materialize import Fleet, find_fleet, make_job, pack, run_here, run_in_spark
 from metadata_log.tables.cluster import Gate, Status
 from metadata_log.tables.commit import TablesBusy
 from support.eventually import eventually
@@ -181,36 +181,6 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["--view", "leader_historie"], 1, "there is no view 'leader_historie' with a history; did you mean leader_hi"),
-        (["--option", "cluster=c"], 1, "there is no cluster 'c' at these paths"),
-        (["--option", "mode=PERMISSIVE"], 2, "--gate says what a run does at damage"),
-        (["--option", "until=2026-11-21"], 2, "the option until is one of queries"),
-        (["--option", "colour=red"], 2, "there is no option 'colour' (--option colour=red)"),
-        (["--option", "cluster"], 2, "a name and a value are expected"),
-        (["--jobs", "2", "--master", "local[1]"], 2, "--jobs counts processes of this machine, and with --master the"),
-        (["--conf", "spark.a=b", "--format", "delta"], 2, "settings of Spark need --master"),
-        (["--catalog", "glue"], 2, "a catalog is for --format iceberg"),
-        (["--catalog", "glue", "--format", "delta"], 2, "a catalog is for --format iceberg"),
-        (["--location", "lake"], 2, "the URL of an object store is expected (--location lake)"),
-        (["--lake-option", "a=b"], 2, "this is for --location, --format delta or iceberg"),
-        (["--clusters", "names.toml"], 1, "the cluster names cannot be read: No such file or directory"),
-        (["--clusters", "names.toml", "--format", "delta"], 1, "the cluster names cannot be read: No such file or dir"),
-        (["--out", "s3://bucket/tables"], 1, "and --location s3://bucket/tables for the tables"),
-    ],
-)
-def test_the_command_refuses_what_it_cannot_do(
-    words: list[str], code: int, said: str, fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = words if "--out" in words else [*words, "--out", str(tmp_path / "out")]
-    ended, out, err = kraft(capsys, f"{fleet}/*", *given)
-    assert (ended, out) == (code, "")
-    assert said in err
-    assert not (tmp_path / "out").exists()
-
-
 def test_formats_do_not_share_a_directory(fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain, lake = (["--out", str(tmp_path / name), "--view", "retention"] for name in ("plain", "lake"))
     assert kraft(capsys, f"{fleet}/*", *plain)[0] == 0
@@ -250,21 +220,6 @@ def test_many_clusters_share_a_task(tmp_path: Path) -> None:
     assert sum(map(len, groups)) == 1_001
     assert [len(group) for group in groups if group[0].cluster == "large"] == [1]
     assert max(map(len, groups)) - min(len(group) for group in groups if group[0].cluster != "large") <= 1
-
-
-@pytest.mark.soak
-def test_small_logs_share_a_process_and_large_ones_do_not(tmp_path: Path) -> None:
-    found = []
-    for name, size in (("a", 1), ("b", 1 << 10), ("c", 9 << 20)):
-        (tmp_path / name).mkdir()
-        with (tmp_path / name / file_name(0)).open("wb") as file:
-            file.truncate(size)
-        found.append(Directory(str(tmp_path / name), name))
-    assert processes_for(Fleet(found[:2], []), 8) == 1
-    assert processes_for(Fleet(found, []), 8) == 2
-    assert processes_for(Fleet(found, []), 1) == 1
-    stores = [Directory(f"s3://bucket/{number}", str(number)) for number in range(5)]
-    assert processes_for(Fleet(stores, []), 4) == 4
 
 
 def test_processes_that_are_killed_lose_no_row_and_double_none(fleet: Path, tmp_path: Path) -> None:

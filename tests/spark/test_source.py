@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from metadata_log.log.segment import file_name
@@ -113,32 +113,3 @@ def test_errors_in_spark_name_option_file_and_remedy(spark: SparkSession, tmp_pa
     own = spark.read.format("kraft").schema("cluster string, leader int")
     with pytest.raises(AnalysisException, match="the view records has no column 'leader'; there are cluster, "):
         own.load(str(tmp_path / "a")).count()
-
-
-def test_sparks_traces_are_folded_to_our_sentence(spark: SparkSession, tmp_path: Path) -> None:
-    """By a setting of Spark: in planning, in the tasks, and for a writer."""
-    write_log(tmp_path / "a", [1, 1], cluster="x")
-    (log,) = tmp_path.rglob("*.log")
-    log.write_bytes(log.read_bytes()[:-1] + b"!")
-    reader = spark.read.format("kraft")
-    told: list[str] = []
-    name = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
-    spark.conf.set(name, "true")
-    try:
-        for what in (
-            lambda: reader.load(f"{tmp_path}/absent").count(),
-            lambda: reader.load(f"{tmp_path}/a").collect(),
-            lambda: spark.range(1).write.format("kraft").mode("append").save(str(tmp_path)),
-        ):
-            with pytest.raises(PySparkException) as failed:
-                what()
-            told.append(str(failed.value))
-    finally:
-        spark.conf.unset(name)
-    hints = ("Give the directory", "With mode=PERMISSIVE", "")
-    causes = ("nothing is found at", "the batch's bytes give CRC", "only reads")
-    for text, words, hint in zip(told, causes, hints, strict=True):
-        assert words in text
-        assert not hint or text.count(hint) == 1
-        assert "Traceback" not in text
-        assert len(text.strip().splitlines()) <= 3

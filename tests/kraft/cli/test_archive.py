@@ -27,7 +27,6 @@ from metadata_log.reading.verify_directory import verify_directory
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import OffsetAndEpoch
-from support.kraft.command_line import run
 from support.power import failing_after
 from support.real_data import archive as real_archive
 from support.real_data import unpack
@@ -626,38 +625,6 @@ def test_verify_reports_unknown_files_and_invalid_manifests() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- the command
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["--to", "x"], 2, "nothing to do"),
-        (["--to", "x", "--verify"], 1, "there is no archive here"),
-        (
-            ["--to", "x", "--from", "127.0.0.1:9093", "--from", "empty"],
-            2,
-            "directories and addresses cannot be archived together",
-        ),
-        (["--to", "x", "--from", "127.0.0.1:1", "--timeout", "0.2"], 1, "no active controller answered within 0.2 s"),
-        (["--to", "x", "--from", "full", "--for", "3"], 2, "--for with a directory needs --follow"),
-        (["--to", "x", "--from", "full", "--allow-gap"], 2, "--allow-gap does not apply to a directory"),
-        (["--to", "x", "--from", "nowhere"], 2, "there is no such directory"),
-        (["--to", "x", "--from", "empty"], 1, "there is no metadata log here"),
-        (["--to", "empty/inside", "--from", "empty"], 2, "the archive would lie inside the source"),
-        (["--to", "full", "--from", "full"], 2, "the archive would lie inside the source"),
-    ],
-)
-def test_archive_command_refuses_invalid_arguments(
-    words: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").write_text("x")
-    done = run(capsys, "archive", *words)
-    assert (done.code, done.out) == (code, "")
-    assert f"kraft: error: {said}" in done.err
-    assert "\nhint: " in done.err
 
 
 def test_archive_follow_ends_cleanly_on_sigterm(tmp_path: Path) -> None:

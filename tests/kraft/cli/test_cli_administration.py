@@ -339,38 +339,6 @@ def test_users(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "RESOURCE_NOT_FOUND" in ask.refused("users", "delete", "alice")
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("topics", "create", "t", "--assignment", "1:x"), "no list such as 1:2,2:3"),
-        (("topics", "create", "t", "--assignment", "1", "--partitions", "1"), "omit the other options"),
-        (("topics", "create", "t", "--config", "novalue"), "is no KEY=VALUE"),
-        (("configs", "set", "topic", "t", "a=1", "a=2"), "a is given twice"),
-        (("configs", "set", "quota", "host=x", "a=1"), "is no entity such as"),
-        (("configs", "set", "quota", "user", "a=x"), "a quota is a number"),
-        (("configs", "append", "quota", "user", "a=1"), "a quota is a number"),
-        (("configs", "delete", "topic", "t", "a=1"), "name the key alone"),
-        (("configs", "describe", "--all"), "--all needs KIND and NAME"),
-        (("acls", "remove"), "say which rules"),
-        (("acls", "add", "--principal", "User:a", "--operation", "read"), "say on what"),
-        (("acls", "add", "--principal", "User:a", "--topic", "t"), "say which operations to allow"),
-        (("acls", "list", "--topic", "t", "--group", "g"), "name one resource"),
-        (("reassign", "--topic", "t"), "say which partitions to move"),
-        (("reassign", "cancel"), "say which reassignments to cancel"),
-        (("elect", "preferred"), "say which partitions"),
-        (("elect", "preferred", "--topic-partition", "t-0"), "no TOPIC:PARTITION such as orders:0"),
-        (("features", "upgrade"), "say which levels"),
-        (("features", "upgrade", "--feature", "metadata.version=9.9"), "neither a level nor a release"),
-    ],
-)
-def test_invalid_arguments_are_explained(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], complaint: str
-) -> None:
-    done = run(capsys, *words, "--bootstrap-controller", "127.0.0.1:9")
-    assert (done.code, done.out) == (2, "")
-    assert complaint in done.err
-
-
 def test_a_file_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     for content, complaint in (

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from kraft.cli.files.decode import answer, decode_command
-from kraft.config import UsageError
-from kraft.config.errors import CommandFailed
-from metadata_log.errors import DecodeError, UnsupportedVersion
 from support.kafka_json import with_sizes
 from support.real_data import json_lines
 from support.serde_golden import FAMILIES, golden
@@ -138,33 +134,3 @@ def test_a_single_message_is_decoded_from_an_argument() -> None:
     printed = json.loads(decode("TopicRecord", "0", "04666f6fca2cf8e1f34a4abca66e2f2a5d1d1e1f00").stdout)
     assert printed == {"name": "foo", "topicId": "yiz44fNKSrymbi8qXR0eHw"}
     assert json.loads(decode("frame", "-", stdin="01 14 00 00\n").stdout)["type"] == "NoOpRecord"
-
-
-@pytest.mark.parametrize(
-    ("words", "error", "what"),
-    [
-        (["VoteReqest", "2", "00"], UsageError, "Did you mean VoteRequest"),
-        (["VoteRequest", "two", "00"], UsageError, "is not a number"),
-        (["VoteRequest", "2", "0x"], UsageError, "not hexadecimal"),
-        (["VoteRequest", "2", "00"], DecodeError, "voterId, byte 1"),
-        (["VoteRequest", "3", "00"], UnsupportedVersion, "versions 0-2"),
-        (["frame", "016300"], UnsupportedVersion, "record type 99"),
-        (["ApiVersionsRequest", "0", "00"], CommandFailed, "1 bytes are left"),
-    ],
-)
-def test_invalid_decode_questions_name_the_problem(words: list[str], error: type[Exception], what: str) -> None:
-    raised = decode(*words).exception
-    assert type(raised) is error
-    assert what in f"{raised} {getattr(raised, 'hint', '')}"
-
-
-@pytest.mark.parametrize("words", [[], ["VoteRequest"], ["VoteRequest", "2"], ["--batch", "frame"]])
-def test_usage(words: list[str]) -> None:
-    assert decode(*words).exit_code == 2
-
-
-def test_the_example_of_the_documentation(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "howto" / "decode-bytes.md").read_text()
-    program = page.split("```python\n")[1].split("```")[0]
-    exec(program, {})
-    assert capsys.readouterr().out == "2 {'clusterId': 'abc', 'voterId': 2, 'topics': []}\n"

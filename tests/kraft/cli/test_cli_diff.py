@@ -88,25 +88,3 @@ def test_clusters_of_different_releases(capsys: pytest.CaptureFixture[str], node
     old = unpack("clusters", "old39/nodes/c1", tmp_path)
     found = json_of(diff(capsys, old, nodes / "c1", "--only", "features,topics", "--json"))
     assert {(one["name"], one["before"] is None) for one in found if one["field"] == "id"} >= {("orders", True)}
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "error"),
-    [
-        (["127.0.0.1:9093", "NODE"], 1, "a running controller cannot be compared yet (127.0.0.1:9093)"),
-        (["NODE", "controller.example.org:9093"], 1, "a running controller cannot be compared yet"),
-        (["NODE", "NODE", "--only", "topics,foo"], 2, "there is no kind 'foo': there are features, controllers, "),
-        (["NODE@soon", "NODE"], 2, "'soon' is neither an offset"),
-        (["NODE@5", "NODE", "--at-a", "6"], 2, "NODE@5 and --at-a both give a moment"),
-        (["NODE", "NODE@99999"], 1, "offset 99999 is beyond the end"),
-        (["NODE-not-there", "NODE"], 2, "path 'NODE-not-there' does not exist"),
-        (["NODE"], 2, "missing argument 'B'"),
-    ],
-)
-def test_diff_refuses_invalid_arguments(
-    capsys: pytest.CaptureFixture[str], nodes: Path, words: list[str], code: int, error: str
-) -> None:
-    done = diff(capsys, *(word.replace("NODE", str(nodes / "c1")) for word in words))
-    assert (done.code, done.out) == (code, "")
-    assert done.err.startswith("kraft: error: ")
-    assert error.replace("NODE", str(nodes / "c1")) in done.err

@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kraft.cli.files.dump import dump_command
-from kraft.config import UsageError
 from metadata_log.disk import OsDisk
 from metadata_log.reading.file_kinds import files_in
 from support.real_data import unpack
@@ -174,23 +173,3 @@ def test_a_type_by_name_or_number(node: Path, name: str) -> None:
     assert {line["name"] for line in found} == {"TopicRecord"}
     shown = dump("--type", name, node).stdout
     assert shown.count("# ") == len({line["file"] for line in found})
-
-
-def test_a_type_that_is_not_known_has_a_number(node: Path) -> None:
-    assert dump("--type", "99", node).stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        (["--type", "Topicrecrd"], "there is no record type Topicrecrd"),
-        (["--type", "zzz"], "there is no record type zzz"),
-        (["--since", "5", "--until", "4"], "the range ends before it begins"),
-        (["--hex", "--json"], "--hex has no JSON form"),
-        (["--verify", "--records"], "--verify prints a verdict"),
-    ],
-)
-def test_contradictory_options_are_refused(node: Path, options: list[str], what: str) -> None:
-    """Better an error than an empty answer that looks like one."""
-    with pytest.raises(UsageError, match=what):
-        CliRunner().invoke(dump_command, [*options, str(node)], catch_exceptions=False)

@@ -206,22 +206,3 @@ def test_parquet_files(capsys: pytest.CaptureFixture[str], static3: Path, tmp_pa
     assert {row["topic"] for row in table} == {"orders"}
     told = [json.loads(line) for line in lines_of(history(capsys, static3, "--topic", "orders", "--json"))]
     assert len(table) == sum(row["view"] == "partition_history" for row in told)
-
-
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["--gaps", "--topic", "x"], "--gaps does not apply to a topic or a broker"),
-        (["--gaps", "--elections"], "--gaps, --elections and --unavailable exclude each other"),
-        (["--since", "soon"], "'soon' is neither an offset"),
-        (["--broker", "x"], "'x' is not a valid integer"),
-        (["--html", "x", "--parquet", "y"], "--html and --parquet exclude each other"),
-        (["--title", "x"], "--title is the title of a page: add --html OUT"),
-    ],
-)
-def test_history_refuses_invalid_arguments(
-    capsys: pytest.CaptureFixture[str], static3: Path, words: list[str], error: str
-) -> None:
-    done = history(capsys, static3, *words)
-    assert (done.code, done.out) == (2, "")
-    assert error in done.err

@@ -176,20 +176,3 @@ def test_the_only_voter_is_replaced_by_another_node(capsys: pytest.CaptureFixtur
         assert status["currentVoters"] == [
             {"id": 2, "directoryId": facts["directoryId"], "endpoints": [f"CONTROLLER://127.0.0.1:{second_port}"]}
         ]
-
-
-@pytest.mark.parametrize(
-    ("command", "what"),
-    [
-        (("add", "127.0.0.1:9093"), "is neither ID nor ID@HOST:PORT"),
-        (("add", "x@127.0.0.1:9093"), "is neither ID nor ID@HOST:PORT"),
-        (("add", "4@127.0.0.1"), "is not host:port"),
-        (("remove", "4", "--directory-id", "short"), "short"),
-    ],
-)
-def test_an_invalid_voter_argument_is_refused(
-    capsys: pytest.CaptureFixture[str], command: tuple[str, ...], what: str
-) -> None:
-    done = run(capsys, "quorum", *command, "--bootstrap-controller", "127.0.0.1:1")
-    assert done.code == 2
-    assert what in done.err

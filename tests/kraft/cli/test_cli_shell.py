@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kraft.cli.files.image_at import image_at
-from kraft.cli.files.shell import COMMANDS, Session, ShellError, completions, execute, split
+from kraft.cli.files.shell import COMMANDS, Session, completions, execute
 from metadata_log.image.tree import image_tree
 from support.kraft.command_line import Done, run
 from support.kraft.damaged import damaged
@@ -84,25 +84,6 @@ def test_the_shell_shows_snapshots_and_log_at_an_offset(capsys: pytest.CaptureFi
     assert lines_of(shell(capsys, node, "--at", "200", "cat", "/image/provenance"))[0].startswith("offset 200, epoch ")
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["tree"], "tree is used as `tree PATH...`"),
-        (
-            ["rm", "/image"],
-            "unknown command rm: the commands are cat, cd, exit, find, help, history, ls, man, pwd, tree",
-        ),
-        (["cd", "/image"], "cd is for the prompt that `kraft shell DIR` gives"),
-    ],
-)
-def test_wrong_words_are_a_usage_error(
-    capsys: pytest.CaptureFixture[str], node: Path, words: list[str], error: str
-) -> None:
-    done = shell(capsys, node, *words)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"kraft: error: {error}")
-
-
 def test_existing_paths_are_printed_before_the_error_of_missing_ones(
     capsys: pytest.CaptureFixture[str], node: Path
 ) -> None:
@@ -153,17 +134,6 @@ def test_commands_from_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: p
     ]
 
 
-def test_help_and_man_know_every_command(session: Session) -> None:
-    written: list[str] = []
-    session.write = written.append
-    execute(session, ["help"])
-    for name, command in COMMANDS.items():
-        assert f"  {name:7}  {command.about}\n" in written[0]
-        execute(session, ["man", name])
-        assert written[-1] == f"{name}: {command.about}\n\nusage: {command.usage}\n"
-    assert list(COMMANDS) == ["cat", "cd", "exit", "find", "help", "history", "ls", "man", "pwd", "tree"]
-
-
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -188,12 +158,6 @@ def test_completion_is_relative_to_the_current_directory(session: Session) -> No
     execute(session, ["cd", "/image/cluster"])
     assert completions(session, "ls b") == ["brokers/"]
     assert completions(session, "ls ../pr") == ["../producerIds/", "../provenance"]
-
-
-def test_words_of_a_line() -> None:
-    assert split(r"""cat 'a b' "c"d \{x\}""") == ["cat", "a b", "cd", r"\{x\}"]
-    with pytest.raises(ShellError, match="not closed"):
-        split("cat 'x")
 
 
 class Terminal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -13,10 +12,8 @@ from threading import Timer
 import click
 import pytest
 
-from kraft.cli.help import nearest
-from kraft.cli.kafka_tools import translate_command
 from kraft.cli.main import kraft
-from support.kraft.cli_serving import COMMANDS, formatted, serving
+from support.kraft.cli_serving import COMMANDS
 from support.kraft.command_line import Done, run
 from support.real_data import unpack
 
@@ -26,16 +23,6 @@ PATIENCE_SECONDS = 60
 AT = "--bootstrap-controller 127.0.0.1:1"
 
 # ------------------------------------------------------------------------------------------------------ slips and hints
-
-
-@pytest.mark.parametrize("words", [[], ["topics"], ["quorum"], ["sim"]])
-def test_a_bare_command_prints_its_help_and_is_a_usage_error(
-    capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    done = run(capsys, *words)
-    assert (done.code, done.out) == (2, "")
-    assert done.err == run(capsys, *words, "--help").out
-    assert ("Commands:" if words else "Administer:") in done.err
 
 
 @pytest.mark.parametrize(
@@ -58,15 +45,6 @@ def test_a_misspelled_word_gets_the_nearest_name_as_hint(
     error, said = done.err.splitlines()
     assert said == f"hint: {hint}"
     assert "did you mean" not in error.lower(), "only once"
-
-
-def test_hidden_options_are_not_suggested(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--until-stdin-closes" not in run(capsys, "serve", "--until-stdin-close").err
-
-
-def test_names_with_the_typed_prefix_are_suggested_before_similar_ones() -> None:
-    assert nearest("re", ["reassign", "replay", "serve"]) == ["reassign", "replay"]
-    assert nearest("xyzzy", ["replay"]) == []
 
 
 HABITS = {
@@ -188,26 +166,6 @@ def test_a_command_takes_the_address_of_a_broker(capsys: pytest.CaptureFixture[s
     assert "give either --bootstrap-controller or --bootstrap-server" in both.err
 
 
-def test_an_option_like_the_name_of_a_topic_hints_at_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
-    done = run(capsys, "topics", "describe", "-x", "--bootstrap-controller", "127.0.0.1:1")
-    assert done.code == 2
-    assert done.err.splitlines()[1] == (
-        "hint: A name that begins with - follows --, as in `kraft topics describe … -- -x`."
-    )
-    after = run(capsys, "topics", "describe", "--bootstrap-controller", "127.0.0.1:1", "--timeout", "0.2", "--", "-x")
-    assert after.code == 1
-    assert "Connection refused" in after.err
-
-
-@pytest.mark.parametrize(
-    "ours",
-    [line for line in sorted(set(HABITS.values())) if "TOPIC" not in line]
-    + ["", "--help", "topics describe foo --xyzzy", "elect preferred --topic t --xyzzy", "reassign list --topic x"],
-)
-def test_our_commands_are_not_taken_for_those_of_kafkas_tools(ours: str) -> None:
-    assert translate_command(shlex.split(ours)) is None
-
-
 # ----------------------------------------------------------------------------------------------------------------- help
 
 
@@ -291,30 +249,6 @@ def test_directory_commands_end_quietly_on_a_closed_pipe(node: str, words: list[
         assert whole.stdout.startswith(done.out)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["dump", "--help"], ["random-uuid"], ["sim", "mutants"]])
-def test_short_outputs_end_quietly_on_a_closed_pipe(words: list[str]) -> None:
-    assert head(*words, lines=0) == Done(0, "", "")
-
-
-def test_streaming_commands_end_quietly_on_a_closed_pipe() -> None:
-    done = head("sim", "run", "--seeds", "0..9", "--jobs", "1", "--members", "core", "--chaos-ms", "500", "--json")
-    assert (done.code, done.err) == (0, "")
-    assert json.loads(done.out)["seed"] == 0
-    question = b'{"kind": "message", "name": "VoteRequest", "version": 0, "hex": ""}\n'
-    assert head("decode", "--batch", lines=0, stdin=question * 10_000)[::2] == (0, "")
-
-
-def test_cluster_commands_end_quietly_on_a_closed_pipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config = formatted(capsys, tmp_path, controller_quorum_election_timeout_ms="100")
-    with serving(config) as node:
-        address = node.said("listening").split("on=")[1].strip()
-        node.said("to=Leader")
-        for words in (["watch", "--since", "beginning", "--noop"], ["quorum", "status", "--watch"]):
-            done = head(*words, "--bootstrap-controller", address, lines=2)
-            assert (done.code, done.err) == (0, "")
-            assert len(done.out.splitlines()) == 2
-
-
 def test_output_to_a_full_device_is_an_error() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full here")
@@ -323,14 +257,3 @@ def test_output_to_a_full_device_is_an_error() -> None:
             [sys.executable, "-m", "kraft", "random-uuid"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr.splitlines()[0]) == (1, "kraft: error: No space left on device")
-
-
-def test_a_closed_standard_output_is_no_error() -> None:
-    done = subprocess.run(
-        f"{shlex.quote(sys.executable)} -m kraft random-uuid >&-",
-        shell=True,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")

@@ -13,7 +13,7 @@ import pytest
 from kraft.cli.run.log_output import log_to_stderr
 from kraft.node.logging import NodeLog
 from kraft.quorum.effects import PeerFault
-from metadata_log.printable import printable, printable_lines
+from metadata_log.printable import printable
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
@@ -214,14 +214,6 @@ def test_log_records_of_a_serving_node_are_one_line_each(capsys: pytest.CaptureF
 
 
 # -------------------------------------------------------------------------------------------------------- the escape
-
-
-def test_printable_escapes_what_terminals_interpret() -> None:
-    assert printable('plain text, "quoted" \\ é 中 e\u0301') == 'plain text, "quoted" \\ é 中 e\u0301'
-    assert printable("a\tb\nc\r\x00\x1b\x7f\x85\udcff") == "a\\tb\\nc\\r\\u0000\\u001b\\u007f\\u0085\\udcff"
-    assert printable("\u202e\u2066\ufeff\u200f\xad") == "\\u202e\\u2066\\ufeff\\u200f\\u00ad"
-    assert json.loads(printable(json.dumps(EVIL, ensure_ascii=False))) == EVIL
-    assert printable_lines("a\nb\x1b") == "a\nb\\u001b"
 
 
 def test_printable_escapes_each_unprintable_character_of_unicode() -> None:

@@ -15,11 +15,8 @@ from pathlib import Path
 from shutil import copytree
 from typing import IO
 
-import click
 import pytest
 
-from kraft.cli.main import kraft
-from kraft.cli.progress import LongJob
 from kraft.sim.search.schedule import Schedule, encode_schedule
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Action
@@ -47,27 +44,16 @@ COMMANDS = tuple(
     line.strip()
     for line in """
     archive --from BIG --to OUT/archive
-    check BIG
-    diff BIG BIG
-    doctor examine BIG
     doctor collect BIG --records --into OUT/bundle.tar.gz
-    dump BIG
-    dump BIG --records --json
     dump BIG --verify
-    history BIG
     history BIG --html OUT/page.html
-    history BIG --json
     history BIG --parquet OUT/tables
     recover apply LONG/plan.json --into OUT/recovered --force --execute
-    recover plan BIG
     recover verify LONG/recovered --offline
-    replay BIG
     shell BIG find /image
     sim explore --nodes 3
     sim replay LONG/schedule.json
     sim run --seeds 0..9999 --members core --out OUT
-    sim run --seeds 0..9999 --members core --jobs 1 --json
-    whatif BIG --fail 101
     """.splitlines()
     if line.strip()
 )
@@ -163,18 +149,6 @@ def test_a_long_command_tells_its_progress_and_ends_at_ctrl_c(line: str, big: Pa
     assert [path for path in tmp_path.rglob("*") if path.is_file() and path.parent != archive] == []
 
 
-def test_the_help_of_each_tried_command_names_its_progress() -> None:
-    for line in COMMANDS:
-        command: click.Command = kraft
-        context = click.Context(command, info_name="kraft")
-        for word in line.split():
-            below = command.get_command(context, word) if isinstance(command, click.Group) else None
-            if below is None:
-                break
-            command, context = below, click.Context(below, info_name=word, parent=context)
-        assert "--progress / --no-progress" in command.get_help(context), line
-
-
 def test_a_short_command_and_one_that_is_asked_to_be_quiet_say_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,10 +172,3 @@ def test_a_bundle_that_is_interrupted_is_removed(
     done = run(capsys, "doctor", "collect", str(tmp_path / "node"), "--into", str(tmp_path / "bundle.tar.gz"))
     assert (done.code, done.err) == (130, "kraft: interrupted\n")
     assert not (tmp_path / "bundle.tar.gz").exists()
-
-
-def test_the_amount_is_told_as_far_as_it_is_known() -> None:
-    job = LongJob("Reading", 3000, unit="bytes")
-    job.advance(1200)
-    assert job.reached() == "1,200 of 3,000 bytes"
-    assert LongJob("Reading", None).reached() == ""

@@ -7,16 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import kraft
-from kraft.config import ConfigError
 from support.kraft.command_line import run
 
 MODE, REMEDY = "in ZooKeeper mode", "Migrate the cluster to KRaft first"
-ROLES = """\
-process.roles=broker
-controller.listener.names=CONTROLLER
-controller.quorum.bootstrap.servers=localhost:9093
-"""
 
 
 @pytest.fixture
@@ -64,26 +57,6 @@ def test_the_doctor_has_one_finding(
     assert "Give " not in shown
 
 
-def test_a_directory_of_zookeeper_mode_under_settings_of_kraft_mode_is_one_finding(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config.write_text(ROLES + config.read_text())
-    (finding,) = doctor(capsys, "-c", str(config))
-    assert finding["id"] == "zookeeper-mode"
-    assert "zookeeper.connect" not in str(finding["evidence"])
-
-
-def test_nodes_in_kraft_mode_beside_it_are_checked_as_ever(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = tmp_path / "controller.properties"
-    other.write_text(f"process.roles=controller\nnode.id=7\nlog.dirs={tmp_path / 'none'}\n")
-    found = {(str(one["id"]), str(one["nodes"])) for one in doctor(capsys, "-c", str(config), "-c", str(other))}
-    assert ("zookeeper-mode", "['node 0']") in found
-    assert ("no-quorum-config", "['node 7']") in found
-    assert [one for one in found if "node 0" in one[1]] == [("zookeeper-mode", "['node 0']")]
-
-
 @pytest.mark.parametrize("step", [("restart", "0"), ("start",), ("upgrade",)])
 def test_no_step_is_safe_before_the_migration(
     step: tuple[str, ...], config: Path, capsys: pytest.CaptureFixture[str]
@@ -113,15 +86,3 @@ def test_a_directory_of_zookeeper_mode_is_refused_in_one_sentence(
     assert done.code != 0
     assert f"this is the directory of a broker {MODE}" in done.err
     assert REMEDY in done.err
-
-
-def test_settings_of_zookeeper_beside_roles_are_named_once(config: Path) -> None:
-    warnings = kraft.Config.parse(ROLES + "node.id=0\n" + config.read_text()).warnings
-    told = [one for one in warnings if "zookeeper" in one]
-    keys = "zookeeper.connect, zookeeper.connection.timeout.ms"
-    assert told == [f"of ZooKeeper mode, which Kafka 4 does not have: {keys} (properties)"]
-
-
-def test_a_file_without_roles_and_without_zookeeper_still_asks_for_its_roles() -> None:
-    with pytest.raises(ConfigError, match=r"process\.roles is not set"):
-        kraft.Config.parse("node.id=1\n")

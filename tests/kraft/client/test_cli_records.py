@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kraft.cli.cluster.record_lines import BadLine, formatter, json_line, record_of_json, record_of_line
-from kraft.client import ConsumedRecord, Header
+from kraft.cli.cluster.record_lines import BadLine, record_of_json, record_of_line
+from kraft.client import Header
 from support.kraft.command_line import Done, run
 from support.kraft.data_cluster import DataCluster, data_cluster
 
@@ -123,36 +123,6 @@ def test_ctrl_c_ends_the_reading_of_lines_and_writes_those_that_were_read(cluste
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("produce", "t", "--key", "k", "--key-separator", ":"), "give either --key or --key-separator"),
-        (("produce", "t", "--json", "--key-separator", ":"), "a JSON line names its key itself"),
-        (("produce", "t", "--header", "h"), "'h' is no NAME=VALUE"),
-        (("consume", "t", "--idle", "1"), "the command ends at the end of the topic anyway"),
-        (("consume", "t", "--from", "soon"), "'soon' is no start"),
-        (("consume", "t", "--format", "{valu}"), "there is no {valu}; a record has {topic}"),
-        (("consume", "t", "--format", "x", "--json"), "give either --format or --json"),
-    ],
-)
-def test_wrong_usage_has_a_hint_and_exit_code_2(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str):
-    done = run(capsys, *words, "--bootstrap-server", "127.0.0.1:1")
-    assert done.code == 2
-    assert said in done.err
-
-
-def test_failures_name_the_topic_and_the_next_step(kraft: Command):
-    done = kraft.consume("absent")
-    assert done.code == 1
-    assert done.err.startswith("kraft: error: topic absent: UNKNOWN_TOPIC_OR_PARTITION\nhint: ")
-    done = kraft.produce("lines", "x\n", "--partition", "9")
-    assert done.code == 1
-    assert "lines has no partition 9" in done.err
-    done = kraft.produce("bad name!", "x\n")
-    assert done.code == 1
-    assert "INVALID_TOPIC_EXCEPTION" in done.err
-
-
-@pytest.mark.parametrize(
     ("line", "said"),
     [
         (b"x", "not JSON"),
@@ -176,10 +146,3 @@ def test_options_hold_where_a_line_says_nothing():
     assert (found.key, found.headers, found.partition) == (b"k", (Header("x", b"y"),), 3)
     plain = record_of_line(b"v", separator=None, key=b"k", headers=default, partition=None)
     assert (plain.key, plain.value, plain.headers) == (b"k", b"v", default)
-
-
-def test_a_record_without_fields_has_words_in_each_format():
-    record = ConsumedRecord(0, 7, -1, False, None, None, (Header("h", None),), 3)
-    line = formatter(r"{timestamp}\t{key}\t{value}\t{headers}\\n")("t", record)
-    assert line == b"-\tnull\tnull\th=null\\n"
-    assert json.loads(json_line("t", record))["timestamp"] == -1

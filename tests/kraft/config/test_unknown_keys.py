@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.config import Config, ConfigError
+from kraft.config import Config
 from kraft.config.kafka_keys import READ
 from kraft.config.properties import parse_properties
 from kraft.config.unknown_keys import near, unknown_keys
@@ -64,22 +64,3 @@ def test_every_key_that_is_read_is_found_by_a_letter_less() -> None:
 )
 def test_keys_with_free_names_are_no_near_misses(line: str) -> None:
     assert unknown(line) == []
-
-
-def test_a_key_like_no_other_is_named_alone() -> None:
-    assert unknown("acme.reporter.bootstrap=x") == [("f:1", None)]
-
-
-def test_an_error_names_the_key_that_may_have_caused_it() -> None:
-    """Without the map the listener has a default protocol, for which keys of TLS are missing, or none at all."""
-    text = GOOD.replace("listeners=CONTROLLER:", "listeners=INTERNAL:") + "listener.security.protocol.maps=A:SSL\n"
-    with pytest.raises(ConfigError) as refused:
-        Config.parse(text, source="f")
-    told = "Did you mean listener.security.protocol.map by listener.security.protocol.maps (f:6)?"
-    assert told in str(refused.value.hint)
-
-
-def test_an_error_leaves_out_near_misses_of_keys_that_are_set() -> None:
-    with pytest.raises(ConfigError) as refused:
-        Config.parse(GOOD.replace("node.id=1", "node.id=one") + "node.ids=2\n", source="f")
-    assert "node.ids" not in str(refused.value.hint)

@@ -18,7 +18,6 @@ from metadata_log.types import Uuid
 from support.differential.admin_answers import SECURED
 from support.differential.controller_admin_steps import allow, credentials, disallow, quotas, replace
 from support.differential.controller_cluster import Cluster
-from support.differential.controller_coverage import error_codes
 from support.differential.controller_sides import InProcess, directory, incarnation, registration
 from support.differential.controller_stories import (
     APPEND,
@@ -40,6 +39,7 @@ from support.differential.controller_stories import (
     reassignments,
     topic,
 )
+from support.differential.error_codes import error_codes
 from support.serde_values import values
 from transport.protocol import messages as m
 from transport.protocol.apis import APIS as SERVED

@@ -12,7 +12,6 @@ from metadata_log.image.replaying import BatchReplay
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
 from metadata_log.types import OffsetAndEpoch
 from support.differential.controller_cluster import Cluster
-from support.differential.controller_coverage import error_codes
 from support.differential.controller_stories import (
     APPEND,
     BROKER,
@@ -28,6 +27,7 @@ from support.differential.controller_stories import (
     create,
     topic,
 )
+from support.differential.error_codes import error_codes
 from transport.protocol.errors import Error
 from transport.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
@@ -47,6 +47,12 @@ WRITTEN: dict[str, tuple[int, str, tuple[Change, ...], list[tuple[str, str | Non
     ),
     "all elements less": (TOPIC, "t", (("cleanup.policy", SUBTRACT, "delete"),), [("cleanup.policy", "")]),
     "the last of two": (TOPIC, "t", (("flush.ms", SET, "1"), ("flush.ms", SET, "2")), [("flush.ms", "2")]),
+    "two bounds that meet": (
+        TOPIC,
+        "t",
+        (("max.compaction.lag.ms", SET, "9"), ("min.compaction.lag.ms", SET, "9")),
+        [("max.compaction.lag.ms", "9"), ("min.compaction.lag.ms", "9")],
+    ),
     "of a group": (
         GROUP,
         "g",

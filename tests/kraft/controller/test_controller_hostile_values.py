@@ -18,7 +18,6 @@ from kraft.controller.configs.match_patterns import DEEPEST, is_legal
 from metadata_log.records.metadata import ConfigRecord
 from support import DATA
 from support.differential.controller_cluster import Cluster
-from support.differential.controller_coverage import error_codes
 from support.differential.controller_stories import (
     APPEND,
     BROKER,
@@ -35,6 +34,7 @@ from support.differential.controller_stories import (
     latest,
     topic,
 )
+from support.differential.error_codes import error_codes
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_topics import DeleteTopicState

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from kraft.agenda import Agenda
 from kraft.controller.decision.slots import SLOTS
 from kraft.controller.features.controller_registration import Registrar
 from kraft.limits import REFUSED_NODES
-from kraft.node.logging import NodeLog
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
 from metadata_log.image.controllers import ControllerRegistration
 from metadata_log.image.persistent_map import Map
@@ -171,11 +169,3 @@ def test_strangers_do_not_fill_the_memory_of_the_controller() -> None:
     for incarnation in range(3 * REFUSED_NODES):
         register(side, 201, 1 + incarnation, OF_4_3_1)
     assert len(side.controller._sessions._refused) == REFUSED_NODES
-
-
-def test_the_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="kraft.node"):
-        NodeLog(1, lambda: 0).trace(OlderNode("broker 201", "metadata.version 33 (up to 30)", FORMAT))
-    line = caplog.records[0].getMessage()
-    assert line.startswith("older-node node=1 who='broker 201' lacks='metadata.version 33 (up to 30)' remedy=")
-    assert "kraft format --release-version 4.3-IV0" in line

@@ -1,4 +1,4 @@
-"""The pages of metrics are true: the reference is printed from the tables, and the how-to shows what a node answers.
+"""The reference of metrics is printed from the tables.
 
     PYTHONPATH=tests python tests/kraft/metrics/test_metrics_page.py
 
@@ -7,28 +7,14 @@ prints the reference page.
 
 from __future__ import annotations
 
-import json
-import re
-import signal
-import subprocess
-import sys
-from http.client import HTTPConnection
-from pathlib import Path
-
-import pytest
-
 from kraft.metrics.kafka import KAFKA_METRICS
 from kraft.metrics.names import Dialect, Kind, Mbean, Reading, series_of
 from kraft.metrics.own_names import OWN_METRICS
 from kraft.metrics.windows import Quantiles
 from kraft.node.metrics.meters import Meters
 from support import ROOT
-from support.eventually import eventually
-from support.kraft.command_line import CLUSTER_ID, run, write_config
-from support.loopback import free_ports
 
 REFERENCE = ROOT / "docs/reference/metrics.md"
-HOWTO = ROOT / "docs/howto/metrics-and-health.md"
 
 
 def names(metric: Mbean, dialect: Dialect) -> str:
@@ -72,57 +58,6 @@ def reference() -> str:
 
 def test_the_reference_of_metrics_is_current() -> None:
     assert REFERENCE.read_text() == reference()
-
-
-def shown() -> dict[str, str]:
-    """The commands of the how-to with what the page shows below each."""
-    blocks = re.findall(r"^```\n(\$ .*?)^```$", HOWTO.read_text(), re.MULTILINE | re.DOTALL)
-    found = {}
-    for block in blocks:
-        for part in block.split("$ ")[1:]:
-            command, _, output = part.partition("\n")
-            found[command] = output
-    return found
-
-
-def without_numbers(text: str) -> str:
-    return re.sub(r"\d+(\.\d+)?", "N", text)
-
-
-def test_the_how_to_shows_what_a_node_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    port, metrics = free_ports(2)
-    config = write_config(tmp_path, port=port)
-    assert run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID).code == 0
-
-    def get(path: str) -> str:
-        connection = HTTPConnection("127.0.0.1", metrics, timeout=10)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().read().decode()
-        except OSError:
-            return ""
-        finally:
-            connection.close()
-
-    command = [sys.executable, "-m", "kraft", "serve", "-c", str(config), "--metrics", f"127.0.0.1:{metrics}"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=ROOT)
-    try:
-        eventually(lambda: '"ready":true' in get("/readyz"), "the node is ready")
-        pages = shown()
-        assert len(pages) == 3
-        for asked, output in pages.items():
-            path = re.findall(r"9404(/\w+)", asked)[0]
-            answer = get(path)
-            if path == "/metrics":
-                pattern = re.findall(r"grep -E '([^']*)'", asked)[0]
-                lines = [line for line in answer.splitlines() if re.search(pattern, line)]
-                answer = "".join(f"{line}\n" for line in lines)
-            else:
-                assert json.loads(output).keys() == json.loads(answer).keys()
-            assert without_numbers(answer) == without_numbers(output)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
 
 
 if __name__ == "__main__":

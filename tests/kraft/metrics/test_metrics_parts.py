@@ -11,9 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from kraft.metrics.exposition import MAX_SERIES, PER_PORTION, families_of, texts_of
-from kraft.metrics.kafka import KAFKA_METRICS
 from kraft.metrics.names import Dialect, Kind, Mbean, Own, Reading, series_of
-from kraft.metrics.own_names import OWN_METRICS
 from kraft.metrics.topic_counts import TopicCounter
 from kraft.metrics.windows import RECENT, WINDOW_S, Quantiles, Recent, Sampled
 from kraft.node.metrics.meters import Meters
@@ -126,15 +124,6 @@ def test_mbeans_have_the_names_of_their_exporters(
             labels = ",".join(f'{key}="{value}"' for key, value in one.labels.items())
             found.append(f"{one.name}{{{labels}}}" if labels else one.name)
         assert found == wanted
-
-
-def test_every_metric_has_one_name_and_a_text() -> None:
-    kafka = [f"{one.domain}:{one.type}:{one.name}" for one in KAFKA_METRICS]
-    own = [one.name for one in OWN_METRICS]
-    for names in (kafka, own):
-        assert len(set(names)) == len(names)
-    assert all(one.help.endswith(".") for metrics in (KAFKA_METRICS, OWN_METRICS) for one in metrics)
-    assert all(name.startswith("kraft_") for name in own)
 
 
 @pytest.mark.parametrize("seed", range(6))

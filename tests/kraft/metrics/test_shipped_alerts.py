@@ -9,7 +9,6 @@ import pytest
 
 from support.kraft.shipped_queries import (
     ROOT,
-    panels,
     rules,
 )
 
@@ -27,14 +26,3 @@ def test_an_alert_has_a_severity_a_summary_and_a_runbook_with_its_expression(rul
     assert re.findall(r"^(?:## |\*\*)([A-Z][a-z ]+)", page, re.MULTILINE) == PARTS
     first, second = re.findall(r"^## \w+ command\n\n```\n(.+)\n```\n\n\S", page, re.MULTILINE)
     assert first != second
-
-
-def test_every_runbook_belongs_to_an_alert() -> None:
-    named = {rule["annotations"]["runbook"] for rule in rules()}
-    assert named == {str(path.relative_to(ROOT)) for path in (ROOT / "docs/runbooks").glob("*.md")}
-
-
-def test_panels_do_not_overlap_and_have_queries() -> None:
-    places = [(one["gridPos"]["x"], one["gridPos"]["y"]) for one in panels()]
-    assert len(set(places)) == len(places) > 15
-    assert all(one["targets"] and one["title"] for one in panels())

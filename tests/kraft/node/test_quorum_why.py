@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 import trio
 
-from kraft.admin.conditions import Condition, EpochReport, Progress, once_each
+from kraft.admin.conditions import Condition, EpochReport, once_each
 from kraft.cli.cluster.quorum_why import why_facts, why_lines
-from metadata_log.types import NO_NODE, Uuid
+from metadata_log.types import NO_NODE
 from support.kraft.command_line import run
 from support.kraft.embedded_quorum import UNHURRIED, configs, serve
 from support.loopback import free_ports
 from transport.interface import Endpoint
 
 HERE = Endpoint("127.0.0.1", 9093)
-NEW_DISK = Uuid(bytes(15) + b"\x07")
 
 
 def condition(report: EpochReport | str, **more: Any) -> Condition:
@@ -31,84 +30,6 @@ def condition(report: EpochReport | str, **more: Any) -> Condition:
 
 
 FOLLOWS = EpochReport(epoch=5, leader_id=1)
-
-
-@pytest.mark.parametrize(
-    ("one", "sentence"),
-    [
-        (condition(FOLLOWS), "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5."),
-        (condition(EpochReport(epoch=5, leader_id=2)), "Voter 2 at 127.0.0.1:9093: leads in epoch 5."),
-        (
-            condition(EpochReport(epoch=6, leader_id=NO_NODE)),
-            "Voter 2 at 127.0.0.1:9093: knows of no leader in epoch 6.",
-        ),
-        (
-            condition("127.0.0.1:9093: Connection refused", progress=Progress(behind=1, behind_ms=90, silent_ms=7200)),
-            "Voter 2 at 127.0.0.1:9093: cannot be asked: Connection refused, behind by 1 record,"
-            " last fetched 7.2 s ago.",
-        ),
-        (
-            condition(FOLLOWS, progress=Progress(behind=1200, behind_ms=9000, silent_ms=100)),
-            "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5, behind by 1,200 records, last had everything 9.0 s ago.",
-        ),
-        (
-            condition(FOLLOWS, other_directories=(NEW_DISK,), directory_id=Uuid(bytes(15) + b"\x08")),
-            "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5, fetches with directory AAAAAAAAAAAAAAAAAAAABw,"
-            " and the voter is AAAAAAAAAAAAAAAAAAAACA.",
-        ),
-        (
-            condition("its address is unknown", endpoint=None),
-            "Voter 2: cannot be asked: its address is unknown.",
-        ),
-    ],
-)
-def test_each_voter_state_is_described_in_a_sentence(one: Condition, sentence: str) -> None:
-    assert why_lines([one], has_leader=True)[0] == sentence
-
-
-def test_the_last_line_says_whether_a_majority_answers() -> None:
-    three = [condition(FOLLOWS), condition(FOLLOWS), condition("x")]
-    assert why_lines(three, has_leader=True)[-1] == "2 of 3 answer; 2 make a majority."
-    alone = [condition("x", id=NO_NODE)]
-    assert why_lines(alone, has_leader=False) == [
-        "Controller at 127.0.0.1:9093: cannot be asked: x.",
-        "0 of 1 answer; whether there is a leader is unknown.",
-    ]
-
-
-LEADERLESS = EpochReport(epoch=6, leader_id=NO_NODE)
-
-
-@pytest.mark.parametrize(
-    ("conditions", "verdict"),
-    [
-        (
-            [condition(LEADERLESS), condition("x", id=3), condition("x", id=4), condition(LEADERLESS, id=5)],
-            "2 of 4 answer; 3 make a majority: there is no leader until 1 more answers"
-            " (controller 3 at 127.0.0.1:9093, controller 4 at 127.0.0.1:9093).",
-        ),
-        (
-            [condition(LEADERLESS), *(condition("x", id=id_, endpoint=None) for id_ in (3, 4, 5, 6))],
-            "1 of 5 answer; 3 make a majority: there is no leader until 2 more answer"
-            " (controller 3, controller 4, controller 5, controller 6).",
-        ),
-        (
-            [condition(LEADERLESS), condition(LEADERLESS, id=3), condition("x", id=4)],
-            "2 of 3 answer; that is a majority, without a leader: an election is going on,"
-            " or the controllers cannot reach each other.",
-        ),
-        (
-            [condition("x", id=1), condition(FOLLOWS), condition(FOLLOWS, id=3)],
-            "2 of 3 answer; 2 follow controller 1 in epoch 5, which has not answered as the leader.",
-        ),
-        (
-            [condition(EpochReport(epoch=6, leader_id=2)), condition("x", id=3), condition("x", id=4)],
-            "1 of 3 answer; controller 2 leads, and no request was answered in time.",
-        ),
-    ],
-)
-def test_the_last_line_without_an_answer_of_a_leader_says_what_lacks(conditions: list[Condition], verdict: str) -> None:
-    assert why_lines(conditions, has_leader=False)[-1] == verdict
 
 
 def test_a_controller_that_answers_at_two_addresses_counts_once() -> None:

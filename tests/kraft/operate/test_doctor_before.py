@@ -12,8 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from kraft.cli.doctor.command import doctor_command
-from kraft.config import UsageError
-from metadata_log.errors import DirectoryError
 from metadata_log.types import random_uuid
 from support.kraft.doctor_cases import configs_of
 from support.real_data import unpack
@@ -163,14 +161,6 @@ def test_a_downgrade_that_would_lose_metadata_is_refused(
     assert report["before"]["safe"] is (not expected)
 
 
-def test_an_unknown_release_is_refused(three: dict[int, str]) -> None:
-    words = ["--offline", "--before", "downgrade", "--release-version", "9.9", three[1]]
-    done = CliRunner().invoke(doctor_command, words)
-    assert isinstance(done.exception, DirectoryError)
-    done = CliRunner().invoke(doctor_command, words[:3] + words[5:])
-    assert isinstance(done.exception, UsageError)
-
-
 def test_a_broker_with_the_only_replica_in_sync_is_not_decommissioned(tmp_path: Path) -> None:
     words = configs("under-replicated", tmp_path)
     _, report = before("--before", "decommission", "999", *words)
@@ -178,23 +168,6 @@ def test_a_broker_with_the_only_replica_in_sync_is_not_decommissioned(tmp_path: 
     _, report = before("--before", "decommission", "101", *words)
     assert not report["before"]["safe"]
     assert any("have a replica on broker 101" in text or "no other replica" in text for _, text in reasons(report))
-
-
-@pytest.mark.parametrize("operation", ["restart", "format", "remove-voter", "add-voter", "decommission"])
-def test_a_step_of_one_node_needs_the_node(operation: str, three: dict[int, str]) -> None:
-    done = CliRunner().invoke(doctor_command, ["--offline", "--before", operation, three[1]])
-    assert isinstance(done.exception, UsageError)
-    assert done.exception.hint == f"For example --before {operation} 2."
-
-
-def test_a_directory_with_the_name_of_a_number_is_no_node(
-    three: dict[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(three[1], tmp_path / "7")
-    monkeypatch.chdir(tmp_path)
-    _, report = before("--before", "start", "7")
-    assert report["before"]["node"] is None
-    assert [node["directories"] for node in report["nodes"]] == [["7"]]
 
 
 # ----------------------------------------------------------------------------------------- restored volumes, settings
@@ -233,11 +206,6 @@ def test_the_restore_of_a_shorter_copy_names_the_best_one(three: dict[int, str])
     assert any(three[1] in evidence or three[3] in evidence for _, evidence in reasons(report))
 
 
-def test_a_restore_needs_the_directory(three: dict[int, str]) -> None:
-    _, report = before("--before", "restore", "7", *three.values())
-    assert reasons(report) == [("error", "no directory of node 7 with a metadata log was given")]
-
-
 @pytest.mark.parametrize(
     ("voters", "severities"),
     [
@@ -265,8 +233,3 @@ def test_voters_have_no_effect_in_a_dynamic_quorum(tmp_path: Path) -> None:
     _, report = before("--before", "quorum-config", "-c", str(config))
     assert [severity for severity, _ in reasons(report)] == ["warn"]
     assert report["before"]["safe"]
-
-
-def test_a_change_of_settings_needs_files(three: dict[int, str]) -> None:
-    _, report = before("--before", "quorum-config", *three.values())
-    assert ("error", "no properties file was given (-c)") in reasons(report)

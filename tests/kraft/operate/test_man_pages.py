@@ -56,12 +56,6 @@ def test_a_page_has_every_section_option_and_example(words: str) -> None:
     assert page.isascii()
 
 
-def test_see_also_names_pages_that_exist() -> None:
-    for name, page in PAGES.items():
-        related = re.findall(r"^\.BR (\S+) \(1\)", read(page), re.MULTILINE)
-        assert {f"{one}.1" for one in related} <= set(PAGES), name
-
-
 def test_roff_finds_nothing_to_warn_about(tmp_path: Path) -> None:
     groff = shutil.which("groff")
     if groff is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from kraft.cli.recover.command import repeat_option
 from kraft.operate.recover.copies import image_at, read_copy
 from kraft.operate.recover.inventory import read_inventory
 from kraft.operate.recover.plan import UNSEEN_EPOCHS, PlanOptions, make_plan
@@ -63,24 +61,6 @@ def test_the_plan_does_not_change_a_file(capsys: pytest.CaptureFixture[str], tmp
 
 def _content(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def test_the_text_leads_with_the_verdict_and_ends_with_the_steps(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    folder = unpack_cluster("static", tmp_path)
-    done = run(capsys, "recover", "plan", *paths(folder, "c2"), "--brokers", *paths(folder, "b101", "b102"))
-    lines = done.out.splitlines()
-    assert lines[0] == (
-        "The majority is lost (voters 1, 2, 3 according to the election at offset 59 of the log). The best copy is"
-        " b101, of broker 101: it ends at offset 104 of epoch 2. The recovery writes epoch 3 at offset 104."
-    )
-    assert any(line.startswith("c2    controller  2     1           106  1") for line in lines)
-    assert "The longest log, of c2, is not the best" in done.out
-    assert "Dropped, only in c2: 47 records of epoch 1, offsets 59 to 105: 6 × NoOpRecord, 40 × Partition" in done.out
-    (ghost,) = (number for number, line in enumerate(lines) if re.fullmatch(r"    topic ghost, id [\w-]{22}", line))
-    assert lines.index("Steps:") > ghost
-    assert "--voters ID=HOST:PORT" in done.out
 
 
 def test_a_surviving_majority_is_told_to_start_instead(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -196,31 +176,6 @@ def _running(directory: Path) -> Iterator[None]:
         yield
     finally:
         held.release()
-
-
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["{0}/nothing"], "there is no such directory"),
-        (["{0}"], "this is no log directory: it has no meta.properties"),
-        (["{0}/c1", "{0}/c1/"], "the directory was given twice"),
-        (["{0}/c1", "--brokers-gone", "x"], "'x' is no node id"),
-        (["{0}/c1", "--truncate-to", "105"], "the log cannot be cut at offset 105"),
-        (
-            ["--observers", "no", "--brokers", "{0}/b101"],
-            "no copy of the metadata log can become the seed: b101 is a br",
-        ),
-        ([], "give the surviving directories"),
-    ],
-)
-def test_a_wrong_argument_is_one_error_with_a_hint(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], error: str
-) -> None:
-    folder = unpack_cluster("static", tmp_path)
-    done = run(capsys, "recover", "plan", *[word.format(folder) for word in words])
-    assert done.code in (1, 2)
-    assert error in done.err.splitlines()[0]
-    assert "hint: " in done.err
 
 
 def test_copies_with_different_bytes_at_one_offset_and_epoch_are_refused(tmp_path: Path) -> None:
@@ -383,20 +338,6 @@ def test_cutting_the_seed_makes_it_a_copy_that_is_behind(tmp_path: Path) -> None
     assert plan.is_behind
     assert "ghost" not in plan.image.topics
     assert "ghost" in plan_of(folder, "c1").image.topics
-
-
-def test_a_repeated_option_takes_each_word_up_to_the_next_option() -> None:
-    assert repeat_option(["a", "--brokers", "b", "c", "--json", "d"], ("--brokers",)) == (
-        ["a", "--brokers", "b", "--brokers", "c", "--json", "d"]
-    )
-    assert repeat_option(["--brokers=b", "c", "--x=1", "d"], ("--brokers",)) == [
-        "--brokers=b",
-        "--brokers",
-        "c",
-        "--x=1",
-        "d",
-    ]
-    assert repeat_option(["--brokers", "b", "--brokers", "c"], ("--brokers",)) == ["--brokers", "b", "--brokers", "c"]
 
 
 def test_the_disk_of_the_plan_is_the_one_that_was_handed_in(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import Final
 
@@ -10,17 +9,8 @@ import pytest
 
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import Execution, execution_of
-from kraft.sim.pictures.records import Records
 from kraft.sim.search.schedule import decode_schedule
-from kraft.sim.world.actions import Administer
-from kraft.sim.world.trace import Trace
-from metadata_log.records.batch_builder import write_batch
-from metadata_log.records.record import Record
-from metadata_log.serde import encode
-from metadata_log.types import Uuid
 from support.metadata_log.browser import PHONE_WIDTH, WIDTH, look
-from transport.protocol.apis import ApiKey
-from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 SCHEDULES: Final = Path(__file__).parents[3] / "docs" / "schedules"
 NAMES: Final = sorted(path.stem for path in SCHEDULES.glob("*.json"))
@@ -93,32 +83,3 @@ def test_a_picture_is_legible_in_a_browser(name: str, tmp_path: Path) -> None:
     if name == "raft-figure-8":
         assert found["desktop"]["marked"] == ["node 1 asks 2: Vote"]
         assert found["desktop"]["violated"] == ["✗ violated: a leader has every committed record (_check_leading)"]
-
-
-def test_a_request_of_a_client_tells_what_is_asked() -> None:
-    version, topic = 13, Uuid(bytes(15) + b"\x01")
-    data = write_batch([Record(0, 0, 0, b"k", b"v")], epoch=-1, producer_id=5, producer_epoch=0, base_sequence=7)
-    named = TopicProduceData(topic_id=topic, partition_data=[PartitionProduceData(0, data)])
-    body = encode(ProduceRequest(acks=-1, topic_data=[named]), version)
-    told = Records().request_of(Administer(0, 101, 1, ApiKey.PRODUCE, version, body))
-    assert told == "gets Produce for unknown topic-0: 1 record, sequence 7 of producer 5, acks=all"
-
-
-# The trace of a run says the same on every system.
-
-
-EIO_OF_A_BROWSER = 29
-
-
-def traced(number: int) -> Trace:
-    trace = Trace()
-    trace.add(10, 1, f"fetch: OSError {OSError(number, 'write failed', '/log/x')}")
-    return trace
-
-
-def test_an_error_of_the_system_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = traced(errno.EIO)
-    assert here.text == "10 1 fetch: OSError [EIO] write failed: '/log/x'"
-    digest = here.digest
-    monkeypatch.setattr("errno.errorcode", {EIO_OF_A_BROWSER: "EIO"})
-    assert traced(EIO_OF_A_BROWSER).digest == digest

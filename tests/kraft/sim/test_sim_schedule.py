@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import sys
 from functools import cache
@@ -13,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import BadSchedule, Schedule, check_of, decode_schedule, encode_schedule, replay
@@ -169,26 +167,7 @@ def test_an_explanation_names_sender_message_and_receiver() -> None:
     assert re.search(f"node {leader}  asks [0-9]: Vote ", lines[elected[0]])
 
 
-def test_the_picture_is_a_self_contained_page() -> None:
-    story = execution_of(_shrunk("minority-commits"))
-    page = render_diagram(story)
-    assert "http" not in page
-    assert page.count('class="moment"') == len(story.moments)
-    assert page.count("marker-end") == sum(arrow.arrived is not None for arrow in story.arrows)
-    (data,) = re.findall(r'<script type="application/json" id="moments">(.*?)</script>', page, re.DOTALL)
-    assert [moment["what"] for moment in json.loads(data)] == [moment.what for moment in story.moments]
-
-
 # The command
-
-
-def test_a_run_without_a_violation(capsys: pytest.CaptureFixture[str]) -> None:
-    done = run(capsys, "sim", "run", "--seeds", "0..5", "--members", "core", "--jobs", "1", "--json")
-    *seeds, summary = [json.loads(line) for line in done.out.splitlines()]
-    assert done.code == 0
-    assert [line["seed"] for line in seeds] == list(range(6))
-    assert summary["seeds"] == 6
-    assert summary["violation"] is None
 
 
 def test_a_bug_is_found_shrunk_saved_and_replayed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -208,14 +187,6 @@ def test_a_bug_is_found_shrunk_saved_and_replayed(capsys: pytest.CaptureFixture[
     sound = run(capsys, "sim", "replay", str(file), "--without-mutant", "--quiet")
     assert sound.code == 0
     assert "no invariant was broken" in sound.out
-
-
-def test_replay_names_a_file_that_is_no_schedule(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("buy milk")
-    done = run(capsys, "sim", "replay", str(file))
-    assert done.code == 1
-    assert str(file) in done.err
 
 
 def test_without_the_package_of_planted_bugs_the_commands_say_where_it_is(

@@ -32,7 +32,6 @@ from support.metadata_log.history_stories import (
     Log,
     Row,
     named,
-    operations,
     real_disk,
     real_story,
     tell,
@@ -210,16 +209,6 @@ def test_a_transaction_is_visible_at_its_commit_and_never_when_aborted() -> None
 
 
 _MARKS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
-
-
-def test_recorded_operations_exist_for_every_cluster() -> None:
-    """The lists of operations are there for all four clusters; `test_history_operations` goes through them."""
-    assert {cluster: len(operations(cluster)) for cluster in CLUSTERS} == {
-        "failover": 62,
-        "static3": 193,
-        "dynamic3": 79,
-        "old39": 61,
-    }
 
 
 @pytest.mark.parametrize(

@@ -198,8 +198,3 @@ def test_fuzz() -> None:
 def test_fuzz_for_ten_minutes(part: int) -> None:
     """In parts, each with a seed of its own, so that the slices of continuous integration have room for one."""
     fuzz(SOAK_SECONDS / SOAK_PARTS)
-
-
-def test_a_fuzz_case_of_files_is_determined_by_its_seed() -> None:
-    """Otherwise a failed case could not be repeated."""
-    assert [run_case(7, number) for number in range(60)] == [run_case(7, number) for number in range(60)]

@@ -1,4 +1,4 @@
-"""The checklist from Kafka 4.3.1 to 4.4.0 has what a comparison by hand found, and pages say what is on it."""
+"""The checklist from Kafka 4.3.1 to 4.4.0 has what a comparison by hand found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Final
 
 import pytest
 
-from kraft.metrics.kafka import KAFKA_METRICS
 from metadata_log.releases import NEWEST_RELEASE, SUPPORTED_RELEASES
 
 DATA: Final = Path(__file__).parents[2] / "data"
@@ -52,27 +51,3 @@ def test_the_facts_are_those_of_the_supported_releases() -> None:
 def test_a_line_of_each_kind_is_there_and_none_twice(lines: list[str]) -> None:
     assert [pattern for pattern in SPECIFIED if not any(re.fullmatch(pattern, line) for line in lines)] == []
     assert len(set(lines)) == len(lines)
-
-
-def test_the_page_shows_lines_of_the_list(lines: list[str]) -> None:
-    page = (DATA.parents[1] / "docs/howto/new-kafka-release.md").read_text("utf-8")
-    shown = re.findall(r"^- \[ \] (.*)$", page, re.MULTILINE)
-    assert len(shown) > 8
-    assert [line for line in shown if line not in lines] == []
-    assert f"the list has\n{len(lines)} lines" in page
-
-
-def test_the_page_of_metrics_names_what_is_absent(lines: list[str]) -> None:
-    """Each new metric is one of ours, or is named with the reason."""
-    page = (DATA.parents[1] / "docs/howto/metrics-and-health.md").read_text("utf-8")
-    page = page.partition("came with Kafka 4.4")[2]
-    ours = {one.name for one in KAFKA_METRICS}
-    for line in lines:
-        if line.startswith("metrics.json "):
-            words = set(re.findall(r"[\w-]{8,}", line)) - {
-                "RequestMetrics",
-                "GroupCoordinatorMetrics",
-                "ShareGroupMetrics",
-            }
-            is_topology = "topology-description" in line or "TopologyDescription" in line
-            assert words & ours or is_topology or any(f"`{word}`" in page for word in words), line

@@ -86,23 +86,3 @@ def test_damage_ends_the_command_with_an_error(tmp_path: Path, capsys: pytest.Ca
     assert "the log goes on at offset 4" in err
     assert "(cluster a)" in err
     assert "holds no metadata log" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["--option", "cluster=c"], 1, "there is no cluster 'c' at these paths"),
-        (["--option", "view=churn"], 2, "One of cluster, storageOptions, showSecrets, sessionTimeoutMs, gapToler"),
-        (["--every-mib", "0"], 2, "0.0 is not in the range x>0"),
-        (["--conf", "alone", "--master", "local[1]"], 2, "a name and a value are expected"),
-        (["--out", "s3://bucket/passes"], 1, "to a directory of this machine or a mounted one, not to s3://bucket"),
-    ],
-)
-def test_the_command_refuses_what_it_cannot_do(
-    words: list[str], code: int, said: str, fleet: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = words if "--out" in words else [*words, "--out", str(tmp_path / "out")]
-    ended, out, err = kraft(capsys, fleet, *given)
-    assert (ended, out) == (code, "")
-    assert said in err
-    assert not (tmp_path / "out").exists()

@@ -48,7 +48,7 @@ from transport.protocol import messages as m
 from transport.protocol.apis import APIS, ApiKey
 
 DEFAULT_RUN: Final = (4, 30)
-"""The seed and the number of sequences of every run of the tests: they reach all that `controller_coverage` names."""
+"""The seed and the number of sequences of every run of the tests: they reach each API that writes."""
 STEPS: Final = 100
 """In each sequence, not counting what brings the brokers back."""
 BROKERS: Final = (101, 102, 103, 104, 105)

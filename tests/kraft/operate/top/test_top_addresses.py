@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 import trio
@@ -19,30 +17,6 @@ from support.kraft.command_line import CLUSTER_ID, Done, run, write_config
 from support.loopback import free_ports
 
 SECONDS = 60
-
-
-class Metrics(BaseHTTPRequestHandler):
-    """A metrics listener of node 2."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b'# TYPE kraft_node_info gauge\nkraft_node_info{node_id="2"} 1.0\n')
-
-    def log_message(self, *_: object) -> None:
-        """Nothing: what is printed is the command's."""
-
-
-def test_metrics_listeners_are_read_without_a_leader(capsys: pytest.CaptureFixture[str]) -> None:
-    with HTTPServer(("127.0.0.1", 0), Metrics) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        nowhere = f"127.0.0.1:{free_ports(1)[0]}"
-        metrics = f"127.0.0.1:{server.server_port},{nowhere}"
-        done = run(capsys, "top", "--json", "--timeout", "0.3", "--bootstrap-controller", nowhere, "--metrics", metrics)
-        server.shutdown()
-    assert (done.code, done.err) == (1, "")
-    good, bad = json.loads(done.out)["metrics"]
-    assert (good["nodeId"], bad["nodeId"]) == (2, None)
 
 
 async def test_a_screen_over_tls_has_the_quorum_by_either_address(
@@ -89,16 +63,3 @@ async def test_a_screen_over_tls_has_the_quorum_by_either_address(
             in_the_clear = await top("--bootstrap-server", at)
     assert in_the_clear.code == 1
     assert "--command-config FILE" in in_the_clear.err.splitlines()[-1]
-
-
-@pytest.mark.parametrize("words", [(), ("--bootstrap-server", "h:1", "--bootstrap-controller", "h:2")])
-def test_exactly_one_address_is_needed(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    done = run(capsys, "top", "--once", *words)
-    assert done.code == 2
-    assert "give either --bootstrap-controller or --bootstrap-server" in done.err
-
-
-def test_a_bad_address_names_its_option(capsys: pytest.CaptureFixture[str]) -> None:
-    done = run(capsys, "top", "--once", "--bootstrap-server", "nowhere")
-    assert done.code == 2
-    assert "--bootstrap-server" in done.err

@@ -24,10 +24,6 @@ def view_of(*samples: Sample, sort: Sort = Sort.ID) -> View:
     return view
 
 
-def test_no_sample_is_no_view() -> None:
-    assert Model().view() is None
-
-
 def test_the_commit_rate_is_that_of_the_last_two_answers_of_a_leader() -> None:
     assert view_of(sample()).records_per_s is None
     later = quorum(*HEALTHY.replicas, high_watermark=5_313 + 30)
@@ -75,14 +71,6 @@ def test_brokers_take_the_facts_of_their_replica_and_leave_the_list_of_replicas(
     assert [(one.broker.id, one.lag, one.fetched_ms) for one in view.brokers] == [(101, 0, 300), (102, None, None)]
     unread = view_of(sample(metadata=None))
     assert [one.id for one in unread.replicas] == [1, 2, 3, 101]
-
-
-@pytest.mark.parametrize(
-    ("sort", "order"), [(Sort.ID, [1, 2, 3, 4]), (Sort.LAG, [4, 2, 1, 3]), (Sort.FETCHED, [4, 3, 2, 1])]
-)
-def test_the_worst_come_first(sort: Sort, order: list[int]) -> None:
-    what = quorum(replica(1, ago_ms=0), replica(2, behind=9, ago_ms=100), replica(3, ago_ms=800), replica(4, ago_ms=-1))
-    assert [one.id for one in view_of(sample(0, what), sort=sort).replicas] == order
 
 
 def test_figures_belong_to_the_node_that_names_itself() -> None:
@@ -148,12 +136,6 @@ def test_a_listener_may_claim_any_number(value: str) -> None:
     shown = view_of(sample(figures=(figures,)))
     assert shown.replicas[1].epoch == 13
     json.dumps(facts(shown), allow_nan=False)
-
-
-@pytest.mark.parametrize("node", ["9" * 5000, "٣", "-1", "1_0", ""])
-def test_a_listener_may_claim_any_id(node: str) -> None:
-    text = f'# TYPE kraft_node_info gauge\nkraft_node_info{{node_id="{node}"}} 1\n'
-    assert figures_of("h:1", text, None)[0].node_id is None
 
 
 @given(st.text(alphabet='{}"=,#\\n ab1.+eInfN\t\\\\', max_size=60))
