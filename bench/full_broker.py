@@ -1,6 +1,6 @@
 """Does a request cost more at a broker that has much? Counted, as in `guard.py`, at an empty broker and at a full one.
 
-    python bench/full_broker.py [--many 10000] [--segments 100] [--dir DIR] [--json]
+    python bench/full_broker.py [--many 10000] [--segments 100] [--starts] [--dir DIR] [--json]
 
 One controller and one broker run in this process, as in `guard.py`, and one thing is asked after the other. The full
 broker leads --many partitions, coordinates --many groups that have committed an offset and as many transactional ids,
@@ -12,7 +12,8 @@ makes the holes, and starts it again before it counts. Each figure is for one re
 
 The ratio is that of the full broker to the empty one. Memory is the resident memory of this process (controller,
 broker and bench) that each kind of thing has added when it was there, after a garbage collection, for one of it. A
-start is from the call until the broker listens: processor time, and the same for the broker before it had anything.
+start is from the call until the broker listens: processor time of this process, with the controller. `--starts` stops
+the broker after each kind, too: the difference is what the kind adds.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ from transport.protocol.messages.offset_commit import (
 
 LONG: Final = "long"
 """The topic whose partition has many segments."""
+LOOKS, LOOK_S = 6000, 0.05
 SESSION_S: Final = 9
 """A new process of a broker is refused as long as the session of the former one lasts."""
 HEAD: Final = struct.Struct(">qi")
@@ -102,8 +104,8 @@ class Report(Struct, rename="camel"):
 
     walks: dict[str, Walk]
     filled: list[Filled]
-    starts_cpu_ms: list[float]
-    """Of the broker that has nothing, and of the same one once it is full."""
+    starts_cpu_ms: dict[str, float]
+    """Of the broker that has nothing, and of the same one once it has what is named, and all that is named before."""
 
 
 def resident() -> int:
@@ -125,8 +127,18 @@ class Broker:
         """Run it; returns the CPU milliseconds of this process until it listens."""
         began = time.process_time()
         self._node = await self._nursery.start(self._run)
-        await self.cluster.until_open(LEADER)
+        for _ in range(LOOKS):
+            if await self._listens():
+                break
+            await trio.sleep(LOOK_S)
         return 1000 * (time.process_time() - began)
+
+    async def _listens(self) -> bool:
+        try:
+            async with self.cluster.client(LEADER):
+                return True
+        except OSError:
+            return False
 
     async def stop(self) -> None:
         """Shut down gracefully, and wait until its session has ended."""
@@ -141,31 +153,42 @@ class Broker:
         self._ended.set()
 
 
-async def fill(exchange: Exchange, topics: Topics, many: int, segments: int) -> list[Filled]:
-    """Give the broker much of everything; returns what each kind has added to the memory."""
-    kinds: dict[str, Callable[[], Awaitable[None]]] = {
-        "partitions": lambda: make_partitions(exchange, many),
-        "groups": lambda: commit_for_groups(exchange, many),
-        "transactional ids": lambda: make_ids(exchange, many),
+async def fill(broker: Broker, topics: Topics, root: Path, options: argparse.Namespace) -> Report:
+    """Give the broker much of everything; returns what each kind has added to the memory, and to a start."""
+    many: int = options.many
+    kinds: dict[str, tuple[int, Callable[[Exchange], Awaitable[None]]]] = {
+        "closed segments": (options.segments, lambda exchange: write_segments(exchange, topics, options.segments)),
+        "partitions": (many, lambda exchange: make_partitions(exchange, root, many)),
+        "groups": (many, lambda exchange: commit_for_groups(exchange, many)),
+        "transactional ids": (many, lambda exchange: make_ids(exchange, many)),
     }
-    await write_segments(exchange, topics, segments)
-    filled, before = [], resident()
-    for what, make in kinds.items():
-        await make()
-        now = resident()
-        filled.append(Filled(what, many, (now - before) / many))
-        before = now
-    return filled
+    report = Report({}, [], {})
+    for what, (count, make) in kinds.items():
+        before = resident()
+        async with broker.cluster.client(LEADER) as exchange:
+            await make(exchange)
+        report.filled.append(Filled(what, count, (resident() - before) / count))
+        is_last = what == next(reversed(kinds))
+        if options.starts or is_last:
+            await broker.stop()
+            assert make_holes(root) >= options.segments
+            report.starts_cpu_ms[what] = await broker.start()
+    return report
 
 
-async def make_partitions(exchange: Exchange, count: int) -> None:
-    """Topics of a hundred partitions each."""
+async def make_partitions(exchange: Exchange, root: Path, count: int) -> None:
+    """Topics of a hundred partitions each; returns once their logs are made."""
     for first in range(0, count, PARTITIONS_PER_TOPIC):
         partitions = min(PARTITIONS_PER_TOPIC, count - first)
         topic = create_topics.CreatableTopic(name=f"many-{first}", num_partitions=partitions, replication_factor=1)
         request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=HOURS_MS)
         answer = await ask(exchange, asking(request, CREATE_VERSION, create_topics.CreateTopicsResponse))
         assert not answer.topics[0].error_code, answer
+    for _ in range(LOOKS):
+        if len(list((root / f"node-{LEADER}").glob("many-*/*.log"))) == count:
+            return
+        await trio.sleep(LOOK_S)
+    raise AssertionError("the broker has not made all logs")
 
 
 async def commit_for_groups(exchange: Exchange, count: int) -> None:
@@ -226,7 +249,7 @@ async def end_of(exchange: Exchange, topic: str) -> int:
 def make_holes(root: Path) -> int:
     """Let the last batch of each closed segment of the long log fill a gibibyte, with a hole; returns their number."""
     *closed, _ = sorted((root / f"node-{LEADER}" / f"{LONG}-0").glob("*.log"))
-    for segment in closed:
+    for segment in (one for one in closed if one.stat().st_size < GIB):
         with segment.open("r+b") as file:
             at, end, size = 0, 0, segment.stat().st_size
             while end < size:
@@ -267,7 +290,7 @@ async def count_requests(guard: Guard, counting: Counting, cluster: Processes, t
             await guard.count(counting, Counted(what=what, roles={"leader": LEADER}), once)
 
 
-async def count_broker(guard: Guard, root: Path, counting: Counting, many: int, segments: int) -> Report:
+async def count_broker(guard: Guard, root: Path, counting: Counting, options: argparse.Namespace) -> Report:
     """Count at one broker; with `many` of 0 it stays empty."""
     cluster = Processes(
         root, counting, voters=(CONTROLLER,), brokers=(LEADER,), more=f"broker.session.timeout.ms={1000 * SESSION_S}\n"
@@ -281,24 +304,20 @@ async def count_broker(guard: Guard, root: Path, counting: Counting, many: int, 
             await topics.create(exchange, {LONG: (LEADER,)}, SEGMENT_BYTES)
             await hold(exchange, finding("counted", GROUP))
         await broker.stop()
-        starts, filled = [await broker.start()], []
-        if many:
-            async with cluster.client(LEADER) as exchange:
-                filled = await fill(exchange, topics, many, segments)
-            await broker.stop()
-            assert make_holes(root) >= segments
-            starts.append(await broker.start())
+        nothing = await broker.start()
+        filled = await fill(broker, topics, root, options) if options.many else Report({}, [], {})
         await count_requests(guard, counting, cluster, topics)
         nursery.cancel_scope.cancel()
-    return Report(guard.walks, filled, starts)
+    return Report(guard.walks, filled.filled, {"nothing": nothing, **filled.starts_cpu_ms})
 
 
-def measure(options: argparse.Namespace, many: int) -> Report:
+def measure(given: argparse.Namespace, many: int) -> Report:
     """Count at one broker."""
+    options = argparse.Namespace(**{**vars(given), "many": many})
     counting = Counting()
     with counted_alike(), tempfile.TemporaryDirectory(prefix="bench-full-broker-", dir=options.dir) as scratch:
         run = partial(trio.run, clock=counting.clock, instruments=[counting])
-        report: Report = run(count_broker, Guard([], 0), Path(scratch), counting, many, options.segments)
+        report: Report = run(count_broker, Guard([], 0), Path(scratch), counting, options)
     return report
 
 
@@ -315,8 +334,9 @@ def show(empty: Report, full: Report) -> None:
     print("\n| what the broker has | bytes each |\n| --- | --- |")
     for kind in full.filled:
         print(f"| {kind.count:,} {kind.what} | {kind.bytes_each:,.0f} |")
-    nothing, everything = full.starts_cpu_ms
-    print(f"\nA start: {nothing:,.0f} CPU ms with nothing, {everything:,.0f} with all of it.")
+    print("\n| a start with | CPU ms |\n| --- | --- |")
+    for what, cpu_ms in full.starts_cpu_ms.items():
+        print(f"| {what} | {cpu_ms:,.0f} |")
 
 
 def main() -> None:
@@ -325,6 +345,7 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=100, help="how many closed segments")
     memory = MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
     parser.add_argument("--dir", type=Path, default=memory, help="where the nodes keep their files")
+    parser.add_argument("--starts", action="store_true", help="start the broker again after each kind")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     # Each in a process of its own, since a process learns what its messages have in common.

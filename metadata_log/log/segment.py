@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from itertools import pairwise
 from typing import Final
 
 from metadata_log.disk import Disk, File
@@ -17,8 +17,7 @@ from metadata_log.log.indexes import (
     TIME_ENTRY_BYTES,
     OffsetIndex,
     TimeIndex,
-    parse_offset_index,
-    parse_time_index,
+    last_time,
 )
 from metadata_log.records.batch import HEADER_BYTES, RecordBatch, read_batch, read_header, scan
 from metadata_log.records.record import unpacking
@@ -170,6 +169,8 @@ class Segment:
         self._interval = index_interval_bytes
         self._offsets = OffsetIndex(base_offset)
         self._times = TimeIndex(base_offset)
+        self._has_more_times = False
+        """Whether entries of the time index are in the file alone."""
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = NO_OFFSET
         self._since_entry = 0
@@ -194,11 +195,12 @@ class Segment:
         disk.fsync_dir(directory)
         return cls(disk, directory, base_offset, file, index_interval_bytes)
 
-    def load_indexes(self) -> None:
+    def load_indexes(self, *, is_active: bool = True) -> None:
         """Take over the index files, and read the headers from the last index entry on (`LogSegment.readNextOffset`).
 
         Kafka does not check the content of its index files. Here an offset index has to be in order and within the
         file: a read at a position of no batch would look like a failure of the disk. A missing time index is empty.
+        Of a segment that is not active, that index is read later.
 
         Raises:
             FileNotFoundError: The offset index is missing.
@@ -206,17 +208,14 @@ class Segment:
                 inside a batch.
         """
         index, times = (f"{self._directory}/{file_name(self.base_offset, suffix)}" for suffix in INDEX_SUFFIXES)
-        entries = parse_offset_index(self._disk.read(index), self.base_offset)
-        if any(later <= one or at <= before for (one, before), (later, at) in pairwise(entries)) or (
-            entries and (entries[0][0] < self.base_offset or entries[0][1] < 0)
-        ):
+        if not self._offsets.load(self._disk.read(index)):
             raise CorruptBatch("the entries of the offset index are out of order", where=index)
-        for offset, position in entries:
-            self._offsets.append(offset, position)
-        if self._disk.exists(times):
-            for timestamp, offset in parse_time_index(self._disk.read(times), self.base_offset):
-                self._times.maybe_append(timestamp, offset)
-        self._max_timestamp, self._max_timestamp_offset = self._times.last_timestamp, self._times.last_offset
+        last = None if is_active else last_time(self._disk, times, self.base_offset)
+        self._has_more_times = last is None or last[0] > NO_TIMESTAMP
+        if last is None:
+            every = self._all_times()
+            last = every.last_timestamp, every.last_offset
+        self._max_timestamp, self._max_timestamp_offset = last
         self.size_bytes = self.file.size()
         start = self._offsets.positions[-1] if self._offsets.positions else 0
         if start > self.size_bytes:
@@ -230,9 +229,19 @@ class Segment:
         if self.size_bytes:
             self.first_timestamp = next(scan_headers(self.file, 0, end=self.size_bytes)).max_timestamp
 
+    def _all_times(self) -> TimeIndex:
+        """The time index, which a closed segment reads at its first use: few readers ask for a time."""
+        if self._has_more_times:
+            self._has_more_times = False
+            path = f"{self._directory}/{file_name(self.base_offset, INDEX_SUFFIXES[1])}"
+            with suppress(FileNotFoundError):
+                self._times.load(self._disk.read(path))
+        return self._times
+
     def forget(self) -> None:
         """Begin again with an empty index, before the recovery of a segment."""
         self._offsets, self._times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        self._has_more_times = False
         self.size_bytes = self._since_entry = 0
         self.end_offset = self.base_offset
         self.first_timestamp = self._max_timestamp = NO_TIMESTAMP
@@ -261,17 +270,18 @@ class Segment:
     @property
     def index_entries(self) -> tuple[int, int]:
         """The number of entries in the offset index and in the time index."""
-        return len(self._offsets.offsets), len(self._times.offsets)
+        return len(self._offsets.distances), len(self._times.distances)
 
     @property
     def closed_index_bytes(self) -> tuple[int, int]:
         """The sizes that the offset index and the time index have once the segment is closed, in bytes."""
-        times = len(self._times.offsets) + (self._max_timestamp > self._times.last_timestamp)
-        return len(self._offsets.offsets) * OFFSET_ENTRY_BYTES, times * TIME_ENTRY_BYTES
+        every = self._all_times()
+        times = len(every.distances) + (self._max_timestamp > every.last_timestamp)
+        return len(self._offsets.distances) * OFFSET_ENTRY_BYTES, times * TIME_ENTRY_BYTES
 
     def closed_indexes(self) -> tuple[bytes, bytes]:
         """The content that the offset index and the time index have once the segment is closed."""
-        times = self._times.copy()
+        times = self._all_times().copy()
         times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
         return self._offsets.encode(), times.encode()
 
@@ -384,7 +394,7 @@ class Segment:
         """
         if timestamp > self._max_timestamp:
             return None
-        position = self._offsets.position_before(max(self._times.offset_before(timestamp), from_offset))
+        position = self._offsets.position_before(max(self._all_times().offset_before(timestamp), from_offset))
         for number, header in enumerate(scan_headers(self.file, position, end=self.size_bytes), 1):
             if number % _HEADERS_PER_STEP == 0:
                 yield None
@@ -442,6 +452,7 @@ class Segment:
             CorruptBatch: A header on the way to the cut is damaged. Nothing was cut.
             OSError: The disk failed.
         """
+        self._all_times()  # batches may follow
         cut = self._batch_to_cut(offset, is_dense=is_dense)
         if cut is None:
             return
@@ -466,9 +477,12 @@ class Segment:
 
     def write_indexes(self) -> None:
         """Write the index files with the content of Kafka's closed segments. Index files need no fsync."""
-        times = self._times.copy()
-        times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
-        for suffix, content in zip(INDEX_SUFFIXES, (self._offsets.encode(), times.encode()), strict=True):
+        contents = [self._offsets.encode()]
+        if not self._has_more_times:
+            times = self._times.copy()
+            times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+            contents.append(times.encode())
+        for suffix, content in zip(INDEX_SUFFIXES, contents, strict=False):
             path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
             if self._disk.exists(path):
                 if self._disk.read(path) == content:

@@ -67,7 +67,7 @@ class DataSegment:
         """The path of one of the segment's files."""
         return f"{self._directory}/{file_name(self.base_offset, suffix)}"
 
-    def load(self) -> str | None:
+    def load(self, *, is_active: bool) -> str | None:
         """Take over the index files; returns the reason if the segment has to be recovered instead."""
         try:
             if self._disk.exists(self.path(ABORTED_SUFFIX)):
@@ -75,7 +75,7 @@ class DataSegment:
                 self.aborted = decode_transactions(
                     content, base_offset=self.base_offset, where=self.path(ABORTED_SUFFIX)
                 )
-            self.batches.load_indexes()
+            self.batches.load_indexes(is_active=is_active)
         except FileNotFoundError:
             return f"{self.path(INDEX_SUFFIXES[0])} is missing"
         except MetadataLogError as bad:

@@ -205,6 +205,7 @@ class _Loader:
                 base = parse_file_name(name, suffix)
                 if base is not None and base not in bases:
                     self._remove(name, "an index without its segment")
+        last = max(bases, default=None)
         for base in bases:
             segment = DataSegment.open(
                 self._disk,
@@ -214,7 +215,7 @@ class _Loader:
                 now_ms=self._now_ms,
             )
             self.segments.append(segment)
-            reason = segment.load()
+            reason = segment.load(is_active=base == last)
             yield None
             if reason is not None and (self._is_clean or base < self._recovery_point):
                 self._findings.append(f"recovered {segment.path(SUFFIX)}: {reason}")

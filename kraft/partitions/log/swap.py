@@ -50,7 +50,7 @@ def swap_in(
     made = DataSegment.open(
         disk, directory, base_offset, index_interval_bytes=index_interval_bytes, now_ms=old[-1].created_ms
     )
-    reason = made.load()
+    reason = made.load(is_active=False)
     if reason is not None:
         raise CorruptBatch(f"the cleaned segment cannot be read: {reason}", where=directory)
     return doomed, made

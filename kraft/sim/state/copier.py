@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -192,6 +193,7 @@ _BY_BASE: Final[dict[type, Copier]] = {
     tuple: _copy_tuple,
     set: _copy_shallow,
     bytearray: _copy_shallow,
+    array: _copy_shallow,
     Random: _copy_shallow,
     MethodType: _copy_method,
     BuiltinMethodType: _copy_method,

@@ -5,6 +5,7 @@ One generic walk collects them. A field counts unless `kraft.sim.state.irrelevan
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
@@ -68,7 +69,7 @@ class FactsOf:
         summary = next((self._summaries[base] for base in kind.__mro__ if base in self._summaries), None)
         if summary is not None:
             return partial(self._summarised, summary)
-        if issubclass(kind, (list, deque, tuple)):
+        if issubclass(kind, (list, deque, tuple, array)):
             return self._items
         if issubclass(kind, dict):
             return self._pairs

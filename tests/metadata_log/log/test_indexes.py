@@ -48,8 +48,8 @@ def test_a_truncation_removes_the_entries_from_its_offset_on(end_offset: int, ke
     offsets, times = offset_index(), time_index()
     offsets.truncate(end_offset)
     times.truncate(end_offset)
-    assert (offsets.offsets, offsets.positions) == ([1004, 1009, 1014][:kept], [100, 200, 300][:kept])
-    assert (times.timestamps, times.offsets) == ([10, 20, 30][:kept], [1004, 1009, 1014][:kept])
+    assert (list(offsets.distances), list(offsets.positions)) == ([4, 9, 14][:kept], [100, 200, 300][:kept])
+    assert (list(times.timestamps), list(times.distances)) == ([10, 20, 30][:kept], [4, 9, 14][:kept])
 
 
 @pytest.mark.parametrize(("timestamp", "offset"), [(5, BASE), (10, BASE), (11, 1004), (30, 1009), (31, 1014)])
@@ -62,14 +62,15 @@ def test_a_time_index_takes_only_rising_timestamps() -> None:
     assert (index.last_timestamp, index.last_offset) == (-1, -1)
     for timestamp, offset in ((10, 1004), (10, 1009), (9, 1014)):
         index.maybe_append(timestamp, offset)
-    assert (index.timestamps, index.offsets, index.last_timestamp, index.last_offset) == ([10], [1004], 10, 1004)
+    assert (list(index.timestamps), list(index.distances)) == ([10], [4])
+    assert (index.last_timestamp, index.last_offset) == (10, 1004)
 
 
 def test_a_copy_of_a_time_index_does_not_grow_with_it() -> None:
     index = time_index()
     copy = index.copy()
     index.maybe_append(40, 1019)
-    assert (copy.base_offset, copy.timestamps, copy.offsets) == (BASE, [10, 20, 30], [1004, 1009, 1014])
+    assert (copy.base_offset, list(copy.timestamps), list(copy.distances)) == (BASE, [10, 20, 30], [4, 9, 14])
 
 
 @pytest.mark.parametrize("rest", [b"", b"\0" * 8, b"\0" * 24, b"\1\2\3", b"\0" * 8 + b"\1"])
@@ -78,6 +79,9 @@ def test_offset_entries_are_relative_to_the_base_and_zeros_are_not_entries(rest:
     encoded = offset_index().encode()
     assert encoded == pack(">iiiiii", 4, 100, 9, 200, 14, 300)
     assert parse_offset_index(encoded + rest, BASE) == [(1004, 100), (1009, 200), (1014, 300)]
+    loaded = OffsetIndex(BASE)
+    assert loaded.load(encoded + rest) is True
+    assert loaded.encode() == encoded
 
 
 @pytest.mark.parametrize("rest", [b"", b"\0" * 12, b"\0" * 36, b"\1\2\3", b"\0" * 12 + b"\1"])
@@ -85,6 +89,9 @@ def test_time_entries_are_relative_to_the_base_and_zeros_are_not_entries(rest: b
     encoded = time_index().encode()
     assert encoded == pack(">qiqiqi", 10, 4, 20, 9, 30, 14)
     assert parse_time_index(encoded + rest, BASE) == [(10, 1004), (20, 1009), (30, 1014)]
+    loaded = TimeIndex(BASE)
+    loaded.load(encoded + rest)
+    assert loaded.encode() == encoded
 
 
 def test_an_entry_with_one_zero_is_an_entry() -> None:
