@@ -97,6 +97,8 @@ class OffsetAndEpoch(Struct, frozen=True, gc=False, order=True, kw_only=True):
 BOOTSTRAP_SNAPSHOT: Final = OffsetAndEpoch(epoch=0, offset=0)
 """The snapshot of a formatted directory: no snapshot of the log, but its first voters and first records."""
 METADATA_TOPIC: Final = "__cluster_metadata"
+REMOTE_TOPIC: Final = "__remote_log_metadata"
+"""The topic by which brokers tell each other what is in tiered storage."""
 METADATA_PARTITION: Final = 0
 PARTITION_DIRECTORY: Final = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
 """The directory of the metadata log in a log directory."""

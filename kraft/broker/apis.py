@@ -3,46 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
-
-from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation
 from kraft.broker.metadata import answers as metadata
 from kraft.broker.metadata.answers import MetadataHandler
 from kraft.broker.metadata.forwarding import Forwarding, refused
-from kraft.broker.request.delete_records import DeleteRecordsHandler
-from kraft.broker.request.directories import DirectoriesHandler
-from kraft.broker.request.epoch_ends import EpochEndHandler
 from kraft.broker.request.fetch import FetchHandler, refuse_fetch
-from kraft.broker.request.list_offsets import ListOffsetsHandler
-from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler
-from kraft.coordinators.transactions.producer_ids import DescribeProducersHandler, InitProducerIdHandler
+from kraft.coordinators.transactions.producer_ids import InitProducerIdHandler
 from kraft.handling.api import Api, Begin, M, Refuse, row
 from kraft.limits import METADATA_STEPS_PER_TURN
 from transport.protocol import messages as m
 from transport.protocol.apis import APIS, ApiKey
 
 if TYPE_CHECKING:
+    from kraft.broker.request.delete_records import DeleteRecordsHandler
+    from kraft.broker.request.directories import DirectoriesHandler
+    from kraft.broker.request.epoch_ends import EpochEndHandler
+    from kraft.broker.request.list_offsets import ListOffsetsHandler
+    from kraft.broker.request.markers import MarkersHandler
+    from kraft.broker.request.producers import DescribeProducersHandler
     from kraft.broker.telemetry.handler import TelemetryHandler
+    from kraft.handling.rights import Rights
+    from kraft.partitions.replicas.manager import ReplicaManager
 
 
-class Rooms(Struct, frozen=True):
-    """The handlers of a broker's requests, one room for each family, but for those of the coordinators."""
+class Rooms:
+    """The handlers of a broker's requests, one room for each family, but for those of the coordinators.
 
-    produce: ProduceHandler
-    fetch: FetchHandler
-    offsets: ListOffsetsHandler
-    epochs: EpochEndHandler
-    deletions: DeleteRecordsHandler
-    producer_ids: InitProducerIdHandler
-    markers: MarkersHandler
-    producers: DescribeProducersHandler
-    directories: DirectoriesHandler
-    metadata: MetadataHandler
-    forwarding: Forwarding
+    The rooms that are no argument are loaded with the first request for one: a start needs none of them.
+    """
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        rights: Rights,
+        load_markers: Callable[[], MarkersHandler],
+        *,
+        produce: ProduceHandler,
+        fetch: FetchHandler,
+        producer_ids: InitProducerIdHandler,
+        metadata: MetadataHandler,
+        forwarding: Forwarding,
+    ) -> None:
+        self.produce = produce
+        self.fetch = fetch
+        self.producer_ids = producer_ids
+        self.metadata = metadata
+        self.forwarding = forwarding
+        self._manager = manager
+        self._rights = rights
+        self._load_markers = load_markers
+
+    @cached_property
+    def offsets(self) -> ListOffsetsHandler:
+        """ListOffsets."""
+        from kraft.broker.request.list_offsets import ListOffsetsHandler
+
+        return ListOffsetsHandler(self._manager, self._rights)
+
+    @cached_property
+    def epochs(self) -> EpochEndHandler:
+        """OffsetForLeaderEpoch."""
+        from kraft.broker.request.epoch_ends import EpochEndHandler
+
+        return EpochEndHandler(self._manager, self._rights)
+
+    @cached_property
+    def deletions(self) -> DeleteRecordsHandler:
+        """DeleteRecords."""
+        from kraft.broker.request.delete_records import DeleteRecordsHandler
+
+        return DeleteRecordsHandler(self._manager, self._rights)
+
+    @cached_property
+    def markers(self) -> MarkersHandler:
+        """WriteTxnMarkers."""
+        return self._load_markers()
+
+    @cached_property
+    def producers(self) -> DescribeProducersHandler:
+        """DescribeProducers."""
+        from kraft.broker.request.producers import DescribeProducersHandler
+
+        return DescribeProducersHandler(self._manager, self._rights)
+
+    @cached_property
+    def directories(self) -> DirectoriesHandler:
+        """DescribeLogDirs and AlterReplicaLogDirs."""
+        from kraft.broker.request.directories import DirectoriesHandler
+
+        return DirectoriesHandler(self._manager, self._rights)
 
 
 FORWARDED: Final = frozenset(ApiKey(key) for key, api in APIS.items() if api.forwardable and "broker" in api.listeners)

@@ -23,19 +23,14 @@ from kraft.broker.apis import Rooms
 from kraft.broker.metadata.answers import MetadataHandler
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.forwarding import Forwarding
-from kraft.broker.request.delete_records import DeleteRecordsHandler
-from kraft.broker.request.directories import DirectoriesHandler
-from kraft.broker.request.epoch_ends import EpochEndHandler
 from kraft.broker.request.fetch import FetchHandler, WaitingFetch
-from kraft.broker.request.list_offsets import ListOffsetsHandler
-from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
 from kraft.coordinators import apis as coordinators
 from kraft.coordinators import share_apis as shares
 from kraft.coordinators.runtime.budget import Budget
 from kraft.coordinators.runtime.runtime import CoordinatorRuntime
 from kraft.coordinators.runtime.settings import CoordinatorSettings
-from kraft.coordinators.transactions.producer_ids import DescribeProducersHandler, InitProducerIdHandler, ProducerIds
+from kraft.coordinators.transactions.producer_ids import InitProducerIdHandler, ProducerIds
 from kraft.coordinators.transactions.transaction_guards import TransactionGuards
 from kraft.coordinators.transactions.verification import Verifier
 from kraft.handling.api import Api
@@ -68,6 +63,7 @@ from transport.protocol.errors import Error
 from transport.protocol.inbound import ANONYMOUS
 
 if TYPE_CHECKING:
+    from kraft.broker.request.markers import MarkersHandler
     from kraft.broker.telemetry.handler import TelemetryHandler
     from kraft.config.telemetry_settings import TelemetryConfig
     from kraft.coordinators.groups.shard import GroupShard
@@ -169,15 +165,12 @@ class Requests:
         self._persister: StateSender | None = None
         self._produce = ProduceHandler(manager, settings, rights, guards, verifier, quotas)
         self.rooms = Rooms(
+            manager,
+            rights,
+            self._load_markers,
             produce=self._produce,
             fetch=FetchHandler(manager, settings, rights, of_sessions.randrange, quotas, times),
-            offsets=ListOffsetsHandler(manager, rights),
-            epochs=EpochEndHandler(manager, rights),
-            deletions=DeleteRecordsHandler(manager, rights),
             producer_ids=InitProducerIdHandler(ids, rights, settings.request_timeout_ms, self._initialize),
-            markers=MarkersHandler(manager, rights, guards, settings.request_timeout_ms, self.groups),
-            producers=DescribeProducersHandler(manager, rights),
-            directories=DirectoriesHandler(manager, rights),
             metadata=MetadataHandler(settings, of_metadata, rights, creation),
             forwarding=forwarding,
         )
@@ -214,6 +207,12 @@ class Requests:
         ]
         """The functions that do the work of each slot of the agenda, at a time in ms."""
         manager.hosting.watched = waiting.watchers, self.groups.watched, self.transactions.watched
+
+    def _load_markers(self) -> MarkersHandler:
+        from kraft.broker.request.markers import MarkersHandler
+
+        timeout_ms = self._settings.request_timeout_ms
+        return MarkersHandler(self._manager, self.rights, self._guards, timeout_ms, self.groups)
 
     def load_coordinators(self) -> CoordinatorRooms:
         """Load what serves groups and transactions; a second call returns the same."""

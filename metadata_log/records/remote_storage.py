@@ -18,7 +18,6 @@ from metadata_log.records.remote_log_metadata import (
 from metadata_log.serde.codec import decode, encode
 from metadata_log.serde.fields import schema_of
 
-TOPIC: Final = "__remote_log_metadata"
 RemoteRecord = (
     RemoteLogSegmentMetadataRecord
     | RemoteLogSegmentMetadataUpdateRecord

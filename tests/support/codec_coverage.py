@@ -14,8 +14,8 @@ from metadata_log.records import CONTROL_RECORDS, RECORD_TYPES, control
 from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.coordinator import TOPICS
 from metadata_log.records.remote_storage import RECORD_TYPES as REMOTE_RECORDS
-from metadata_log.records.remote_storage import TOPIC as REMOTE_TOPIC
 from metadata_log.serde import Message, schema_of
+from metadata_log.types import REMOTE_TOPIC
 from support.serde_golden import FAMILIES, golden
 from transport.protocol import messages
 from transport.protocol.broker_apis import ALL_APIS

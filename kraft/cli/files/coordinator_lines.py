@@ -19,8 +19,8 @@ from metadata_log.errors import DecodeError
 from metadata_log.records.consumer_offsets import GroupMetadataValue
 from metadata_log.records.coordinator import TOPICS, CoordinatorRecord, RecordKind, decode_pair
 from metadata_log.records.record import Record
-from metadata_log.records.remote_storage import TOPIC as REMOTE_TOPIC
 from metadata_log.serde import Message, decode_from, schema_of, to_json
+from metadata_log.types import REMOTE_TOPIC
 from transport.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 Kinds = Mapping[int, RecordKind]

@@ -1,5 +1,4 @@
-"""InitProducerId for idempotent producers: ids from blocks of the controller; and DescribeProducers (KIP-664; Kafka:
-`RPCProducerIdManager`, `ReplicaManager.activeProducerState`).
+"""InitProducerId for idempotent producers: ids from blocks of the controller (Kafka: `RPCProducerIdManager`).
 
 A broker asks the active controller for a block of 1000 ids, and for the next block once most of the present one is
 used.
@@ -13,22 +12,14 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.access.errors import ApiError
-from kraft.access.topic_names import check_name
 from kraft.agenda import Agenda, Slot
 from kraft.handling.reply_keys import Channel, to_broker
 from kraft.handling.rights import Rights
-from kraft.handling.steps import Handling
-from kraft.limits import PARTITIONS_PER_STEP, REPEATED_GROUPS
-from kraft.partitions.lookup import hosted
-from kraft.partitions.replicas.hosted_partition import HostedPartition
-from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import NO_EPOCH, NO_PRODUCER, Uuid
+from metadata_log.types import NO_EPOCH, NO_PRODUCER
 from transport.protocol.errors import Error
-from transport.protocol.messages import describe_producers as producers
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -184,85 +175,3 @@ def _refused(request: WireRequest, error: Error) -> Answer:
         request.request_id,
         InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER, producer_epoch=NO_EPOCH),
     )
-
-
-class DescribeProducersHandler:
-    """Answers DescribeProducers requests."""
-
-    def __init__(self, manager: ReplicaManager, rights: Rights) -> None:
-        self._manager = manager
-        self._rights = rights
-
-    def answer(
-        self, request: WireRequest[producers.DescribeProducersRequest], image: MetadataImage, now_ms: int
-    ) -> Handling[Answer]:
-        """The active producers of partitions; every replica knows them, not only the leader.
-
-        Few partitions that are named again are answered again: their producers may be many.
-        """
-        message = request.message
-        topics = []
-        seen: set[tuple[str, int]] = set()
-        repeated = 0
-        for topic in message.topics:
-            refused = self._refused(request, topic.name)
-            topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
-            parts = []
-            yield None
-            for number in topic.partition_indexes:
-                if (topic.name, number) in seen:
-                    repeated += 1
-                    if repeated > REPEATED_GROUPS:
-                        continue
-                seen.add((topic.name, number))
-                yield None
-                partition = hosted(self._manager, image, (topic_id, number), needs_leader=False)
-                error = refused or (Error.NONE if isinstance(partition, HostedPartition) else partition)
-                part = producers.PartitionResponse(partition_index=number, error_code=error)
-                if error is Error.NONE and isinstance(partition, HostedPartition):
-                    part = producers.PartitionResponse(number, active_producers=(yield from _active(partition)))
-                parts.append(part)
-            topics.append(producers.TopicResponse(name=topic.name, partitions=parts))
-        return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
-
-    def _refused(self, request: WireRequest, name: str) -> Error:
-        """Why a topic is not looked for: the client may not read it, or no topic has such a name; else NONE."""
-        try:
-            check_name(name)
-        except ApiError as bad:
-            return bad.error
-        may = self._rights(request, AclOperation.READ, AclResource.TOPIC, name)
-        return Error.NONE if may else Error.TOPIC_AUTHORIZATION_FAILED
-
-    @staticmethod
-    def refuse(request: WireRequest[producers.DescribeProducersRequest], refused: ApiError) -> Answer:
-        """DescribeProducers with an error for each partition."""
-        message = request.message
-        topics = [
-            producers.TopicResponse(
-                name=topic.name,
-                partitions=[
-                    producers.PartitionResponse(partition_index=number, error_code=refused.error)
-                    for number in topic.partition_indexes
-                ],
-            )
-            for topic in message.topics
-        ]
-        return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
-
-
-def _active(partition: HostedPartition) -> Handling[list[producers.ProducerState]]:
-    producer_states: list[producers.ProducerState] = []
-    for each in list(partition.log.producers.states.producers.values()):
-        if len(producer_states) % PARTITIONS_PER_STEP == 0:
-            yield None
-        state = producers.ProducerState(
-            producer_id=each.producer_id,
-            producer_epoch=each.epoch,
-            last_sequence=each.last_sequence,
-            last_timestamp=each.timestamp,
-            coordinator_epoch=each.coordinator_epoch,
-            current_txn_start_offset=-1 if each.open_offset is None else each.open_offset,
-        )
-        producer_states.append(state)
-    return producer_states

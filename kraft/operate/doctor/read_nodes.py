@@ -27,8 +27,8 @@ from metadata_log.log.producer_snapshot import SUFFIX as PRODUCER_SUFFIX
 from metadata_log.log.producer_snapshot import read_producer_snapshot
 from metadata_log.log.segment import parse_file_name
 from metadata_log.reading.missing import foreign_directories, has_log
-from metadata_log.records.remote_storage import TOPIC as REMOTE
 from metadata_log.types import PARTITION_DIRECTORY
+from metadata_log.types import REMOTE_TOPIC as REMOTE
 
 T = TypeVar("T")
 GROUPS: Final = "__consumer_offsets"

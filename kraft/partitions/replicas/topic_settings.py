@@ -15,8 +15,8 @@ from kraft.partitions.replicas.key import INTERNAL_TOPICS
 from kraft.partitions.replicas.throttles import FOLLOWER_REPLICAS, LEADER_REPLICAS, throttled_partitions
 from metadata_log.compression import Compression
 from metadata_log.image import ConfigsImage, ResourceType
-from metadata_log.records.remote_storage import TOPIC as REMOTE_TOPIC
 from metadata_log.records.topic_synonyms import TOPIC_SYNONYMS
+from metadata_log.types import REMOTE_TOPIC
 
 _T = TypeVar("_T")
 

@@ -11,8 +11,7 @@ from kraft.operate.doctor.facts.finding import Finding, Need, Severity
 from kraft.operate.doctor.facts.node import Facts, RemoteSpan, Replica
 from metadata_log.image.configs import ResourceType
 from metadata_log.log.partition_names import parse_partition_name
-from metadata_log.records.remote_storage import TOPIC
-from metadata_log.types import Uuid
+from metadata_log.types import REMOTE_TOPIC, Uuid
 
 ENABLED: Final = "remote.storage.enable"
 Spans = dict[tuple[Uuid, int], list[RemoteSpan]]
@@ -32,7 +31,7 @@ def tiered_storage(facts: Facts) -> Iterator[Finding]:
             tiered.append((replica, remote.get(of, [])))
         lost = [(one, lacking) for one, spans in tiered if (lacking := _lacking(one, spans))]
         if tiered:
-            known = f"{listed(read)} say" if read else f"no partition of {TOPIC} is here to say"
+            known = f"{listed(read)} say" if read else f"no partition of {REMOTE_TOPIC} is here to say"
             yield Finding(
                 id="tiered-storage",
                 severity=Severity.INFO,
@@ -51,7 +50,7 @@ def tiered_storage(facts: Facts) -> Iterator[Finding]:
                 evidence="no known remote segment has "
                 + listed(f"the offsets {first} to {last} of {one.name}" for one, (first, last) in lost),
                 consequence="Consumers of these offsets get errors.",
-                remedy=f"Look into a newer copy of {TOPIC}: kraft dump --records. If that lacks them, too, let "
+                remedy=f"Look into a newer copy of {REMOTE_TOPIC}: kraft dump --records. If that lacks them, too, let "
                 "consumers begin later: kraft groups reset GROUP",
             )
 
@@ -63,7 +62,7 @@ def _remote(facts: Facts) -> tuple[Spans, list[str]]:
         for directory in node.directories:
             for one in directory.replicas:
                 name = parse_partition_name(one.name)
-                if name is not None and name.topic == TOPIC and not one.suffix:
+                if name is not None and name.topic == REMOTE_TOPIC and not one.suffix:
                     other = longest.get(one.name)
                     longest[one.name] = one if other is None or one.size_bytes > other.size_bytes else other
     spans: Spans = {}
