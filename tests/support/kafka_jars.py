@@ -96,6 +96,11 @@ def ensure_programs(version: str = KAFKA_VERSION) -> Path:
     return ensure(cache_directory(version, "programs"), programs(version))
 
 
+def ensure_tiered(version: str = KAFKA_VERSION) -> Path:
+    """The directory with a remote store in a local folder, of Kafka's own tests, as `ensure_jars`."""
+    return ensure(cache_directory(version, "tiered"), [("org.apache.kafka", "kafka-storage:test", version)])
+
+
 def ensure(directory: Path, wanted: list[Module]) -> Path:
     """The directory with the jars of these modules and of what they need, as `ensure_jars`."""
     directory.parent.mkdir(parents=True, exist_ok=True)

@@ -46,6 +46,8 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     """Whether `cleanup.policy` has `delete`."""
     is_tiered: bool = False
     """`remote.storage.enable`: other brokers may have a part of the log in tiered storage alone."""
+    is_copy_disabled: bool = False
+    """`remote.log.copy.disable`: no leader copies to tiered storage any more (KIP-950)."""
     retention_bytes: int = NO_LIMIT
     """`retention.bytes`; negative for no limit."""
     retention_ms: int = 7 * _DAY_MS

@@ -124,7 +124,7 @@ class Background:
                 self._hosting.guarded(part, partial(act, part))
 
     def _delete_old(self, part: HostedPartition, now_ms: int) -> None:
-        if delete_old_segments(part.log, now_ms=now_ms):
+        if delete_old_segments(part.log, now_ms=now_ms, leads=part.leading is not None):
             self._hosting.touch(part)
 
     def _flush_old(self, part: HostedPartition, now_ms: int) -> None:

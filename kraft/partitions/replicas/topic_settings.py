@@ -116,6 +116,7 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         is_tiered=word("remote.storage.enable", "false").lower() == "true"
         and not is_compacted
         and may_be_tiered(topic),
+        is_copy_disabled=word("remote.log.copy.disable", "false").lower() == "true",
         retention_bytes=number("retention.bytes", defaults.retention_bytes),
         retention_ms=number("retention.ms", defaults.retention_ms),
         min_dirty_ratio=value(

@@ -138,11 +138,18 @@ def our_brokers(
 
 
 def kafkas_broker(
-    kafka: KafkaInstallation, cluster: OurBrokers, settings: tuple[str, ...] = (), listeners: str = ""
+    kafka: KafkaInstallation,
+    cluster: OurBrokers,
+    settings: tuple[str, ...] = (),
+    listeners: str = "",
+    of_kafka: tuple[str, ...] = (),
 ) -> tuple[Process, int]:
-    """Start a broker of Kafka beside ours; returns its process and port."""
+    """Start a broker of Kafka beside ours; returns its process and port. `of_kafka` are settings that ours refuse, also
+    where they format a directory.
+    """
     [port] = free_ports(1)
     path = cluster.prepare(THEIRS, port, (*SMALL_TOPICS, *settings), listeners)
+    path.write_text(path.read_text() + "".join(f"{line}\n" for line in of_kafka))
     command = kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP)
     return Process(command, cluster.layout.root / f"kafka-{THEIRS}.log"), port
 

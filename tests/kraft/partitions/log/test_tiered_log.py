@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kraft.partitions.log.log_directory import LogDirectory
 from kraft.partitions.log.options import LogOptions
@@ -66,16 +67,33 @@ def test_a_log_without_tiered_storage_begins_with_its_first_segment() -> None:
     assert (log.start_offset, log.local_start) == (6, 6)
 
 
-def test_retention_takes_nothing_that_may_not_be_copied() -> None:
+def test_a_follower_deletes_nothing_by_itself() -> None:
     log = filled(MemoryDisk())
-    assert delete_old_segments(log, now_ms=MUCH_LATER_MS) == 0
+    assert delete_old_segments(log, now_ms=MUCH_LATER_MS, leads=False) == 0
     assert (log.start_offset, log.local_start) == (0, 0)
     log.raise_start(4)
-    assert delete_old_segments(log, now_ms=MUCH_LATER_MS) == 4, "what a leader or a client has deleted goes"
+    assert delete_old_segments(log, now_ms=MUCH_LATER_MS, leads=False) == 4, (
+        "what a leader or a client has deleted goes"
+    )
     assert (log.start_offset, log.local_start) == (4, 4)
-    # The same log without tiered storage.
-    log.options = LogOptions(segment_bytes=300, retention_ms=1000)
-    assert delete_old_segments(log, now_ms=MUCH_LATER_MS) == 6
+    # The same log without tiered storage, or without copies to it (KIP-950).
+    log.options = replace(TIERED, is_copy_disabled=True)
+    assert delete_old_segments(log, now_ms=MUCH_LATER_MS, leads=False) == 6
+
+
+@pytest.mark.parametrize("local", [0, 6])
+def test_a_leader_deletes_by_the_retention_of_the_whole_log(local: int) -> None:
+    """As a leader of Kafka that copies nothing: what it deletes is gone in tiered storage, too."""
+    _, log = with_a_tier(start=0, local=local)
+    log.options = replace(TIERED, retention_ms=-1, retention_bytes=600)
+    assert delete_old_segments(log, now_ms=MUCH_LATER_MS) == 7 - local, "two segments have less than 600 bytes"
+    assert (log.start_offset, log.local_start) == (7, 7)
+    assert [(entry.epoch, entry.offset) for entry in log.epochs.entries] == [(2, 7)]
+    log.options = replace(TIERED, retention_ms=MUCH_LATER_MS, retention_bytes=-1)
+    assert delete_old_segments(log, now_ms=MUCH_LATER_MS) == 0
+    log.options = TIERED
+    assert delete_old_segments(log, now_ms=MUCH_LATER_MS) == 3
+    assert (log.start_offset, log.local_start, log.end_offset) == (10, 10, 10)
 
 
 def test_a_log_that_loses_its_tiered_storage_begins_with_its_first_segment() -> None:
