@@ -531,6 +531,17 @@ def test_the_controllers_elect_another_one(cluster: Kafka) -> None:
     cluster.restart(first)
 
 
+def test_the_picture_has_what_a_controller_that_is_cut_off_lacks(cluster: Kafka) -> None:
+    behind = next(one for one in cluster.controller_ids if one != cluster.active_controller)
+    cluster.create_topic("later")
+    first = cluster.leader("later")
+    cluster.partition([behind])
+    cluster.stop(first)
+    assert "leads later-0" in cluster.picture()
+    cluster.heal()
+    cluster.restart(first)
+
+
 def test_leaders_and_coordinators_move(cluster: Kafka) -> None:
     cluster.create_topic("orders")
     before = cluster.leader("orders")

@@ -83,6 +83,12 @@ def test_damage_that_kafka_was_started_on_is_found(case: str, check: str, severi
     assert str(tmp_path) in found[check]["read"][0]
 
 
+@pytest.mark.parametrize(("role", "severity"), [("controller", "fatal"), ("broker", "warn")])
+def test_a_lost_directory_id_is_fatal_for_a_voter_alone(role: str, severity: str, tmp_path: Path) -> None:
+    config = with_settings("directory-id-missing-dynamic", tmp_path, process_roles=role)
+    assert examine("-c", config)["directory-id-missing"]["severity"] == severity
+
+
 @pytest.mark.parametrize("case", ["control", "index-missing", "index-garbage", "leader-epoch-checkpoint-garbage"])
 def test_files_that_a_node_builds_again_are_no_finding(case: str, tmp_path: Path) -> None:
     found = examine(str(damaged(case, tmp_path)))

@@ -178,6 +178,13 @@ def test_a_deleted_schema_that_comes_back_keeps_its_id(core: Core) -> None:
     assert core.ask("GET", "/subjects/s/versions", deleted="true") == (200, [2, 3])
 
 
+def test_of_two_versions_with_one_schema_the_newer_one_is_found(core: Core) -> None:
+    """Another program wrote both."""
+    for version in (1, 2):
+        core.write(schema_record(SchemaValue(subject="s", version=version, id=1, schema=A, deleted=False)))
+    assert core.ask("POST", "/subjects/s", {"schema": A})[1]["version"] == 2
+
+
 def test_references_are_found_and_protected(core: Core) -> None:
     core.register("address", '{"type":"record","name":"Address","namespace":"x","fields":[]}')
     uses = '{"type":"record","name":"User","fields":[{"name":"home","type":"x.Address"}]}'

@@ -301,3 +301,6 @@ async def test_a_clear_removes_what_a_transaction_names(autojump_clock: MockCloc
             ("a/1", None),
             ("a/2", None),
         ]
+        for part in range(10):
+            await nodes[1].transact(*(Put(f"c/{part}/{number}", b"") for number in range(120)))
+        assert await nodes[1].clear("c/") == 1200, "more than one transaction removes"

@@ -390,11 +390,13 @@ def test_a_copy_takes_no_place_of_a_log_that_is_left_alone() -> None:
     assert again.take_failed_directories() == []
 
 
-def test_a_copy_that_nobody_may_read_leaves_the_log_in_service() -> None:
+def test_a_copy_that_nobody_may_read_takes_no_partition_offline() -> None:
+    """Its log begins anew where the original is lost."""
     disk = MemoryDisk()
     image, (a, _) = two_topics(disk)
-    put(disk, f"d/a-0.{'0' * 32}-future", {PARTITION_METADATA: b""})
-    assert part_end(started(1, image, disk), a) == 2
+    disk.rename_directory("d/a-0", f"d/a-0.{'0' * 32}-future")
+    replaced(disk, f"d/a-0.{'0' * 32}-future/{PARTITION_METADATA}", b"")
+    assert part_end(started(1, image, disk), a) == 0
 
 
 def test_a_periodic_checkpoint_looks_at_each_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
