@@ -17,8 +17,9 @@ from metadata_log.history import VIEWS, rows
 from metadata_log.reading.timeline import read_timeline
 from metadata_log.spark import fleet, views
 from metadata_log.spark.methods import Views
+from support import ROOT
 from support.real_data import unpack
-from support.spark.own_fleet import ROOT, kraft_fleet
+from support.spark.own_fleet import kraft_fleet, kraft_fleets
 
 NODES = {"failover": "c3", "dynamic3": "c3", "old39": "c3"}
 CLUSTERS = {
@@ -107,23 +108,24 @@ def test_lists_and_maps_become_json_for_csv(logs: Views) -> None:
 @pytest.mark.spark_cluster
 def test_the_command_writes_tables_files_and_a_page(folder: Path, tmp_path: Path) -> None:
     wanted = len(told(folder, "unavailability"))
-    shown = kraft_fleet("unavailability", f"{folder}/*", "--limit", "2", "--master", "local[2]")
+    question, out, page = ("unavailability", f"{folder}/*"), tmp_path / "outages.csv", tmp_path / "fleet.html"
+    shown, lines, done, refused, report = kraft_fleets(
+        (*question, "--limit", "2", "--master", "local[2]"),
+        (*question, "--json"),
+        (*question, "--out", str(out)),
+        (*question, "--out", str(out)),
+        ("report", f"{folder}/*", "--html", str(page)),
+    )
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.splitlines()[0].split()[:4] == ["cluster", "topic", "topic_id", "partition"]
     assert f"{wanted} rows, of which 2 are shown" in shown.stdout
-    lines = kraft_fleet("unavailability", f"{folder}/*", "--json").stdout.splitlines()
-    assert len(lines) == wanted
-    assert json.loads(lines[0])["valid_from"].endswith("Z")
-    out = tmp_path / "outages.csv"
-    done = kraft_fleet("unavailability", f"{folder}/*", "--out", str(out))
+    assert len(lines.stdout.splitlines()) == wanted
+    assert json.loads(lines.stdout.splitlines()[0])["valid_from"].endswith("Z")
     assert (done.returncode, done.stderr) == (0, "")
     files = [path for path in out.iterdir() if path.name.startswith("part-")]
     assert sum(len(list(csv.DictReader(path.read_text().splitlines()))) for path in files) == wanted
-    refused = kraft_fleet("unavailability", f"{folder}/*", "--out", str(out))
     assert (refused.returncode, "the output exists already" in refused.stderr) == (2, True)
-    page = tmp_path / "fleet.html"
-    done = kraft_fleet("report", f"{folder}/*", "--html", str(page))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (report.returncode, report.stderr) == (0, "")
     assert all(cluster in page.read_text() for cluster in CLUSTERS.values())
 
 

@@ -13,7 +13,7 @@ from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.lakes import lake as lakes
 from metadata_log.spark.lakes import outputs
 from support.real_data import unpack
-from support.spark.own_fleet import kraft_fleet
+from support.spark.own_fleet import kraft_fleet, kraft_fleets
 
 FAILOVER = "A3gcw2Qkrwsj8xyJO7bBIw"
 
@@ -32,17 +32,20 @@ def test_names_partitions_and_properties_of_spark(folder: Path, tmp_path: Path) 
     """One command each: a table with names, rows as JSON with both, files by a column, and a page."""
     given = (f"{folder}/backup/*", "--clusters", f"{folder}/clusters.csv", "--master", "local[1]")
     conf = ("--conf", "spark.sql.session.timeZone=UTC", "--conf", "spark.sql.shuffle.partitions=1")
-    shown = kraft_fleet("incidents", *given, *conf, "--option", "cluster=orders-eu")
+    out, page = tmp_path / "outages", tmp_path / "fleet.html"
+    parts = ("--partition-by", "environment", "--partition-by", "kind")
+    shown, rows, done, report = kraft_fleets(
+        ("incidents", *given, *conf, "--option", "cluster=orders-eu"),
+        ("history", *given, "--view", "clusters", "--json"),
+        ("unavailability", *given, "--out", str(out), *parts),
+        ("report", *given, "--html", str(page)),
+    )
     assert (shown.returncode, shown.stderr) == (0, "")
     head, line = shown.stdout.splitlines()
     assert (head.split()[:2], line.split()[:2]) == (["cluster", "incident"], ["orders-eu", "1815/alerts-16-5"])
     assert "1815,1816,1817,1818,1819,1820,1821,1822,… (111)" in line
-    rows = kraft_fleet("history", *given, "--view", "clusters", "--json").stdout.splitlines()
-    (found,) = map(json.loads, rows)
+    (found,) = map(json.loads, rows.stdout.splitlines())
     assert (found["cluster"], found["name"], found["environment"]) == (FAILOVER, "orders-eu", "production")
-    out = tmp_path / "outages"
-    parts = ("--partition-by", "environment", "--partition-by", "kind")
-    done = kraft_fleet("unavailability", *given, "--out", str(out), *parts)
     assert (done.returncode, done.stderr) == (0, "")
     assert {path.name for path in (out / "environment=production").iterdir()} == {
         "kind=leaderless",
@@ -51,8 +54,7 @@ def test_names_partitions_and_properties_of_spark(folder: Path, tmp_path: Path) 
     table = ds.dataset(out, partitioning="hive").to_table()
     assert set(table.column("cluster_name").to_pylist()) == {"orders-eu"}
     assert set(table.column("cluster").to_pylist()) == {FAILOVER}
-    page = tmp_path / "fleet.html"
-    assert kraft_fleet("report", *given, "--html", str(page)).returncode == 0
+    assert report.returncode == 0
     assert f'title="{FAILOVER}">orders-eu</td>' in page.read_text()
 
 
