@@ -116,4 +116,5 @@ NO_SEQUENCE: Final = -1
 """The sequence number of a batch that has no producer, or that ends a transaction."""
 LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
-"""The times with which ListOffsets asks for the end and for the start of a partition."""
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+"""The times with which ListOffsets asks for the end and for the start of a partition, and for that of its local log."""

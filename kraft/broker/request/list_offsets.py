@@ -21,7 +21,7 @@ from kraft.partitions.replicas.manager import ReplicaManager
 from kraft.wire import Answer, WireRequest
 from metadata_log.errors import MetadataLogError, OversizedRecord
 from metadata_log.image import MetadataImage
-from metadata_log.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Uuid
+from metadata_log.types import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -32,19 +32,18 @@ from transport.protocol.messages.list_offsets import (
 )
 
 MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 SINCE: Final = {
     LATEST_TIMESTAMP: 1,
     EARLIEST_TIMESTAMP: 1,
     MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
 """The first version of the request for each negative time."""
-_OF_TIERS: Final = (EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+_OF_TIERS: Final = (EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
 EPOCHS_SINCE: Final = 4
@@ -161,7 +160,7 @@ def _of_a_tier(partition: HostedPartition, part: ListOffsetsPartition) -> ListOf
     Kafka's soon after its election (`UnifiedLog.fetchEarliestPendingUploadOffset`).
     """
     log, index = partition.log, part.partition_index
-    is_known = part.timestamp == EARLIEST_LOCAL or (
+    is_known = part.timestamp == EARLIEST_LOCAL_TIMESTAMP or (
         part.timestamp == EARLIEST_PENDING_UPLOAD and log.start_offset == log.local_start
     )
     if not is_known:
@@ -188,7 +187,7 @@ def _offset(
         return ListOffsetsPartitionResponse(index, Error.NONE, -1, bound, partition.leader_epoch)
     if part.timestamp in _OF_TIERS and log.options.is_tiered:
         return _of_a_tier(partition, part)
-    if part.timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL):
+    if part.timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
         first = log.epochs.entries[0] if log.epochs.entries else None
         epoch = first.epoch if first is not None and first.offset <= log.start_offset else -1
         return ListOffsetsPartitionResponse(index, Error.NONE, -1, log.start_offset, epoch)

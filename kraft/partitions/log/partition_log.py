@@ -7,7 +7,7 @@ and on disk after `flush`. High watermark and log start come from outside; `load
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -23,6 +23,7 @@ from metadata_log.disk import Disk
 from metadata_log.log.epochs import EpochHistory, write_epochs
 from metadata_log.log.fsync_failure import FsyncFailure
 from metadata_log.log.indexes import NO_TIMESTAMP
+from metadata_log.log.producer_snapshot import StoredProducer
 from metadata_log.records.aborted_txn import AbortedTxn
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.walk import Frame
@@ -519,14 +520,41 @@ class PartitionLog:
     def reset(self, offset: int, *, now_ms: int) -> None:
         """Remove all records and begin anew at an offset (`truncateFullyAndStartAt`); raises `OSError`."""
         self._failure.check()
+        self._clear(offset, now_ms)
+        self._set_epochs(EpochHistory())
+        self.producers.reset(offset)
+
+    def _clear(self, offset: int, now_ms: int) -> None:
         self._cut(offset)
         while self._segments:
             self.doomed += self._segments.pop().mark_deleted()
         self._segments.append(self._new_segment(offset, now_ms))
         self.start_offset = self.end_offset = self.high_watermark = self.recovery_point = offset
         self.local_start = offset
-        self._set_epochs(EpochHistory())
-        self.producers.reset(offset)
+
+    def begin_behind_tier(
+        self, offset: int, start_offset: int, epochs: EpochHistory, producers: Iterable[StoredProducer], *, now_ms: int
+    ) -> None:
+        """Remove all records and begin anew where tiered storage ends (`TierStateMachine.buildRemoteLogAuxState`).
+
+        What is known of the time before is on disk first: after a crash the log is the old one, or is whole.
+
+        Args:
+            offset: The local start.
+            start_offset: The log start, in tiered storage.
+            epochs: The leader epochs from the log start to the local start.
+            producers: The producers at the local start.
+            now_ms: The time in ms since 1970.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        self._failure.check()
+        self.producers.begin(offset, producers)
+        fsync_file(self._disk, self.producers.path(offset))
+        self._set_epochs(epochs)
+        self._clear(offset, now_ms)
+        self.start_offset = start_offset
 
     def raise_start(self, offset: int) -> None:
         """Begin the log at an offset, at most the high watermark; `delete_segments` removes files. Raises `OSError`."""

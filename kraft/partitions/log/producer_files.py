@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterable
 from typing import Final
 
 from kraft.limits import PRODUCERS_AT_ONCE
@@ -11,6 +11,7 @@ from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
 from metadata_log.log.producer_snapshot import (
     SUFFIX,
+    StoredProducer,
     decode_producer_snapshot,
     encode_head,
     encode_producer_snapshot,
@@ -121,6 +122,13 @@ class ProducerStateManager:
             self.remove_snapshot(each)
         self.states = ProducerStates()
         self.end_offset = self._snapshot_offset = offset
+
+    def begin(self, offset: int, stored: Iterable[StoredProducer]) -> None:
+        """Begin at an offset with producers of which no batch is in the log: only their snapshot tells of them."""
+        self.reset(offset)
+        self.states.load(stored)
+        self._snapshot_offset = offset - 1
+        self.take_snapshot()
 
     def take_snapshot_later(self) -> None:
         """Write the snapshot of this state, now if it is small; else `write_more` does it in steps.

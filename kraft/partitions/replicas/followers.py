@@ -6,6 +6,7 @@ Kafka: `ReplicaFetcherThread`, `AbstractFetcherThread`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -17,13 +18,20 @@ from kraft.partitions.replicas.fetch_session import FetchSession
 from kraft.partitions.replicas.hosted_partition import HostedPartition
 from kraft.partitions.replicas.hosting import Hosting
 from kraft.partitions.replicas.key import PartitionKey
+from kraft.partitions.replicas.tier_state import TierState
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.image.topics import NO_LEADER
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.records.batch import scan
 from metadata_log.serde import Message
-from metadata_log.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAndEpoch, Uuid
+from metadata_log.types import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAndEpoch
 from transport.protocol.errors import Error
+from transport.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicRequest,
+)
 from transport.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -37,6 +45,13 @@ from transport.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+)
+from transport.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 
 NO_FETCHED_EPOCH: Final = -1
@@ -55,6 +70,17 @@ class Phase(Enum):
     FETCHING = "records from the end of its log"
     ASKING_END = "the end of the leader's log, after OFFSET_OUT_OF_RANGE"
     ASKING_START = "the start of the leader's log, after OFFSET_OUT_OF_RANGE"
+    ASKING_LOCAL = "the start of the leader's local log, after OFFSET_MOVED_TO_TIERED_STORAGE"
+    ASKING_EPOCHS = "the leader epochs before that"
+    ASKING_PRODUCERS = "the producers there"
+
+
+_TIMES: Final = {
+    Phase.ASKING_END: LATEST_TIMESTAMP,
+    Phase.ASKING_START: EARLIEST_TIMESTAMP,
+    Phase.ASKING_LOCAL: EARLIEST_LOCAL_TIMESTAMP,
+}
+"""The times that ListOffsets is asked for."""
 
 
 class Exchange:
@@ -85,10 +111,24 @@ class Fetching(Struct):
     """The end of the leader's log, after OFFSET_OUT_OF_RANGE: its log begins there at the latest."""
     lag: int | None = None
     """How many committed records it lacked at the last answer; None before the first."""
-    is_tiered: bool = False
-    """Whether the leader has what comes next in tiered storage alone."""
+    tier: TierState = TierState()
+    """The answers of the leader about its log in tiered storage, after OFFSET_MOVED_TO_TIERED_STORAGE."""
+    is_reported: bool = False
+    """Whether it was reported that this follower waits for what is in tiered storage."""
     is_failed: bool = False
     """Whether only a new leader epoch can start the partition again."""
+
+
+Lost = Mapping[PartitionKey, tuple[Fetching, HostedPartition]]
+"""The partitions that need to know something before they fetch on."""
+
+
+def _offset_of(one: Fetching, part: HostedPartition) -> ListOffsetsPartition:
+    return ListOffsetsPartition(part.number, one.leader_epoch, _TIMES[one.phase])
+
+
+def _epoch_before(one: Fetching, part: HostedPartition) -> OffsetForLeaderPartition:
+    return OffsetForLeaderPartition(part.number, one.leader_epoch, one.tier.epoch - 1)
 
 
 class Followers:
@@ -157,7 +197,7 @@ class Followers:
     # --------------------------------------------------------------------------------------------------- requests
 
     def request(self, leader: int, broker_epoch: int, now_ms: int) -> Message | None:
-        """The next request to a leader: a Fetch, or a ListOffsets after an offset that is out of range.
+        """The next request to a leader: a Fetch, or a question about a log of which it does not have the offset.
 
         Args:
             leader: The leader.
@@ -183,10 +223,7 @@ class Followers:
             }
             if lost:
                 self._sent_ms[leader] = now_ms
-                self._asked[leader] = {
-                    key: (part.log.end_offset, one.leader_epoch) for key, (one, part) in lost.items()
-                }
-                return self._list_offsets(lost)
+                return self._question(lost, leader)
         session, changed = exchange.session, exchange.changed
         ready: dict[PartitionKey, tuple[Fetching, HostedPartition]] = {}
         for key in list(self._fetching) if session.is_full else changed:
@@ -247,20 +284,31 @@ class Followers:
             return None
         return None if part.is_offline else (one, part)
 
-    def _list_offsets(self, lost: dict[PartitionKey, tuple[Fetching, HostedPartition]]) -> ListOffsetsRequest:
-        topics: dict[Uuid, list[ListOffsetsPartition]] = {}
-        names: dict[Uuid, str] = {}
-        for (topic_id, number), (one, part) in lost.items():
-            timestamp = LATEST_TIMESTAMP if one.phase is Phase.ASKING_END else EARLIEST_TIMESTAMP
-            asked = ListOffsetsPartition(
-                partition_index=number, current_leader_epoch=one.leader_epoch, timestamp=timestamp
-            )
-            topics.setdefault(topic_id, []).append(asked)
-            names[topic_id] = part.topic
-        return ListOffsetsRequest(
-            replica_id=self._settings.broker_id,
-            topics=[ListOffsetsTopic(name=names[topic_id], partitions=parts) for topic_id, parts in topics.items()],
-        )
+    def _question(self, lost: Lost, leader: int) -> Message:
+        """A request about the partitions of which the first one has its turn; the others wait for the next one."""
+        first = next(iter(lost.values()))[0].phase
+        alike = _TIMES if first in _TIMES else {first}
+        asked = {key: both for key, both in lost.items() if both[0].phase in alike}
+        self._asked[leader] = {key: (part.log.end_offset, one.leader_epoch) for key, (one, part) in asked.items()}
+        topics: dict[str, list[tuple[Fetching, HostedPartition]]] = {}
+        for one, part in asked.values():
+            topics.setdefault(part.topic, []).append((one, part))
+        replica_id = self._settings.broker_id
+        match first:
+            case Phase.ASKING_EPOCHS:
+                return OffsetForLeaderEpochRequest(
+                    replica_id=replica_id,
+                    topics=[
+                        OffsetForLeaderTopic(name, [_epoch_before(*one) for one in of]) for name, of in topics.items()
+                    ],
+                )
+            case Phase.ASKING_PRODUCERS:
+                return DescribeProducersRequest(
+                    [TopicRequest(name, [part.number for _, part in of]) for name, of in topics.items()]
+                )
+            case _:
+                offsets = [ListOffsetsTopic(name, [_offset_of(*one) for one in of]) for name, of in topics.items()]
+                return ListOffsetsRequest(replica_id=replica_id, topics=offsets)
 
     # ----------------------------------------------------------------------------------------------------- answers
 
@@ -284,6 +332,18 @@ class Followers:
                     for offset in topic.partitions:
                         key = self._hosting.by_name.get(PartitionName(topic.name, offset.partition_index))
                         self._on_offset(key, offset, asked, now_ms)
+                return now_ms
+            case OffsetForLeaderEpochResponse():
+                for result in response.topics:
+                    for end in result.partitions:
+                        key = self._hosting.by_name.get(PartitionName(result.topic, end.partition))
+                        self._on_epoch(self._still(key, asked), end, now_ms)
+                return now_ms
+            case DescribeProducersResponse():
+                for of in response.topics:
+                    for told in of.partitions:
+                        key = self._hosting.by_name.get(PartitionName(of.name, told.partition_index))
+                        self._on_producers(self._still(key, asked), told, now_ms)
                 return now_ms
         self._exchange(leader).session.on_failure()
         return self._delay_all(asked, now_ms)
@@ -344,33 +404,22 @@ class Followers:
                 self._fetching[key] = self._fetching.pop(key)
                 self._look_at(key)
             case Error.OFFSET_OUT_OF_RANGE:
-                self._fetching[key].phase = Phase.ASKING_END
-                exchange = self._fetching[key].exchange
-                exchange.changed[key] = exchange.lost[key] = None
+                self._ask(part, Phase.ASKING_END)
             case Error.FENCED_LEADER_EPOCH:
                 # The leader knows a later epoch, which the metadata brings soon.
                 self._give_up(key)
             case Error.KAFKA_STORAGE_ERROR as error:
                 self._fail(part, f"its leader answers {error.name}")
             case Error.OFFSET_MOVED_TO_TIERED_STORAGE:
-                self._wait_for_tier(part, now_ms)
+                self._ask_for_tier(part, data)
             case _:
                 self._delay(key, now_ms)
 
-    def _wait_for_tier(self, part: HostedPartition, now_ms: int) -> None:
-        """Ask again later, as Kafka's follower does while its remote store is down (`TierStateMachine`).
-
-        To begin where the leader's local log does would need the epochs and the producers before, which are in the
-        remote store. Without them a later leader here would accept duplicates, and find no common end (decision 0129).
-        """
+    def _ask(self, part: HostedPartition, phase: Phase) -> None:
+        """Ask the leader a question before the next fetch."""
         one = self._fetching[part.key]
-        if not one.is_tiered:
-            one.is_tiered = True
-            self._hosting.report(
-                f"{part} waits at offset {part.log.end_offset}: its leader has what follows in tiered storage alone, "
-                "which this broker does not read"
-            )
-        self._delay(part.key, now_ms)
+        one.phase = phase
+        one.exchange.changed[part.key] = one.exchange.lost[part.key] = None
 
     def _give_up(self, key: PartitionKey) -> None:
         self._fetching[key].is_failed = True
@@ -451,6 +500,8 @@ class Followers:
             return
         one = self._fetching[part.key]
         match Error.of(data.error_code):
+            case Error.NONE if one.phase is Phase.ASKING_LOCAL:
+                self._go_on(part, one.tier.begun(data.offset, data.leader_epoch), Error.NONE, now_ms)
             case Error.NONE:
                 self._hosting.guarded(part, lambda: self._move(part, one, data.offset, now_ms))
             case Error.FENCED_LEADER_EPOCH:
@@ -480,6 +531,67 @@ class Followers:
         else:
             # The log is within that of the leader: the range was another one when the leader refused it.
             self._delay(part.key, now_ms)
+        self._fetch_on(part)
+        self._hosting.touch(part)
+
+    def _fetch_on(self, part: HostedPartition) -> None:
+        one = self._fetching[part.key]
         one.phase = Phase.FETCHING
         one.exchange.lost.pop(part.key, None)
+        self._look_at(part.key)
+
+    # ----------------------------------------------------------------------------------------------- tiered storage
+
+    def _ask_for_tier(self, part: HostedPartition, data: PartitionData) -> None:
+        """Begin to ask what is needed to begin the log at the local start of the leader."""
+        self._fetching[part.key].tier = TierState(data.log_start_offset)
+        self._ask(part, Phase.ASKING_LOCAL)
+
+    def _go_on(self, part: HostedPartition, tier: TierState | None, error: int, now_ms: int) -> None:
+        """Ask the next question about tiered storage, or wait if the leader does not say what is needed."""
+        one = self._fetching[part.key]
+        if tier is None or not part.log.options.is_tiered:
+            self._wait_for_tier(part, error, now_ms)
+            return
+        one.tier = tier
+        one.phase = Phase.ASKING_EPOCHS if tier.epochs is None else Phase.ASKING_PRODUCERS
+
+    def _wait_for_tier(self, part: HostedPartition, error: int, now_ms: int) -> None:
+        """Fetch again later, as Kafka's follower does while its remote store is down (`TierStateMachine`).
+
+        Without the epochs and the producers a later leader here would find no common end, and accept duplicates.
+        """
+        one = self._fetching[part.key]
+        if not one.is_reported:
+            one.is_reported = True
+            self._hosting.report(
+                f"{part} waits at offset {part.log.end_offset}: its leader has what follows in tiered storage alone, "
+                f"and does not tell what is needed to follow its local log ({Error.of(error).name})"
+            )
+        self._fetch_on(part)
+        self._delay(part.key, now_ms)
+
+    def _on_epoch(self, part: HostedPartition | None, data: EpochEndOffset, now_ms: int) -> None:
+        if part is not None:
+            tier = self._fetching[part.key].tier
+            known = tier.ended(data.leader_epoch, data.end_offset) if data.error_code == Error.NONE else None
+            self._go_on(part, known, data.error_code, now_ms)
+
+    def _on_producers(self, part: HostedPartition | None, data: PartitionResponse, now_ms: int) -> None:
+        """Begin the log where the local log of the leader begins."""
+        if part is None:
+            return
+        tier = self._fetching[part.key].tier
+        producers = tier.producers(data.active_producers) if data.error_code == Error.NONE else None
+        epochs = tier.epochs
+        if producers is None or epochs is None:
+            self._wait_for_tier(part, data.error_code, now_ms)
+            return
+        self._hosting.report(
+            f"{part} begins anew at offset {tier.local_start}: what its leader has before, from offset "
+            f"{tier.log_start}, is in tiered storage"
+        )
+        begin = partial(part.log.begin_behind_tier, tier.local_start, tier.log_start, epochs, producers, now_ms=now_ms)
+        self._hosting.guarded(part, begin)
+        self._fetch_on(part)
         self._hosting.touch(part)

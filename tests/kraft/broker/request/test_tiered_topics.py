@@ -10,13 +10,19 @@ from typing import Any
 
 import pytest
 
+from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.replicas.topic_settings import may_be_tiered
+from kraft.wire import Answer
 from metadata_log.records import metadata as records
+from metadata_log.records.batch import scan
+from metadata_log.serde import Message
 from support.broker.request_brokers import (
     START_MS,
     Brokers,
     NewTopic,
     batch,
+    directory_of,
+    epoch_of,
     fetch,
     only_partition,
     produce,
@@ -33,7 +39,7 @@ from transport.protocol.messages.list_offsets import ListOffsetsPartition, ListO
 
 TOPIC = topic_id(1)
 KEY = (TOPIC, 0)
-LEADER, FOLLOWER = 101, 102
+LEADER, FOLLOWER, NEW = 101, 102, 103
 LATEST, EARLIEST, LARGEST_TIME, EARLIEST_LOCAL, LATEST_TIERED, PENDING = -1, -2, -3, -4, -5, -6
 
 
@@ -57,6 +63,40 @@ def moved(*, local_start: int = 3) -> Brokers:
     log.delete_segments(local_start, now_ms=START_MS)
     log.start_offset, log.epochs = 0, epochs
     return brokers
+
+
+def with_a_new_follower() -> Brokers:
+    """The same in three leader epochs, by two producers, with a third replica that has nothing yet."""
+    brokers = tiered()
+    for at in range(6, 12):
+        if at in (7, 9):
+            brokers.change(records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=LEADER))
+        sent = batch(bytes(200), timestamp_ms=START_MS + at, producer_id=70 + at % 2, sequence=(at - 6) // 2)
+        brokers.ask(LEADER, produce(KEY, sent, acks=1))
+    brokers.replicate(KEY)
+    log = brokers.part(LEADER, KEY).log
+    epochs = log.epochs
+    log.delete_segments(11, now_ms=START_MS)
+    log.start_offset, log.epochs = 0, epochs
+    replicas = (LEADER, FOLLOWER, NEW)
+    directories = tuple(directory_of(one) for one in replicas)
+    changed = records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, replicas=replicas, directories=directories)
+    brokers.change(changed)
+    return brokers
+
+
+def followed(brokers: Brokers) -> list[Message]:
+    """Have the new follower ask its leader until it waits for what comes; returns the requests."""
+    manager = brokers.managers[NEW]
+    asked: list[Message] = []
+    while True:
+        request = manager.followers.request(LEADER, epoch_of(NEW), brokers.now_ms)
+        assert request is not None
+        asked.append(request)
+        _, outcome = brokers.send(LEADER, request)
+        if not isinstance(outcome, Answer):
+            return asked
+        manager.followers.on_answer(LEADER, outcome.message, brokers.now_ms)
 
 
 def offset_of(brokers: Brokers, timestamp: int, *, replica_id: int = -1) -> tuple[int, int, int]:
@@ -116,6 +156,33 @@ def test_a_fetch_behind_the_local_start_is_not_out_of_range(offset: int, wait_ms
     assert (follower.error_code, follower.records) == (Error.OFFSET_MOVED_TO_TIERED_STORAGE, b"")
     assert (follower.high_watermark, follower.log_start_offset, follower.last_stable_offset) == (6, 0, -1)
     assert not brokers.part(LEADER, KEY).log.start_offset
+
+
+def test_a_new_follower_begins_at_the_local_start_with_all_epochs_and_producers() -> None:
+    brokers = with_a_new_follower()
+    leader = brokers.part(LEADER, KEY).log
+    kinds = [type(one).__name__.removesuffix("Request") for one in followed(brokers)]
+    assert kinds == ["Fetch", "ListOffsets", *["OffsetForLeaderEpoch"] * 2, "DescribeProducers", "Fetch", "Fetch"]
+    log = brokers.part(NEW, KEY).log
+    assert (log.start_offset, log.local_start, log.end_offset, log.high_watermark) == (0, 11, 12, 12)
+    assert log.epochs == leader.epochs
+    assert [entry.offset for entry in log.epochs.entries] == [0, 7, 9]
+    # The batch of one producer is in the log, that of the other is in tiered storage.
+    states, wanted = log.producers.states.producers, leader.producers.states.producers
+    assert {one: states[one].last_sequence for one in states} == {70: 2, 71: 2}
+    assert {one: (states[one].epoch, states[one].timestamp) for one in states} == {
+        one: (wanted[one].epoch, wanted[one].timestamp) for one in wanted
+    }
+    again, further = (next(scan(batch(b"", producer_id=70, sequence=sequence))) for sequence in (1, 3))
+    assert log.producers.states.check(again) is not None
+    assert log.producers.states.check(further) is None
+    # A start after a crash finds both again.
+    log.flush()
+    log.abandon()
+    options, kept = log.options, log.epochs
+    log = PartitionLog.open(log._disk, log.directory, options, now_ms=START_MS, start_checkpoint=0, high_watermark=12)
+    assert (log.start_offset, log.local_start, log.end_offset, log.epochs) == (0, 11, 12, kept)
+    assert {one: log.producers.states.producers[one].last_sequence for one in (70, 71)} == {70: 2, 71: 2}
 
 
 def test_other_offsets_are_answered_as_ever() -> None:

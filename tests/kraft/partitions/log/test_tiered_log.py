@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from msgspec.structs import replace
 
@@ -10,10 +12,14 @@ from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.outcomes import RefusedAppend
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.partitions.log.retention import delete_old_segments
+from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.partition_names import PartitionName
+from metadata_log.log.producer_snapshot import StoredProducer
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
+from metadata_log.types import OffsetAndEpoch
+from support.power import failing_after
 
 NOW_MS = 1_700_000_000_000
 MUCH_LATER_MS = NOW_MS + 10**12
@@ -135,3 +141,30 @@ def test_the_checkpoint_names_every_log_with_tiered_storage() -> None:
     options_of = {"t": TIERED, "u": LogOptions()}
     directory = LogDirectory.open(disk, "/data", lambda name: options_of[name.topic], now_ms=NOW_MS)
     assert directory.log_starts() == {PartitionName("t", 0): 0}
+
+
+@pytest.mark.parametrize("is_power_lost", [False, True])
+def test_a_crash_leaves_a_piece_of_the_old_log_or_the_whole_new_one(is_power_lost: bool) -> None:
+    """A log that begins behind tiered storage knows the epochs and the producers before."""
+    epochs = EpochHistory((OffsetAndEpoch(epoch=1, offset=2), OffsetAndEpoch(epoch=4, offset=11)))
+    stored = [StoredProducer(7, 0, 3, 19, 0, NOW_MS, -1, -1)]
+    ends = set()
+    was_cut, operations = True, 0
+    while was_cut:
+        disk = MemoryDisk()
+        log = filled(disk)
+        log.flush()
+        with failing_after(disk, operations) as power:
+            log.begin_behind_tier(20, 2, epochs, stored, now_ms=NOW_MS)
+            log.flush()
+        was_cut, operations = power.failed, operations + 1
+        if is_power_lost:
+            disk.crash(Random(operations))
+        else:
+            disk.kill()
+        opened = PartitionLog.open(disk, DIRECTORY, TIERED, now_ms=NOW_MS, start_checkpoint=2)
+        ends.add(opened.end_offset)
+        if opened.end_offset > 10:
+            assert (opened.end_offset, opened.epochs) == (20, epochs), operations
+            assert opened.producers.states.producers[7].last_sequence == 3, operations
+    assert ends >= {10, 20}
