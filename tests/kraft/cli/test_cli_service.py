@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import logging
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from kraft.cli.main import kraft
 from kraft.cli.run.log_output import LESS, MORE, shift_level
 from kraft.config.environment import settings_of
 from kraft.node.loggers import LEVELS
@@ -240,6 +244,29 @@ def test_a_container_without_a_cluster_id_says_what_to_do(tmp_path: Path) -> Non
     ]
 
 
+class UnitFile(configparser.ConfigParser):
+    """Keys keep their case."""
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+def test_the_systemd_unit_runs_a_command_that_exists() -> None:
+    parser = UnitFile(strict=False, interpolation=None)
+    parser.read(DEPLOY / "systemd/kraft.service")
+    words = shlex.split(parser["Service"]["ExecStart"])
+    command = kraft.get_command(click.Context(kraft), words[1])
+    assert command is not None
+    options = {name for parameter in command.params for name in parameter.opts}
+    assert {word for word in words if word.startswith("-")} <= options
+    assert parser["Service"]["KillSignal"] == "SIGTERM"
+    if (analyze := shutil.which("systemd-analyze")) is not None:
+        said = subprocess.run(
+            [analyze, "verify", str(DEPLOY / "systemd/kraft.service")], capture_output=True, text=True, check=False
+        ).stderr
+        assert not [line for line in said.splitlines() if "Unknown" in line], said
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -265,3 +292,13 @@ def test_a_shell_completes_commands_and_options(line: str, words: list[str]) -> 
         check=True,
     ).stdout
     assert [found.partition(",")[2] for found in said.splitlines()] == words
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_is_printed(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+    done = run(capsys, "completion", shell)
+    assert done.code == 0
+    assert "_KRAFT_COMPLETE" in done.out
+    assert f"{shell}_complete" in done.out
+    if (program := shutil.which(shell)) is not None:
+        subprocess.run([program, "-n"], input=done.out, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -12,8 +13,9 @@ from threading import Timer
 import click
 import pytest
 
+from kraft.cli.kafka_tools import translate_command
 from kraft.cli.main import kraft
-from support.kraft.cli_serving import COMMANDS
+from support.kraft.cli_serving import COMMANDS, formatted, serving
 from support.kraft.command_line import Done, run
 from support.real_data import unpack
 
@@ -166,6 +168,15 @@ def test_a_command_takes_the_address_of_a_broker(capsys: pytest.CaptureFixture[s
     assert "give either --bootstrap-controller or --bootstrap-server" in both.err
 
 
+@pytest.mark.parametrize(
+    "ours",
+    [line for line in sorted(set(HABITS.values())) if "TOPIC" not in line]
+    + ["", "--help", "topics describe foo --xyzzy", "elect preferred --topic t --xyzzy", "reassign list --topic x"],
+)
+def test_our_commands_are_not_taken_for_those_of_kafkas_tools(ours: str) -> None:
+    assert translate_command(shlex.split(ours)) is None
+
+
 # ----------------------------------------------------------------------------------------------------------------- help
 
 
@@ -249,6 +260,30 @@ def test_directory_commands_end_quietly_on_a_closed_pipe(node: str, words: list[
         assert whole.stdout.startswith(done.out)
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["dump", "--help"], ["random-uuid"], ["sim", "mutants"]])
+def test_short_outputs_end_quietly_on_a_closed_pipe(words: list[str]) -> None:
+    assert head(*words, lines=0) == Done(0, "", "")
+
+
+def test_streaming_commands_end_quietly_on_a_closed_pipe() -> None:
+    done = head("sim", "run", "--seeds", "0..9", "--jobs", "1", "--members", "core", "--chaos-ms", "500", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["seed"] == 0
+    question = b'{"kind": "message", "name": "VoteRequest", "version": 0, "hex": ""}\n'
+    assert head("decode", "--batch", lines=0, stdin=question * 10_000)[::2] == (0, "")
+
+
+def test_cluster_commands_end_quietly_on_a_closed_pipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = formatted(capsys, tmp_path, controller_quorum_election_timeout_ms="100")
+    with serving(config) as node:
+        address = node.said("listening").split("on=")[1].strip()
+        node.said("to=Leader")
+        for words in (["watch", "--since", "beginning", "--noop"], ["quorum", "status", "--watch"]):
+            done = head(*words, "--bootstrap-controller", address, lines=2)
+            assert (done.code, done.err) == (0, "")
+            assert len(done.out.splitlines()) == 2
+
+
 def test_output_to_a_full_device_is_an_error() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full here")
@@ -257,3 +292,14 @@ def test_output_to_a_full_device_is_an_error() -> None:
             [sys.executable, "-m", "kraft", "random-uuid"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr.splitlines()[0]) == (1, "kraft: error: No space left on device")
+
+
+def test_a_closed_standard_output_is_no_error() -> None:
+    done = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m kraft random-uuid >&-",
+        shell=True,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

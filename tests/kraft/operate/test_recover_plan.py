@@ -178,6 +178,31 @@ def _running(directory: Path) -> Iterator[None]:
         held.release()
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["{0}/nothing"], "there is no such directory"),
+        (["{0}"], "this is no log directory: it has no meta.properties"),
+        (["{0}/c1", "{0}/c1/"], "the directory was given twice"),
+        (["{0}/c1", "--brokers-gone", "x"], "'x' is no node id"),
+        (["{0}/c1", "--truncate-to", "105"], "the log cannot be cut at offset 105"),
+        (
+            ["--observers", "no", "--brokers", "{0}/b101"],
+            "no copy of the metadata log can become the seed: b101 is a br",
+        ),
+        ([], "give the surviving directories"),
+    ],
+)
+def test_a_wrong_argument_is_one_error_with_a_hint(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], error: str
+) -> None:
+    folder = unpack_cluster("static", tmp_path)
+    done = run(capsys, "recover", "plan", *[word.format(folder) for word in words])
+    assert done.code in (1, 2)
+    assert error in done.err.splitlines()[0]
+    assert "hint: " in done.err
+
+
 def test_copies_with_different_bytes_at_one_offset_and_epoch_are_refused(tmp_path: Path) -> None:
     """The copy of controller 3 ends with a batch as no leader wrote it, with a good checksum."""
     folder = unpack_cluster("static", tmp_path)

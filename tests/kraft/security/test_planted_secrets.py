@@ -17,7 +17,7 @@ from joserfc.jwk import RSAKey
 
 from kraft.cli.main import main
 from support.eventually import eventually
-from support.kraft.command_line import CLUSTER_ID, Done, settings_of_the_process
+from support.kraft.command_line import CLUSTER_ID, Done, run, settings_of_the_process
 from support.loopback import free_ports
 
 MODULES = "org.apache.kafka.common.security"
@@ -244,3 +244,12 @@ def test_a_malformed_configuration_of_a_node_is_refused_without_its_secrets(
     # Only a start reads the authorities for the keys of tokens.
     assert done.code == (0 if command == "format" and "truststore" in broken else 1)
     planted.check(done.out + done.err)
+
+
+def test_help_shows_no_secret_of_the_environment(
+    capsys: pytest.CaptureFixture[str], planted: Planted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRAFT_COMMAND_CONFIG", planted.with_password(ADMIN))
+    for words in (("quorum", "status"), ("archive",), ("watch",), ("topics", "list"), ("users", "set")):
+        done = run(capsys, *words, "--help")
+        planted.check(done.out + done.err)
