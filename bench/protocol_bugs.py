@@ -42,6 +42,8 @@ class Bug(Struct, frozen=True):
     name: str
     members: str
     plant: Callable[[Patches], None]
+    nodes: int | None = None
+    """The number of voters; None for the choice of the profile."""
 
 
 PLANTED: Final = tuple(
@@ -195,6 +197,6 @@ OWN: Final = (
     Bug("fetches-of-earlier-epochs-count", "core", fetches_of_earlier_epochs_count),
     Bug("divergence-cuts-to-the-watermark", "core", divergence_cuts_to_the_watermark),
     Bug("epoch-of-the-log-overlooked-at-the-start", "core", epoch_of_the_log_overlooked_at_the_start),
-    Bug("vote-while-the-leader-is-known", "core", vote_while_the_leader_is_known),
+    Bug("vote-while-the-leader-is-known", "core", vote_while_the_leader_is_known, nodes=5),
     Bug("restarted-candidate-waits", "core", restarted_candidate_waits),
 )

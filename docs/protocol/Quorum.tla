@@ -189,8 +189,11 @@ Leave(n) ==
 -----------------------------------------------------------------------------
 (* Replication and commits *)
 
+\* "A leader that is removed goes on until the record that removes it is committed, and resigns then" (KIP-853).
+LeadsOn(n) == role[n] = "Leader" /\ (n \in Voters(n) \/ VotersEnd(log[n], Len(log[n])) > hw[n])
+
 Write(n, records) ==
-  /\ role[n] = "Leader"
+  /\ LeadsOn(n)
   /\ log' = [log EXCEPT ![n] = @ \o records]
   /\ ledger' = [ledger EXCEPT ![epoch[n]].log = log[n] \o records]
   /\ UNCHANGED <<election, flushed, hw, start, snaps, lives, ballots, grants, fetches, elected>>
@@ -208,6 +211,12 @@ ChangeVoters(n, V) ==
   /\ V # Voters(n) => VotersEnd(log[n], Len(log[n])) <= hw[n]
   /\ V # Voters(n) => EpochAt(log[n], hw[n]) = epoch[n]
   /\ Write(n, <<Record(n, V)>>)
+
+\* "Who has asked for a change is told of success when the record is committed, by its leader."
+AnswerChange(n) ==
+  /\ role[n] = "Leader"
+  /\ VotersEnd(log[n], Len(log[n])) \in 1..hw[n]
+  /\ UNCHANGED vars
 
 Flush(n, end) ==
   /\ end \in (flushed[n] + 1)..Len(log[n])
@@ -276,7 +285,7 @@ Has(n, m, end) ==
   ELSE \E f \in fetches : f.replica = m /\ f.epoch = epoch[n] /\ f.last.end >= end /\ IsValid(log[n], f.last)
 
 Commit(n, end) ==
-  /\ role[n] = "Leader"
+  /\ LeadsOn(n)
   /\ end \in (hw[n] + 1)..Len(log[n])
   /\ EpochAt(log[n], end) = epoch[n]
   /\ IsMajority({m \in Voters(n) : Has(n, m, end)}, Voters(n))
@@ -364,7 +373,9 @@ OfLogs(n) ==
 
 OfSnapshots(n) == \E end \in 1..Len(log[n]) : Snapshot(n, end) \/ Clean(n, end)
 OfInstalls(n) == \E m \in Replicas : \E end \in snaps[m] : Install(n, end)
-OfVoters(n) == \E m \in Replicas : ChangeVoters(n, Voters(n) \cup {m}) \/ ChangeVoters(n, Voters(n) \ {m})
+OfVoters(n) ==
+  \/ AnswerChange(n)
+  \/ \E m \in Replicas : ChangeVoters(n, Voters(n) \cup {m}) \/ ChangeVoters(n, Voters(n) \ {m})
 OfCrashes(n) == \E end \in 0..Len(log[n]) : \E begin \in {0, start[n]} : Restart(n, end, begin)
 
 Next == \E n \in Replicas :

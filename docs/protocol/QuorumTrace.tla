@@ -22,6 +22,7 @@ Takes(n, t) ==
     [] t.what = "Leave"        -> Leave(n)
     [] t.what = "AppendData"   -> AppendData(n, t.last.end - Len(log[n]))
     [] t.what = "ChangeVoters" -> ChangeVoters(n, t.set)
+    [] t.what = "AnswerChange" -> AnswerChange(n)
     [] t.what = "Flush"        -> Flush(n, t.last.end)
     [] t.what = "Fetch"        -> Fetch(n) /\ t.last = End(n)
     [] t.what = "Take"         -> Take(n, t.last.end)
@@ -34,9 +35,11 @@ Takes(n, t) ==
     [] t.what = "Restart"      -> Restart(n, t.last.end, t.begin)
     [] OTHER                   -> UNCHANGED vars
 
+Num(m) == IF m = None THEN -1 ELSE Id[m]
+
 RoleAfter(n, t)      == role'[n] = t.role
 EpochAfter(n, t)     == epoch'[n] = t.epoch
-LeaderAfter(n, t)    == t.is_last => t.leader = (IF leader'[n] = None THEN -1 ELSE Id[leader'[n]])
+LeaderAfter(n, t)    == t.is_last => t.leader = Num(leader'[n])
 VoteAfter(n, t)      == t.is_last => vote'[n] = (IF t.vote = "none" THEN None ELSE t.vote)
 EndAfter(n, t)       == t.is_last => Len(log'[n]) = t.end
 LastEpochAfter(n, t) == t.is_last => LastEpoch(log'[n]) = t.last_epoch
@@ -44,9 +47,15 @@ WatermarkAfter(n, t) == t.is_last => hw'[n] = t.watermark
 StartAfter(n, t)     == t.is_last => start'[n] = t.start
 VotersAfter(n, t)    == t.is_last => VotersIn(First[n], log'[n]) = t.voters
 
+\* "Epoch, leader and vote are on disk before anybody can know of them": at the end of a turn the disk has what the replica
+\* knows, and a start finds what was there.
+DiskAfter(n, t) == t.is_last => t.disk =
+  IF t.what = "Restart" THEN <<epoch[n], Num(leader[n]), Num(vote[n])>> ELSE <<epoch'[n], Num(leader'[n]), Num(vote'[n])>>
+
 After(n, t) ==
   /\ RoleAfter(n, t) /\ EpochAfter(n, t) /\ LeaderAfter(n, t) /\ VoteAfter(n, t) /\ EndAfter(n, t)
   /\ LastEpochAfter(n, t) /\ WatermarkAfter(n, t) /\ StartAfter(n, t) /\ VotersAfter(n, t)
+  /\ DiskAfter(n, t)
 
 \* A trace leaves no choice, so its place tells the state.
 Place == <<run, at>>
@@ -80,6 +89,7 @@ Refused ==
         /\ PrintT(<<"formula", "LastEpochAfter", ok(ENABLED (Takes(n, t) /\ LastEpochAfter(n, t) /\ UNCHANGED <<run, at>>))>>)
         /\ PrintT(<<"formula", "WatermarkAfter", ok(ENABLED (Takes(n, t) /\ WatermarkAfter(n, t) /\ UNCHANGED <<run, at>>))>>)
         /\ PrintT(<<"formula", "StartAfter", ok(ENABLED (Takes(n, t) /\ StartAfter(n, t) /\ UNCHANGED <<run, at>>))>>)
+        /\ PrintT(<<"formula", "DiskAfter", ok(ENABLED (Takes(n, t) /\ DiskAfter(n, t) /\ UNCHANGED <<run, at>>))>>)
         /\ PrintT(<<"formula", "VotersAfter", ok(ENABLED (Takes(n, t) /\ VotersAfter(n, t) /\ UNCHANGED <<run, at>>))>>)
   /\ UNCHANGED all
 

@@ -78,6 +78,17 @@ EndTxn(i, kind) ==
   /\ told' = told \cup {[t |-> one.t, kind |-> kind]}
   /\ UNCHANGED <<log, newest, guards, sent, markers, begun>>
 
+\* "In version 2 a process may abort what has no partition yet: its records may be on their way, and the new epoch keeps
+\* them out."
+AbortNothing(i) ==
+  LET one == process[i] IN
+  /\ Version = 2
+  /\ one.epoch = txn.epoch /\ txn.state \in Complete
+  /\ txn' = [txn EXCEPT !.state = "PrepareAbort", !.epoch = @ + 1, !.parts = {}]
+  /\ process' = [process EXCEPT ![i] = [epoch |-> txn.epoch + 1, t |-> None, sent |-> {}, next |-> [p \in Partitions |-> 0]]]
+  /\ told' = IF one.t = None THEN told ELSE told \cup {[t |-> one.t, kind |-> "Abort"]}
+  /\ UNCHANGED <<log, newest, guards, sent, markers, begun>>
+
 \* "What is prepared is decided: the markers go to all partitions of the transaction, by whoever coordinates it now."
 Kind == IF txn.state = "PrepareCommit" THEN "Commit" ELSE "Abort"
 MarkerOf(p) == [part |-> p, kind |-> Kind, epoch |-> txn.epoch, t |-> txn.t]
@@ -177,7 +188,7 @@ Init ==
 
 Next ==
   \/ FenceOngoing \/ Finish
-  \/ \E i \in Processes : InitProducerId(i) \/ Begin(i) \/ Die(i) \/ EndTxn(i, "Commit") \/ EndTxn(i, "Abort")
+  \/ \E i \in Processes : InitProducerId(i) \/ Begin(i) \/ Die(i) \/ EndTxn(i, "Commit") \/ EndTxn(i, "Abort") \/ AbortNothing(i)
   \/ \E i \in Processes, p \in Partitions : AddPartition(i, p) \/ Produce(i, p)
   \/ \E p \in Partitions : SendMarker(p)
   \/ \E r \in sent : Verify(r) \/ Take(r)

@@ -12,7 +12,7 @@ Sent ==
 
 Decided ==
   \/ FenceOngoing \/ Finish
-  \/ \E i \in Processes : InitProducerId(i) \/ Begin(i) \/ EndTxn(i, "Commit") \/ EndTxn(i, "Abort")
+  \/ \E i \in Processes : InitProducerId(i) \/ Begin(i) \/ EndTxn(i, "Commit") \/ EndTxn(i, "Abort") \/ AbortNothing(i)
   \/ \E i \in Processes, p \in Partitions : AddPartition(i, p) \/ Produce(i, p)
   \/ \E r \in sent : Verify(r) \/ Take(r)
   \/ \E m \in markers : Mark(m)

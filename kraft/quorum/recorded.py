@@ -24,11 +24,13 @@ from kraft.quorum.effects import (
     TruncateLog,
 )
 from kraft.quorum.events import Event, LogFlushed, LogStartRaised, Received, SnapshotTaken
-from kraft.quorum.messages import Fetch, Vote, VoteReply
+from kraft.quorum.messages import AddVoterReply, Fetch, RemoveVoterReply, Vote, VoteReply
+from kraft.quorum.states import LeaderState
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import VoterSet
 from metadata_log.records.control import VotersRecord
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
+from transport.protocol.errors import Error
 
 Key = tuple[int, str]
 """A node id and a directory id."""
@@ -104,12 +106,23 @@ class RecordedCore(RaftCore):
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         """Handle one event; returns the effects to carry out, in order."""
         role, epoch, flushed = self._role(), self.epoch, self.log.flushed_offset
+        tells = not self._answers_early()
         effects = super().step(event, now_ms)
-        self._tell(event, effects, role, epoch, flushed)
+        self._tell(event, effects, role, epoch, flushed, tells=tells)
         return effects
 
-    def _tell(self, event: Event, effects: list[Effect], role: str, epoch: int, flushed: int) -> None:
-        """Record the turn of an event, which began in this role and epoch and with this flushed end."""
+    def _answers_early(self) -> bool:
+        """Whether who adds a voter wants no answer of its commit (`ack_when_committed` of AddRaftVoter)."""
+        state = self._quorum.state
+        adding = state.change.adding if isinstance(state, LeaderState) and state.change is not None else None
+        return adding is not None and not adding.ack_when_committed
+
+    def _tell(
+        self, event: Event, effects: list[Effect], role: str, epoch: int, flushed: int, *, tells: bool = False
+    ) -> None:
+        """Record the turn of an event, which began in this role and epoch and with this flushed end; `tells` adds the
+        answers to changes of the voters.
+        """
         steps = []
         if isinstance(event, LogFlushed) and self.log.flushed_offset != flushed:
             steps.append(ProtocolStep(self._own, "Flush", role, epoch, end=event.offset))
@@ -118,7 +131,7 @@ class RecordedCore(RaftCore):
         elif isinstance(event, LogStartRaised):
             steps.append(ProtocolStep(self._own, "Clean", role, epoch, end=event.offset))
         asked = event.message if isinstance(event, Received) and isinstance(event.message, Vote) else None
-        self._record([*steps, *self._steps(effects, role, epoch, asked)] if effects else steps)
+        self._record([*steps, *self._steps(effects, role, epoch, asked, tells=tells)] if effects else steps)
 
     def _record(self, steps: list[ProtocolStep]) -> None:
         state = self._state()
@@ -138,7 +151,9 @@ class RecordedCore(RaftCore):
         assert election is not None, "the first state is persisted at the start"
         return election.epoch, election.leader_id, _id_or_none(election.voted)
 
-    def _steps(self, effects: list[Effect], role: str, epoch: int, asked: Vote | None = None) -> list[ProtocolStep]:
+    def _steps(
+        self, effects: list[Effect], role: str, epoch: int, asked: Vote | None = None, *, tells: bool = False
+    ) -> list[ProtocolStep]:
         """The steps in a turn of the core, which began in this role and epoch."""
         found: list[ProtocolStep] = []
 
@@ -175,6 +190,8 @@ class RecordedCore(RaftCore):
                         add("Commit" if role == "Leader" else "Hear", effect.offset)
                 case SendReply(message=VoteReply(granted=True)) if asked is not None:
                     add("GrantPreVote" if asked.pre_vote else "GrantVote", 0, 0, key_of(asked.candidate))
+                case SendReply(message=AddVoterReply(error=Error.NONE) | RemoveVoterReply(error=Error.NONE)) if tells:
+                    add("AnswerChange")
                 case SendRequest(message=Vote(last=last)):
                     if self._is_new("Ask " + role, epoch, last):
                         add("Ask", last.offset, last.epoch)

@@ -377,7 +377,7 @@ TRANSACTION_MUTATIONS: Final = (
         '  /\\ txn.state \\in Complete\n  /\\ txn\' = [txn EXCEPT !.state = "Empty"',
         '  /\\ txn\' = [txn EXCEPT !.state = "Empty"',
         _VERSION_2,
-        ("NoneHangs",),
+        ("NoneHangs", "DecisionsStay"),
     ),
     Mutation(
         "a zombie may end a transaction",
@@ -530,7 +530,7 @@ WHOLE_MODELS: Final = {
         1_358,
     ),
     "transactions of version 1": ("TransactionModel", _VERSION_1, 16_549),
-    "transactions of version 2": ("TransactionModel", _VERSION_2, 5_482),
+    "transactions of version 2": ("TransactionModel", _VERSION_2, 18_004),
     "a group of two members": ("GroupModel", group(epoch=2, partitions="{P1, P2}"), 11_350),
 }
 """Models that TLC explores to their end in seconds: the module, the configuration, the number of states."""

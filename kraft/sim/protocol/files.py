@@ -82,25 +82,28 @@ def quorum_run(search: SeedSearch, seed: int) -> tuple[Run, Result | Schedule]:
     return run_of(f"{search.members}-{seed}", trace.turns), outcome
 
 
-def partition_runs(search: SeedSearch, seed: int) -> list[PartitionRun]:
+def partition_runs(search: SeedSearch, seed: int) -> tuple[list[PartitionRun], Result | Schedule]:
     """The steps of each partition in the run of a seed, up to a failure."""
     recorder = PartitionRecorder()
-    replace(within_protocol(search, seed), observer=recorder).run(seed, [])
-    return [partition_run(f"{search.members}-{seed}", one) for one in recorder.traces.values() if one.steps]
+    outcome = replace(within_protocol(search, seed), observer=recorder).run(seed, [])
+    name = f"{search.members}-{seed}"
+    return [partition_run(name, one) for one in recorder.traces.values() if one.steps], outcome
 
 
-def group_runs(search: SeedSearch, seed: int) -> list[GroupRun]:
+def group_runs(search: SeedSearch, seed: int) -> tuple[list[GroupRun], Result | Schedule]:
     """The steps of each consumer group in the run of a seed of coordinators, up to a failure."""
     recorder = GroupRecorder()
-    replace(within_protocol(search, seed), observer=recorder).run(seed, [])
-    return [group_run(f"{search.members}-{seed}", one) for one in recorder.traces.values() if one.steps]
+    outcome = replace(within_protocol(search, seed), observer=recorder).run(seed, [])
+    name = f"{search.members}-{seed}"
+    return [group_run(name, one) for one in recorder.traces.values() if one.steps], outcome
 
 
-def transaction_runs(search: SeedSearch, seed: int) -> list[TransactionRun]:
+def transaction_runs(search: SeedSearch, seed: int) -> tuple[list[TransactionRun], Result | Schedule]:
     """The steps of each transactional id in the run of a seed of coordinators, up to a failure."""
     recorder = TransactionRecorder()
-    replace(within_protocol(search, seed), observer=recorder).run(seed, [])
-    return [transaction_run(f"{search.members}-{seed}", one) for one in recorder.traces.values() if one.steps]
+    outcome = replace(within_protocol(search, seed), observer=recorder).run(seed, [])
+    name = f"{search.members}-{seed}"
+    return [transaction_run(name, one) for one in recorder.traces.values() if one.steps], outcome
 
 
 def grouped(runs: Iterable[Any]) -> Iterator[list[Any]]:

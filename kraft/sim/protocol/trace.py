@@ -156,7 +156,9 @@ def _record(step: ProtocolStep, names: dict[Key, str], ranks: dict[int, int]) ->
     if step.voters:
         fields.append(("set", _set(step.voters, names)))
     if step.state is not None:
+        assert step.on_disk is not None, step
         fields += _state(step.state, names, ranks)
+        fields.append(("disk", f"<<{', '.join(map(str, step.on_disk))}>>"))
     return "[" + ", ".join(f"{name} |-> {value}" for name, value in fields) + "]"
 
 

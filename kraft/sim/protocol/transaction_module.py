@@ -28,6 +28,7 @@ _FIELDS: Final = {
     "Finish": ("kind",),
     "Take": ("part", "t", "seq"),
     "Mark": ("part", "kind"),
+    "Told": ("kind",),
 }
 """The fields of each step for the specification, beside the epoch."""
 

@@ -38,7 +38,7 @@ class TransactionStep(Struct, frozen=True):
 
     what: str
     """The name of the action in the specification; `Stray` is the sending of something that belongs to no transaction,
-    `Again` of something that was sent before.
+    `Again` of something that was sent before, and `Told` the answer of success to who asked for an end.
     """
     epoch: int
     """The producer epoch after it; of a record that of the record."""
@@ -96,6 +96,7 @@ class TransactionRecorder:
             self._watch = world.watch
             self._watch.on_committed.append(self._committed)
             self._watch.on_asked.append(self._asked)
+            self._watch.on_ended.append(self._ended)
         for trace in self.traces.values():
             _finish(trace)
             if self._watch.is_void:
@@ -122,6 +123,11 @@ class TransactionRecorder:
                     (wanted,) = of_topic.partitions
                     attempt_name = wanted.committed_metadata or ""
                     self._send(self.traces[name], (OFFSETS, key[1]), request.producer_epoch, attempt_name)
+
+    def _ended(self, request: EndTxnRequest) -> None:
+        trace = self.traces.get(request.transactional_id)
+        if trace is not None and not trace.why_over and request.producer_id == trace.producer_id:
+            _add(trace, TransactionStep("Told", request.producer_epoch, kind=_kind(commits=request.committed)))
 
     def _send(
         self, trace: TransactionTrace, place: tuple[str, int], epoch: int, attempt: str, sequence: int | None = None

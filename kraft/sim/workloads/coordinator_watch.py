@@ -66,6 +66,8 @@ class CoordinatorWatch(RecordWatch):
         """Told of each committed batch of a watched topic, before the ledgers judge it."""
         self.on_asked: list[Callable[[Message], None]] = []
         """Told of each request of a client, before it is sent."""
+        self.on_ended: list[Callable[[EndTxnRequest], None]] = []
+        """Told of each end of a transaction that a client asked for, and that the coordinator answers with success."""
         self._floors: deque[tuple[OffsetFetchRequest, dict[Place, int]]] = deque(maxlen=ASKED)
         """The least offsets that each of the last fetches of offsets may return."""
         self._present: deque[tuple[Message, int]] = deque(maxlen=ASKED)
@@ -162,6 +164,8 @@ class CoordinatorWatch(RecordWatch):
                 ends = {key: shown[-1].next_offset for key, shown in self.logs.shown.items() if shown}
                 self.transactions.initialized(name, response.producer_id, response.producer_epoch, ends)
             case EndTxnRequest(), EndTxnResponse(error_code=Error.NONE):
+                for listener in self.on_ended:
+                    listener(request)
                 self.transactions.ended_by(request.producer_id, request.producer_epoch, commits=request.committed)
             case ProduceRequest(topic_data=[topic_data]), ProduceResponse(responses=[answered]):
                 (sent,), (told,) = topic_data.partition_data, answered.partition_responses
