@@ -252,19 +252,18 @@ class OsDisk:
 
         Raises `OSError` at once for a FIFO, a device, a socket or a directory: the open never blocks.
         """
-        return OsFile(
-            path, _open_regular(path, (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0))
-        )
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        return OsFile(path, *_open_regular(path, flags))
 
     def read(self, path: str) -> bytes:
         """The whole content of a small regular file."""
-        file = self.open(path, writable=False)
+        fd, size = _open_regular(path, os.O_RDONLY)
         try:
-            if file.size() > MOST_SMALL_BYTES:
-                raise OSError(errno.EFBIG, f"a file of this kind cannot have {file.size()} bytes", path)
-            return file.pread(file.size(), 0)
+            if size > MOST_SMALL_BYTES:
+                raise OSError(errno.EFBIG, f"a file of this kind cannot have {size} bytes", path)
+            return _pread(fd, size, 0)
         finally:
-            file.close()
+            os.close(fd)
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory exists; raises `OSError` if that cannot be seen, as in a closed directory."""
@@ -332,7 +331,7 @@ class OsDisk:
 
     def lock(self, path: str) -> OsLock:
         """Take the lock file at `path` as Java's `FileChannel.tryLock` does, so that a JVM's lock excludes this one."""
-        fd = _open_regular(path, os.O_RDWR | os.O_CREAT)
+        fd, _ = _open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
             _lock_whole_file(fd)
         except OSError as bad:
@@ -343,8 +342,11 @@ class OsDisk:
         return OsLock(fd)
 
 
-def _open_regular(path: str, flags: int) -> int:
-    """A descriptor of a regular file. Any other kind of file is not opened: an open could block, or move a device."""
+def _open_regular(path: str, flags: int) -> tuple[int, int]:
+    """A descriptor of a regular file, and the file's size.
+
+    Any other kind of file is not opened: an open could block, or move a device.
+    """
     try:
         _check_regular(os.stat(path).st_mode, path)
     except FileNotFoundError:
@@ -352,11 +354,20 @@ def _open_regular(path: str, flags: int) -> int:
             raise
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, FILE_MODE)
     try:
-        _check_regular(os.fstat(fd).st_mode, path)
+        opened = os.fstat(fd)
+        _check_regular(opened.st_mode, path)
     except OSError:
         os.close(fd)
         raise
-    return fd
+    return fd, opened.st_size
+
+
+def _pread(fd: int, size: int, position: int) -> bytes:
+    """Read up to `size` bytes at `position`; fewer only at the end of the file."""
+    data = os.pread(fd, size, position)
+    while len(data) < size and (more := os.pread(fd, size - len(data), position + len(data))):
+        data += more
+    return data
 
 
 _KINDS: Final = {
@@ -443,10 +454,10 @@ class OsLock:
 class OsFile:
     """A file of `OsDisk`. The end of the last write is the end of the file: there is no other writer."""
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, size: int | None = None) -> None:
         self._path = path
         self._fd = fd
-        self._size = os.fstat(fd).st_size
+        self._size = os.fstat(fd).st_size if size is None else size
         self._fsync_lock = threading.Lock()
         self._fsync_failure: OSError | None = None
 
@@ -470,9 +481,7 @@ class OsFile:
     def pread(self, size: int, position: int) -> bytes:
         """Read up to `size` bytes at `position`."""
         data = os.pread(self._fd, size, position)
-        while len(data) < size and (more := os.pread(self._fd, size - len(data), position + len(data))):
-            data += more
-        return data
+        return data if len(data) == size else data + _pread(self._fd, size - len(data), position + len(data))
 
     def size(self) -> int:
         """The length of the file in bytes."""

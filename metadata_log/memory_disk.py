@@ -78,6 +78,8 @@ class MemoryDisk:
 
     def read(self, path: str) -> bytes:
         """The whole content of a small file."""
+        if normal(path) in self._directories:
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         content = self._inodes[self._inode(path)]
         return content.read(len(content.data), 0, path)
 

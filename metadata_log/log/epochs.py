@@ -65,7 +65,7 @@ class EpochHistory(Struct, frozen=True):
     def truncate_start(self, start_offset: int) -> EpochHistory:
         """The history of a log that begins at `start_offset`; the epoch of that offset begins there."""
         dropped = bisect_right(self.entries, start_offset, key=_offset)
-        if dropped == 0:
+        if dropped == 0 or (dropped == 1 and self.entries[0].offset == start_offset):
             return self
         first = OffsetAndEpoch(epoch=self.entries[dropped - 1].epoch, offset=start_offset)
         return EpochHistory((first, *self.entries[dropped:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Final
 
 from kraft.limits import SEGMENT_BYTES_PER_STEP
@@ -70,7 +71,7 @@ class DataSegment:
     def load(self, *, is_active: bool) -> str | None:
         """Take over the index files; returns the reason if the segment has to be recovered instead."""
         try:
-            if self._disk.exists(self.path(ABORTED_SUFFIX)):
+            with suppress(FileNotFoundError):
                 content = self._disk.read(self.path(ABORTED_SUFFIX))
                 self.aborted = decode_transactions(
                     content, base_offset=self.base_offset, where=self.path(ABORTED_SUFFIX)

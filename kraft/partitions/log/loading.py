@@ -8,6 +8,7 @@ the replica fetches those records again from the leader.
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Final
 
 from msgspec import Struct
 
@@ -24,6 +25,7 @@ CLEANED_SUFFIX = ".cleaned"
 """A segment that the cleaner was writing."""
 SWAP_SUFFIX = ".swap"
 """A segment that the cleaner has written, and that replaces others."""
+_TEMPORARY: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 class LoadedLog(Struct, eq=False):
@@ -59,6 +61,7 @@ def loading(
     recovery_point: int,
     is_clean: bool,
     now_ms: int,
+    names: list[str] | None = None,
 ) -> Generator[None, None, LoadedLog]:
     """Load a log, in steps of some milliseconds. A generator that is closed before its end closes the files.
 
@@ -70,6 +73,7 @@ def loading(
         recovery_point: The recovery point in the checkpoint file; 0 for none.
         is_clean: Whether the last run ended with a clean shutdown.
         now_ms: The time in ms since 1970.
+        names: What is in the directory, if somebody has just looked.
 
     Returns:
         The log, with everything that was rebuilt written and nothing of it flushed.
@@ -78,7 +82,7 @@ def loading(
         DecodeError: The leader-epoch-checkpoint is damaged.
         OSError: The disk failed.
     """
-    loader = _Loader(disk, directory, options, start_checkpoint, recovery_point, is_clean, now_ms)
+    loader = _Loader(disk, directory, options, start_checkpoint, recovery_point, is_clean, now_ms, names)
     try:
         return (yield from loader.run())
     except BaseException:
@@ -99,6 +103,7 @@ class _Loader:
         recovery_point: int,
         is_clean: bool,
         now_ms: int,
+        names: list[str] | None,
     ) -> None:
         self.segments: list[DataSegment] = []
         self._disk = disk
@@ -108,19 +113,26 @@ class _Loader:
         self._recovery_point = recovery_point
         self._is_clean = is_clean
         self._now_ms = now_ms
+        self._names = names
+        """The names in the directory; None once the load has changed them."""
         self._epochs = EpochHistory()
         self._findings: list[str] = []
         self._marked: list[str] = []
 
     def run(self) -> Generator[None, None, LoadedLog]:
         disk, directory = self._disk, self._directory
-        make_directory(disk, directory)
-        self._finish_interrupted_cleaning()
+        names = self._names
+        if names is None:
+            make_directory(disk, directory)
+            names = disk.list(directory)
+        if any(name.endswith(_TEMPORARY) for name in names):
+            self._finish_interrupted_cleaning(names)
+            names = disk.list(directory)
+        self._names = names
         path = f"{directory}/{EPOCHS_FILE}"
-        stored = disk.read(path) if disk.exists(path) else b""
-        # Kafka takes an empty file for an empty cache.
-        self._epochs = parse_epochs(stored, where=path, remedy=TOPIC_REMEDY) if stored else EpochHistory()
-        yield from self._open_segments()
+        stored = disk.read(path) if EPOCHS_FILE in names else b""
+        self._epochs = found = parse_epochs(stored, where=path, remedy=TOPIC_REMEDY)
+        yield from self._open_segments(names)
         if not self._is_clean:
             yield from self._recover_unflushed()
         end_offset = self._drop_everything_below_the_start()
@@ -129,7 +141,7 @@ class _Loader:
         if not self._options.is_tiered:
             start_offset = max(start_offset, self.segments[0].base_offset)
         self._epochs = self._epochs.truncate_end(end_offset).truncate_start(self._start_checkpoint)
-        if format_epochs(self._epochs) != stored and (stored or self._epochs.entries):
+        if self._epochs is not found and format_epochs(self._epochs) != stored and (stored or self._epochs.entries):
             write_epochs(disk, directory, self._epochs)
         producers = self._new_producers()
         producers.remove_stray_snapshots([segment.base_offset for segment in self.segments])
@@ -148,13 +160,13 @@ class _Loader:
         )
 
     def _new_producers(self) -> ProducerStateManager:
-        return ProducerStateManager(self._disk, self._directory, self._options.producer_expiration_ms)
+        expiration_ms = self._options.producer_expiration_ms
+        return ProducerStateManager(self._disk, self._directory, expiration_ms, names=self._names)
 
     # -------------------------------------------------------------------------------- what a cleaner has left behind
 
-    def _finish_interrupted_cleaning(self) -> None:
+    def _finish_interrupted_cleaning(self, names: list[str]) -> None:
         """Remove temporary files, and put finished `.swap` files into their places."""
-        names = self._disk.list(self._directory)
         cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
         first_cleaned = min((base for name in cleaned if (base := _base_of(name)) is not None), default=None)
         swaps = []
@@ -197,9 +209,8 @@ class _Loader:
 
     # ---------------------------------------------------------------------------------------------------- segments
 
-    def _open_segments(self) -> Generator[None, None, None]:
-        names = self._disk.list(self._directory)
-        bases = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
+    def _open_segments(self, names: list[str]) -> Generator[None, None, None]:
+        bases = {base: None for name in names if (base := parse_file_name(name, SUFFIX)) is not None}
         for name in names:
             for suffix in DATA_SUFFIXES[1:]:
                 base = parse_file_name(name, suffix)
@@ -223,6 +234,7 @@ class _Loader:
 
     def _recover(self, segment: DataSegment) -> Generator[None, None, bool]:
         """Recover one segment, with the producers before it; returns whether the segment was truncated."""
+        self._names = None
         before = [each for each in self.segments if each.base_offset < segment.base_offset]
         producers = self._new_producers()
         later = [each for each in self.segments if each.base_offset > segment.base_offset]
@@ -268,6 +280,7 @@ class _Loader:
             for segment in self.segments:
                 self._marked += segment.mark_deleted()
             self.segments.clear()
+            self._names = None
             self._epochs = EpochHistory()
             self._new_producers().reset(self._start_checkpoint)
         self.segments.append(

@@ -16,7 +16,7 @@ from kraft.partitions.log.checkpoints import (
 )
 from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.partition_log import PartitionLog
-from metadata_log.disk import Disk, is_directory, make_directory, replace_file
+from metadata_log.disk import Disk, make_directory, replace_file
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.partition_names import FUTURE, PartitionName, parse_partition_name
@@ -24,6 +24,14 @@ from metadata_log.serde.codec import finished
 from metadata_log.types import PARTITION_DIRECTORY
 
 OptionsOf = Callable[[PartitionName], LogOptions]
+
+
+def _names_in(disk: Disk, path: str) -> list[str] | None:
+    """The names in a directory; None if the path is none. Raises `OSError`."""
+    try:
+        return disk.list(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 class LogDirectory:
@@ -102,7 +110,8 @@ class LogDirectory:
                 if not is_copy:
                     made.failed[name] = left_alone[directory]
                 continue
-            if not is_directory(disk, f"{path}/{directory}"):
+            names = _names_in(disk, f"{path}/{directory}")
+            if names is None:
                 continue
             try:
                 log = yield from PartitionLog.opening(
@@ -114,6 +123,7 @@ class LogDirectory:
                     recovery_point=recovery_points.get(name, 0),
                     high_watermark=watermarks.get(name, 0),
                     is_clean=made.is_clean,
+                    names=names,
                 )
             except MetadataLogError as bad:
                 if is_copy:

@@ -140,8 +140,12 @@ class PartitionLog:
         recovery_point: int = 0,
         high_watermark: int = 0,
         is_clean: bool = False,
+        names: list[str] | None = None,
     ) -> Generator[None, None, PartitionLog]:
-        """As `open`, in steps of some milliseconds. A generator that is closed before its end closes the files."""
+        """As `open`, in steps of some milliseconds. A generator that is closed before its end closes the files.
+
+        `names` is what is in the directory, if somebody has just looked.
+        """
         loaded = yield from loading(
             disk,
             directory,
@@ -150,6 +154,7 @@ class PartitionLog:
             recovery_point=recovery_point,
             is_clean=is_clean,
             now_ms=now_ms,
+            names=names,
         )
         return cls(disk, directory, options, loaded, high_watermark, now_ms)
 

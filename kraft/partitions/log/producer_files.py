@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Final
 
 from kraft.limits import PRODUCERS_AT_ONCE
@@ -29,9 +29,10 @@ class ProducerStateManager:
         disk: The disk.
         directory: The partition directory.
         expiration_ms: How long a producer without an open transaction is known, `producer.id.expiration.ms`.
+        names: What is in the directory, if somebody has just looked.
     """
 
-    def __init__(self, disk: Disk, directory: str, expiration_ms: int) -> None:
+    def __init__(self, disk: Disk, directory: str, expiration_ms: int, names: Sequence[str] | None = None) -> None:
         self.states = ProducerStates()
         self.end_offset = 0
         """The states cover the log up to this offset."""
@@ -42,7 +43,8 @@ class ProducerStateManager:
         self._snapshot_offset = 0
         self._writing: tuple[int, Generator[None, None, None]] | None = None
         """The offset of a snapshot of many producers, and the steps that still have to be made."""
-        self.snapshots = [base for name in disk.list(directory) if (base := parse_file_name(name, SUFFIX)) is not None]
+        names = disk.list(directory) if names is None else names
+        self.snapshots = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
         """The offsets of the snapshots, smallest first."""
 
     def path(self, offset: int) -> str:

@@ -202,19 +202,17 @@ class LogStore:
         for entry in self._disk.list(directory.path):
             name = parse_partition_name(entry)
             path = f"{directory.path}/{entry}"
-            if (
-                name is None
-                or entry == PARTITION_DIRECTORY
-                or name.suffix == STRAY
-                or not is_directory(self._disk, path)
-            ):
+            if name is None or entry == PARTITION_DIRECTORY or name.suffix == STRAY:
                 continue
             if name.suffix == DELETE:
-                self._to_delete.append((now_ms + self._delete_delay_ms, directory.id, path))
+                if is_directory(self._disk, path):
+                    self._to_delete.append((now_ms + self._delete_delay_ms, directory.id, path))
                 continue
             plain = PartitionName(name.topic, name.number)
             try:
                 topic_id = self._topic_of(path, name, topics)
+                if topic_id is None and not is_directory(self._disk, path):
+                    continue
                 reason = f"{path}/{PARTITION_METADATA} is missing" if topic_id is None else None
                 key = (topic_id or Uuid.ZERO, name.number)
                 if reason is None and assigned(key) is None:
@@ -238,10 +236,10 @@ class LogStore:
     def _topic_of(self, path: str, name: PartitionName, topics: TopicsImage) -> Uuid | None:
         """The topic id of a partition directory; None if it has none. Raises `_Misnamed`, and `OSError`."""
         file = f"{path}/{PARTITION_METADATA}"
-        if not self._disk.exists(file):
-            return None
         try:
             topic_id = parse_partition_metadata(self._disk.read(file), where=file)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except MetadataLogError as bad:
             raise _Misnamed(bad.what, where=file, field=bad.field, hint=_REMEDY) from bad
         topic = topics.by_id.get(topic_id)
