@@ -52,6 +52,8 @@ COST_US: Final[dict[str, float]] = {
     "START_RECORDS_PER_STEP": 10,
     "SNAPSHOT_RECORDS_PER_PIECE": 10,
     "LOADED_BATCHES_PER_STEP": 20,
+    "LOGS_OPENED_PER_STEP": 250,
+    "DIRECTORIES_LOOKED_AT_PER_STEP": 100,
     "COORDINATOR_RECORDS_PER_STEP": 40,
     "COORDINATOR_UNITS_PER_TURN": 20,
     "PRODUCERS_PER_STEP": 1,
@@ -222,6 +224,10 @@ START_RECORDS_PER_STEP: Final = 1000
 """The records that a start decodes in one step."""
 SNAPSHOT_RECORDS_PER_PIECE: Final = 500
 """The records of a snapshot that are written between two events."""
+DIRECTORIES_LOOKED_AT_PER_STEP: Final = 100
+"""The partition directories of which a step of a start reads the topic id."""
+LOGS_OPENED_PER_STEP: Final = 32
+"""The logs and segments that a step of a start opens, where nothing has to be recovered or flushed."""
 LOADED_BATCHES_PER_STEP: Final = 256
 """The batches of a partition whose headers a load reads in one step."""
 COORDINATOR_RECORDS_PER_STEP: Final = 200

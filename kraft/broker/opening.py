@@ -18,6 +18,7 @@ from kraft.config import Config
 from kraft.config.telemetry_settings import TelemetryConfig, check_library
 from kraft.handling.rights import Rights
 from kraft.handling.settings import RequestSettings
+from kraft.limits import LOGS_OPENED_PER_STEP
 from kraft.partitions.replicas import DataDirectory, DataSettings, ReplicaManager
 from metadata_log.disk import DirectoryDisk, Disk
 from metadata_log.errors import DirectoryError
@@ -77,6 +78,7 @@ def serving_options(config: Config) -> ServingOptions:
             static=static,
             new_log_weight=NEW_LOG_WEIGHT,
             change_weight=CHANGE_WEIGHT,
+            logs_per_step=LOGS_OPENED_PER_STEP,
         ),
         requests=config.of(
             RequestSettings,

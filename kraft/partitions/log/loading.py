@@ -18,7 +18,7 @@ from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.producer_files import ProducerStateManager
 from metadata_log.disk import Disk, make_directory
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
-from metadata_log.log.epochs import TOPIC_REMEDY, EpochHistory, format_epochs, parse_epochs, write_epochs
+from metadata_log.log.epochs import TOPIC_REMEDY, EpochHistory, parse_epochs, write_epochs
 from metadata_log.log.segment import DELETED_SUFFIX, SUFFIX, Segment, parse_file_name, scan_headers
 
 CLEANED_SUFFIX = ".cleaned"
@@ -26,6 +26,29 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 """A segment that the cleaner has written, and that replaces others."""
 _TEMPORARY: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+_ENTRIES: Final = 4096
+"""So many entries of an index are read in the time that it takes to open a segment."""
+
+
+class Pace(Struct):
+    """How many logs and segments a step of a load may still open. A large index counts as several; a log that needs
+    more than a look, such as a recovery or a flush, ends the step.
+    """
+
+    logs_per_step: int = 1
+    left: int = 1
+
+    def is_to_pause(self, index_entries: int = 0) -> bool:
+        """Count a log or a segment; whether the step ends here."""
+        self.left -= 1 + index_entries // _ENTRIES
+        if self.left > 0:
+            return False
+        self.left = self.logs_per_step
+        return True
+
+    def spend_all(self) -> None:
+        """The step ends with the log, or segment, that is being opened."""
+        self.left = 0
 
 
 class LoadedLog(Struct, eq=False):
@@ -37,6 +60,7 @@ class LoadedLog(Struct, eq=False):
         end_offset: The offset of the next record.
         recovery_point: Everything below this offset is known to be on disk.
         epochs: The epochs of the log.
+        epochs_are_written: Whether the file has these epochs, and not that of a leader without a record, too.
         producers: The producers at the end of the log.
         findings: What was truncated, removed or rebuilt, as texts.
         marked: The files that were renamed with `.deleted`, for later removal.
@@ -47,6 +71,7 @@ class LoadedLog(Struct, eq=False):
     end_offset: int
     recovery_point: int
     epochs: EpochHistory
+    epochs_are_written: bool
     producers: ProducerStateManager
     findings: list[str]
     marked: list[str]
@@ -62,6 +87,7 @@ def loading(
     is_clean: bool,
     now_ms: int,
     names: list[str] | None = None,
+    pace: Pace | None = None,
 ) -> Generator[None, None, LoadedLog]:
     """Load a log, in steps of some milliseconds. A generator that is closed before its end closes the files.
 
@@ -74,6 +100,7 @@ def loading(
         is_clean: Whether the last run ended with a clean shutdown.
         now_ms: The time in ms since 1970.
         names: What is in the directory, if somebody has just looked.
+        pace: What the present step has done, for other logs too.
 
     Returns:
         The log, with everything that was rebuilt written and nothing of it flushed.
@@ -82,7 +109,9 @@ def loading(
         DecodeError: The leader-epoch-checkpoint is damaged.
         OSError: The disk failed.
     """
-    loader = _Loader(disk, directory, options, start_checkpoint, recovery_point, is_clean, now_ms, names)
+    loader = _Loader(
+        disk, directory, options, start_checkpoint, recovery_point, is_clean, now_ms, names, pace or Pace()
+    )
     try:
         return (yield from loader.run())
     except BaseException:
@@ -104,6 +133,7 @@ class _Loader:
         is_clean: bool,
         now_ms: int,
         names: list[str] | None,
+        pace: Pace,
     ) -> None:
         self.segments: list[DataSegment] = []
         self._disk = disk
@@ -113,6 +143,7 @@ class _Loader:
         self._recovery_point = recovery_point
         self._is_clean = is_clean
         self._now_ms = now_ms
+        self._pace = pace
         self._names = names
         """The names in the directory; None once the load has changed them."""
         self._epochs = EpochHistory()
@@ -134,6 +165,7 @@ class _Loader:
         self._epochs = found = parse_epochs(stored, where=path, remedy=TOPIC_REMEDY)
         yield from self._open_segments(names)
         if not self._is_clean:
+            self._pace.spend_all()
             yield from self._recover_unflushed()
         end_offset = self._drop_everything_below_the_start()
         # What is before the first segment may be in tiered storage.
@@ -141,8 +173,12 @@ class _Loader:
         if not self._options.is_tiered:
             start_offset = max(start_offset, self.segments[0].base_offset)
         self._epochs = self._epochs.truncate_end(end_offset).truncate_start(self._start_checkpoint)
-        if self._epochs is not found and format_epochs(self._epochs) != stored and (stored or self._epochs.entries):
+        is_written = self._epochs == found
+        # That of a leader without a record is left out at each start; the next change of the file takes it away.
+        if not is_written and self._epochs != found.truncate_end(end_offset):
+            self._pace.spend_all()
             write_epochs(disk, directory, self._epochs)
+            is_written = True
         producers = self._new_producers()
         producers.remove_stray_snapshots([segment.base_offset for segment in self.segments])
         yield from self._rebuild_producers(producers, start_offset, end_offset, trusts_absence=self._is_clean)
@@ -154,6 +190,7 @@ class _Loader:
             end_offset,
             recovery_point,
             self._epochs,
+            is_written,
             producers,
             self._findings,
             self._marked,
@@ -227,7 +264,8 @@ class _Loader:
             )
             self.segments.append(segment)
             reason = segment.load(is_active=base == last)
-            yield None
+            if self._pace.is_to_pause(segment.batches.index_entries[0]):
+                yield None
             if reason is not None and (self._is_clean or base < self._recovery_point):
                 self._findings.append(f"recovered {segment.path(SUFFIX)}: {reason}")
                 yield from self._recover(segment)
@@ -235,6 +273,7 @@ class _Loader:
     def _recover(self, segment: DataSegment) -> Generator[None, None, bool]:
         """Recover one segment, with the producers before it; returns whether the segment was truncated."""
         self._names = None
+        self._pace.spend_all()
         before = [each for each in self.segments if each.base_offset < segment.base_offset]
         producers = self._new_producers()
         later = [each for each in self.segments if each.base_offset > segment.base_offset]
@@ -283,6 +322,7 @@ class _Loader:
             self._names = None
             self._epochs = EpochHistory()
             self._new_producers().reset(self._start_checkpoint)
+        self._pace.spend_all()
         self.segments.append(
             DataSegment.create(
                 self._disk,

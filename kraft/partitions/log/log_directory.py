@@ -14,6 +14,7 @@ from kraft.partitions.log.checkpoints import (
     read_offsets,
     write_offsets,
 )
+from kraft.partitions.log.loading import Pace
 from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.partition_log import PartitionLog
 from metadata_log.disk import Disk, make_directory, replace_file
@@ -89,18 +90,20 @@ class LogDirectory:
         now_ms: int,
         is_clean: bool | None = None,
         left_alone: Mapping[str, MetadataLogError] = {},
+        logs_per_step: int = 1,
     ) -> Generator[None, None, LogDirectory]:
         """As `open`, in steps of some milliseconds.
 
         `is_clean` says whether the last run ended with a clean shutdown, for a caller that has taken the file that
         proves it; None to look for the file. `left_alone` are the names of directories that are not to be opened, with
-        the reason; a partition among them counts as failed.
+        the reason; a partition among them counts as failed. A step opens `logs_per_step` logs and segments.
         """
         made = cls(disk, path)
         make_directory(disk, path)
         made.is_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}") if is_clean is None else is_clean
         checkpoints = {file: made._read(file) for file in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED)}
         recovery_points, starts, watermarks, cleaned = checkpoints.values()
+        pace = Pace(logs_per_step, logs_per_step)
         for directory in disk.list(path):
             name = parse_partition_name(directory)
             if name is None or name.suffix not in {"", FUTURE} or directory == PARTITION_DIRECTORY:
@@ -124,6 +127,7 @@ class LogDirectory:
                     high_watermark=watermarks.get(name, 0),
                     is_clean=made.is_clean,
                     names=names,
+                    pace=pace,
                 )
             except MetadataLogError as bad:
                 if is_copy:
@@ -133,7 +137,8 @@ class LogDirectory:
             else:
                 log.cleaned_offset = cleaned.get(name)
                 (made.futures if is_copy else made.logs)[name] = log
-            yield None
+            if pace.is_to_pause():
+                yield None
         # What is known of a log that was not opened stays in the files, for the start after its repair.
         made._kept = {
             file: {name: offsets[name] for name in made.failed if name in offsets}

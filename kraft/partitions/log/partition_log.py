@@ -13,7 +13,7 @@ from typing import Final
 
 from kraft.partitions.log.data_segment import DataSegment, fsync_file
 from kraft.partitions.log.fetched import batches_that_follow, parts_that_fit
-from kraft.partitions.log.loading import LoadedLog, loading, rebuild_producers
+from kraft.partitions.log.loading import LoadedLog, Pace, loading, rebuild_producers
 from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.outcomes import NOTHING, Appended, Place, RefusedAppend
 from kraft.partitions.log.swap import swap_in
@@ -33,6 +33,8 @@ from transport.protocol.errors import Error
 
 _KEPT_PLACES: Final = 8
 _NEWEST_BYTES: Final = 4096
+_UNWRITTEN: Final = -2
+"""No epoch."""
 _NONE: Final = (NO_OFFSET, NO_OFFSET, b"")
 _base_offset = attrgetter("base_offset")
 
@@ -61,6 +63,8 @@ class PartitionLog:
         self.epochs = loaded.epochs
         self.last_epoch = loaded.epochs.last_epoch
         """The last of these epochs; None for none."""
+        self._written_epoch = self.last_epoch if loaded.epochs_are_written else _UNWRITTEN
+        """The last epoch, if the file has these epochs; `_UNWRITTEN` otherwise."""
         self.producers = loaded.producers
         self.recovered = tuple(loaded.findings)
         """The files that the load truncated, removed or rebuilt, as texts."""
@@ -141,10 +145,11 @@ class PartitionLog:
         high_watermark: int = 0,
         is_clean: bool = False,
         names: list[str] | None = None,
+        pace: Pace | None = None,
     ) -> Generator[None, None, PartitionLog]:
         """As `open`, in steps of some milliseconds. A generator that is closed before its end closes the files.
 
-        `names` is what is in the directory, if somebody has just looked.
+        `names` is what is in the directory, if somebody has just looked, and `pace` what the step has done before.
         """
         loaded = yield from loading(
             disk,
@@ -155,6 +160,7 @@ class PartitionLog:
             is_clean=is_clean,
             now_ms=now_ms,
             names=names,
+            pace=pace,
         )
         return cls(disk, directory, options, loaded, high_watermark, now_ms)
 
@@ -269,18 +275,20 @@ class PartitionLog:
         return Appended(batches[0].base_offset, self.end_offset - 1)
 
     def _assign_epochs(self, batches: Sequence[RecordBatch]) -> None:
-        epochs, last = self.epochs, self.last_epoch
+        epochs, last = self.epochs, self._written_epoch
         for batch in batches:
             if batch.epoch != last and batch.epoch >= 0:
-                epochs = epochs.assign(batch.epoch, batch.base_offset)
+                # A copy: the epoch may be known, and not be in the file.
+                epochs = EpochHistory(epochs.assign(batch.epoch, batch.base_offset).entries)
                 last = epochs.last_epoch
         if epochs is not self.epochs:
             self._set_epochs(epochs)
 
     def _set_epochs(self, epochs: EpochHistory) -> None:
-        if epochs != self.epochs:
+        if epochs != self.epochs or self._written_epoch == _UNWRITTEN:
+            last = epochs.last_epoch
             write_epochs(self._disk, self.directory, epochs)
-            self.epochs, self.last_epoch = epochs, epochs.last_epoch
+            self.epochs, self.last_epoch, self._written_epoch = epochs, last, last
 
     def assign_epoch(self, epoch: int) -> None:
         """Begin an epoch at the end of the log, as a new leader does (`assignEpochStartOffset`); raises `OSError`."""

@@ -31,7 +31,7 @@ class Hosting:
 
     def __init__(self, disk: DirectoryDisk, settings: DataSettings) -> None:
         self.settings = settings
-        self.store = LogStore(disk, settings.directories, settings.file_delete_delay_ms)
+        self.store = LogStore(disk, settings.directories, settings.file_delete_delay_ms, settings.logs_per_step)
         self.partitions: dict[PartitionKey, HostedPartition] = {}
         self.by_name: dict[PartitionName, PartitionKey] = {}
         self.image = MetadataImage()

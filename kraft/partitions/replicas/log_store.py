@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.limits import DIRECTORIES_LOOKED_AT_PER_STEP
 from kraft.partitions.log.checkpoints import CHECKPOINTS, CLEANED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from kraft.partitions.log.log_directory import LogDirectory
 from kraft.partitions.log.options import LogOptions
@@ -72,9 +73,16 @@ class LogStore:
         disk: The disk.
         directories: The log directories, the metadata log's among them or not.
         delete_delay_ms: `log.segment.delete.delay.ms`: how long the files of deleted topics and segments stay.
+        logs_per_step: How many logs and segments a step of a load opens.
     """
 
-    def __init__(self, disk: DirectoryDisk, directories: tuple[DataDirectory, ...], delete_delay_ms: int) -> None:
+    def __init__(
+        self,
+        disk: DirectoryDisk,
+        directories: tuple[DataDirectory, ...],
+        delete_delay_ms: int,
+        logs_per_step: int = 1,
+    ) -> None:
         self.online: dict[Uuid, LogDirectory] = {}
         """The directories that were loaded and have not failed."""
         self.failures: dict[Uuid, str] = {}
@@ -86,6 +94,7 @@ class LogStore:
         self._disk = disk
         self._directories = directories
         self._delete_delay_ms = delete_delay_ms
+        self._logs_per_step = logs_per_step
         self._to_delete: list[tuple[int, Uuid, str]] = []
         """When a directory is to be removed in ms since 1970, its log directory, and its path."""
         self._files: list[tuple[int, Uuid, str]] = []
@@ -163,7 +172,7 @@ class LogStore:
         now_ms: int,
     ) -> Generator[None, None, None]:
         make_directory(self._disk, directory.path)
-        keys, left_alone = self._look(directory, assigned, topics, found, offline, now_ms)
+        keys, left_alone = yield from self._looking(directory, assigned, topics, found, offline, now_ms)
         yield None
         logs = yield from LogDirectory.opening(
             self._disk,
@@ -172,6 +181,7 @@ class LogStore:
             now_ms=now_ms,
             is_clean=directory.is_clean,
             left_alone=left_alone,
+            logs_per_step=self._logs_per_step,
         )
         self.findings += logs.findings
         self.online[directory.id] = logs
@@ -185,7 +195,7 @@ class LogStore:
             if name in keys:
                 found[keys[name]] = FoundLog(name, directory.id, None, f"{damage}. {damage.hint or ''}".rstrip())
 
-    def _look(
+    def _looking(
         self,
         directory: DataDirectory,
         assigned: Assigned,
@@ -193,13 +203,15 @@ class LogStore:
         found: dict[PartitionKey, FoundLog],
         offline: dict[PartitionKey, FoundLog],
         now_ms: int,
-    ) -> tuple[dict[PartitionName, PartitionKey], dict[str, MetadataLogError]]:
-        """The partitions in a log directory, and the entries that stay as they are, with the reason. Stray ones are
-        renamed, and deleted ones are scheduled for removal. A plain file is no partition, whatever its name.
+    ) -> Generator[None, None, tuple[dict[PartitionName, PartitionKey], dict[str, MetadataLogError]]]:
+        """Find the partitions in a log directory, and the entries that stay as they are, with the reason. Stray ones
+        are renamed, and deleted ones are scheduled for removal. A plain file is no partition, whatever its name.
         """
         keys: dict[PartitionName, PartitionKey] = {}
         left_alone: dict[str, MetadataLogError] = {}
-        for entry in self._disk.list(directory.path):
+        for count, entry in enumerate(self._disk.list(directory.path), 1):
+            if count % DIRECTORIES_LOOKED_AT_PER_STEP == 0:
+                yield None
             name = parse_partition_name(entry)
             path = f"{directory.path}/{entry}"
             if name is None or entry == PARTITION_DIRECTORY or name.suffix == STRAY:

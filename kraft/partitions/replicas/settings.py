@@ -66,6 +66,8 @@ class DataSettings(Struct, frozen=True, kw_only=True):
     """For how many of `ReplicaManager.partitions_per_turn` a replica counts whose log is made, and any other one. They
     are more on the disks of a machine, where a flush takes its time.
     """
+    logs_per_step: int = 1
+    """How many logs and segments that need no more than a look a step of a start opens."""
     watermark_checkpoint_ms: Annotated[int, Key("replica.high.watermark.checkpoint.interval.ms")] = 5000
     offset_checkpoint_ms: Annotated[int, Key("log.flush.offset.checkpoint.interval.ms")] = 60_000
     """And that of the log starts."""

@@ -26,7 +26,7 @@ BESIDE: Final = {
     "CleanerSettings": (),
     "ConnectionSettings": (),
     "ConsumerGroupConfig": (),
-    "DataSettings": ("broker_id", "change_weight", "directories", "new_log_weight", "static"),
+    "DataSettings": ("broker_id", "change_weight", "directories", "logs_per_step", "new_log_weight", "static"),
     "DecisionSettings": (),
     "GroupConfig": (),
     "MetricsSettings": (),

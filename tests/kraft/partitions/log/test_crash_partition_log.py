@@ -72,7 +72,7 @@ def flush(logs: LogDirectory, log: PartitionLog, written: Written) -> None:
 
 
 def appending(disk: MemoryDisk, written: Written) -> None:
-    """Two epochs over several segments, flushed now and then, and a clean stop."""
+    """Epochs over several segments, with and without records, flushed now and then, and a clean stop."""
     logs, log = opened(disk)
     append(log, written, 2, epoch=1)
     flush(logs, log, written)
@@ -80,9 +80,11 @@ def appending(disk: MemoryDisk, written: Written) -> None:
     append(log, written, 2, epoch=2)
     flush(logs, log, written)
     append(log, written, 1, epoch=4)
+    log.assign_epoch(5)
     logs.close(broker_epoch=1)
     written.flushed = log.end_offset
     logs, log = opened(disk)
+    # The file has epoch 5 still, which must not begin with this record.
     append(log, written, 1, epoch=4)
 
 

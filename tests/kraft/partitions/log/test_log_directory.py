@@ -18,7 +18,7 @@ from kraft.partitions.log.log_directory import LogDirectory
 from kraft.partitions.log.options import LogOptions
 from metadata_log.errors import DecodeError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE
-from metadata_log.log.epochs import format_epochs, parse_epochs
+from metadata_log.log.epochs import parse_epochs
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch
@@ -41,7 +41,7 @@ def opened(disk: MemoryDisk) -> LogDirectory:
 
 @pytest.mark.parametrize("node", NODES)
 def test_a_brokers_directory_that_is_opened_and_closed_is_the_same(node: str) -> None:
-    """Every file of every partition but the epochs, and what the checkpoints say; the next start is clean again."""
+    """Every file of every partition, and what the checkpoints say; the next start is clean again."""
     disk = node_disk(node)
     before = {path: disk.peek(path) for path in disk.files()}
     logs = opened(disk)
@@ -54,10 +54,10 @@ def test_a_brokers_directory_that_is_opened_and_closed_is_the_same(node: str) ->
         assert parse_offsets(after.pop(f"/d/{name}"), where=name) == parse_offsets(before.pop(f"/d/{name}"), where=name)
     assert after.pop(f"/d/{CLEAN_SHUTDOWN_FILE}") == b'{"version":0,"brokerEpoch":77}'
     del before[f"/d/{CLEAN_SHUTDOWN_FILE}"]
-    # An epoch that a leader began at the end, without a record, is gone after a start, as in Kafka.
+    # An epoch that a leader began at the end, without a record, is gone after a start, as in Kafka, but for the file.
     for partition, log in logs.logs.items():
-        path = f"/d/{partition}/leader-epoch-checkpoint"
-        before[path] = format_epochs(parse_epochs(before[path]).truncate_end(log.end_offset))
+        in_file = parse_epochs(before[f"/d/{partition}/leader-epoch-checkpoint"])
+        assert log.epochs == in_file.truncate_end(log.end_offset)
     differing = {path for path in {*after, *before} if after.get(path) != before.get(path)}
     # A start removes snapshots at no segment's base and files that wait for their deletion; an empty log may gain one.
     assert all(
@@ -130,3 +130,32 @@ def test_a_new_partition_survives_a_clean_stop_with_its_watermark() -> None:
     disk.crash()
     again = LogDirectory.open(disk, "d", lambda _: LogOptions(), now_ms=NOW_MS).logs[name]
     assert (again.end_offset, again.high_watermark, again.recovery_point, again.recovered) == (2, 1, 2, ())
+
+
+@pytest.mark.parametrize(
+    ("is_clean", "has_led", "logs_per_step", "steps"),
+    [
+        (True, False, 32, 2),
+        (True, True, 32, 2),
+        (True, True, 1, 80),
+        (False, True, 32, 40),
+    ],
+)
+def test_a_step_of_a_start_opens_many_logs_that_need_no_more_than_a_look(
+    *, is_clean: bool, has_led: bool, logs_per_step: int, steps: int
+) -> None:
+    """Nor is anything flushed for them: the epoch of a leader without a record stays in the file until a change."""
+    disk = MemoryDisk()
+    logs = LogDirectory.open(disk, "d", lambda _: LogOptions(), now_ms=NOW_MS)
+    for number in range(40):
+        log = logs.add(PartitionName("orders", number), LogOptions(), now_ms=NOW_MS)
+        if has_led:
+            log.assign_epoch(3)
+    logs.close(broker_epoch=5)
+    if not is_clean:
+        disk.remove(f"d/{CLEAN_SHUTDOWN_FILE}")
+    done: list[str] = []
+    disk.on_operation = lambda operation, path: done.append(f"{operation} {path}")
+    load = LogDirectory.opening(disk, "d", lambda _: LogOptions(), now_ms=NOW_MS, logs_per_step=logs_per_step)
+    assert sum(1 for _ in load) == steps
+    assert (done == [f"remove d/{CLEAN_SHUTDOWN_FILE}", "fsync_dir d"]) == is_clean
