@@ -385,6 +385,9 @@ class ServerChannel:
         if self._paused and not self.connection.waiting and not self._is_full and self.connection.broken is None:
             self._paused = False
             self._socket.resume()
+        else:
+            # What waits for room for its answers would wait for ever: nobody else remembers the connection now.
+            self.settle()
 
     def has_stalled(self, now: float, stalled_s: float) -> bool:
         """Whether the peer has left answers unread, or a request unfinished, for `stalled_s` seconds.
