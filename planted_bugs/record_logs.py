@@ -61,10 +61,10 @@ def retention_above_the_watermark(code: Patches) -> None:
 
     expired = retention.expired_segments
 
-    def expired_to_the_end(log: PartitionLog, *, now_ms: int) -> int:
+    def expired_to_the_end(log: PartitionLog, *, now_ms: int, leads: bool = True) -> int:
         watermark, log.high_watermark = log.high_watermark, log.end_offset
         try:
-            return expired(log, now_ms=now_ms)
+            return expired(log, now_ms=now_ms, leads=leads)
         finally:
             log.high_watermark = watermark
 
