@@ -158,6 +158,9 @@ class GroupRecorder:
             case ConsumerGroupTargetAssignmentMemberKey(member_id=member), ConsumerGroupTargetAssignmentMemberValue():
                 trace.targets[member] = frozenset(n for one in value.topic_partitions for n in one.partitions)
             case ConsumerGroupTargetAssignmentMetadataKey(), ConsumerGroupTargetAssignmentMetadataValue():
+                if trace.joined or trace.gone:
+                    # A new group has an epoch before it is written: a regular expression raises it when it is resolved.
+                    _change(trace, value.assignment_epoch)
                 trace.target_epoch = value.assignment_epoch
                 _add(trace, GroupStep("Assign", value.assignment_epoch, targets=dict(trace.targets)))
             case ConsumerGroupCurrentMemberAssignmentKey(member_id=member), ConsumerGroupCurrentMemberAssignmentValue():
