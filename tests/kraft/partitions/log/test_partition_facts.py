@@ -233,7 +233,10 @@ def test_a_damaged_partition_recovers_as_on_a_jvm_broker(case: str) -> None:
     # The JVM brokers have since led in a newer epoch.
     epochs = "leader-epoch-checkpoint"
     newer = parse_epochs(after.pop(epochs)).entries
-    assert parse_epochs(mine.pop(epochs, format_epochs(EpochHistory()))).entries == newer[:-1]
+    assert loaded.epochs.entries == newer[:-1]
+    # An epoch without a record stays in the file until it changes; on a JVM broker a thread takes it out.
+    kept = parse_epochs(mine.pop(epochs, format_epochs(EpochHistory())))
+    assert kept.truncate_end(found.end_offset).entries == newer[:-1]
     differing = {
         name for name in {*after, *mine} if after.get(name) != mine.get(name) and not name.endswith(".deleted")
     }
