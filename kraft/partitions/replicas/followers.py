@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -26,12 +26,6 @@ from metadata_log.records.batch import scan
 from metadata_log.serde import Message
 from metadata_log.types import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAndEpoch
 from transport.protocol.errors import Error
-from transport.protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    PartitionResponse,
-    TopicRequest,
-)
 from transport.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -53,6 +47,9 @@ from transport.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+
+if TYPE_CHECKING:
+    from transport.protocol.messages.describe_producers import PartitionResponse
 
 NO_FETCHED_EPOCH: Final = -1
 
@@ -129,6 +126,22 @@ def _offset_of(one: Fetching, part: HostedPartition) -> ListOffsetsPartition:
 
 def _epoch_before(one: Fetching, part: HostedPartition) -> OffsetForLeaderPartition:
     return OffsetForLeaderPartition(part.number, one.leader_epoch, one.tier.epoch - 1)
+
+
+def _about_producers(topics: Mapping[str, list[int]]) -> Message:
+    # Loaded with the first log that has moved to tiered storage: a start does without.
+    from transport.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+
+    return DescribeProducersRequest([TopicRequest(name, numbers) for name, numbers in topics.items()])
+
+
+def _told_of_producers(response: Message) -> list[tuple[str, PartitionResponse]] | None:
+    """The producers that a leader tells, by topic; None if this is another answer."""
+    from transport.protocol.messages.describe_producers import DescribeProducersResponse
+
+    if not isinstance(response, DescribeProducersResponse):
+        return None
+    return [(topic.name, partition) for topic in response.topics for partition in topic.partitions]
 
 
 class Followers:
@@ -303,9 +316,7 @@ class Followers:
                     ],
                 )
             case Phase.ASKING_PRODUCERS:
-                return DescribeProducersRequest(
-                    [TopicRequest(name, [part.number for _, part in of]) for name, of in topics.items()]
-                )
+                return _about_producers({name: [part.number for _, part in of] for name, of in topics.items()})
             case _:
                 offsets = [ListOffsetsTopic(name, [_offset_of(*one) for one in of]) for name, of in topics.items()]
                 return ListOffsetsRequest(replica_id=replica_id, topics=offsets)
@@ -339,12 +350,11 @@ class Followers:
                         key = self._hosting.by_name.get(PartitionName(result.topic, end.partition))
                         self._on_epoch(self._still(key, asked), end, now_ms)
                 return now_ms
-            case DescribeProducersResponse():
-                for of in response.topics:
-                    for told in of.partitions:
-                        key = self._hosting.by_name.get(PartitionName(of.name, told.partition_index))
-                        self._on_producers(self._still(key, asked), told, now_ms)
-                return now_ms
+        if response is not None and (producers := _told_of_producers(response)) is not None:
+            for name, told in producers:
+                key = self._hosting.by_name.get(PartitionName(name, told.partition_index))
+                self._on_producers(self._still(key, asked), told, now_ms)
+            return now_ms
         self._exchange(leader).session.on_failure()
         return self._delay_all(asked, now_ms)
 

@@ -7,7 +7,7 @@ asked for both: its epochs reach back to the log start, and its producers are th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.producer_snapshot import StoredProducer
 from metadata_log.types import NO_EPOCH, NO_SEQUENCE, OffsetAndEpoch
-from transport.protocol.messages.describe_producers import ProducerState
+
+if TYPE_CHECKING:
+    from transport.protocol.messages.describe_producers import ProducerState
 
 _MOST_EPOCH: Final = 2**15 - 1
 
