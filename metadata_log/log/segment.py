@@ -477,11 +477,7 @@ class Segment:
 
     def write_indexes(self) -> None:
         """Write the index files with the content of Kafka's closed segments. Index files need no fsync."""
-        contents = [self._offsets.encode()]
-        if not self._has_more_times:
-            times = self._times.copy()
-            times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
-            contents.append(times.encode())
+        contents = (self._offsets.encode(),) if self._has_more_times else self.closed_indexes()
         for suffix, content in zip(INDEX_SUFFIXES, contents, strict=False):
             path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
             if self._disk.exists(path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ from kraft.sim.search.schedule import Schedule
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Action
 from kraft.sim.world.world import World
+
+_R = TypeVar("_R")
 
 OUTSIDE: Final = (
     "disk-rot",
@@ -82,28 +84,30 @@ def quorum_run(search: SeedSearch, seed: int) -> tuple[Run, Result | Schedule]:
     return run_of(f"{search.members}-{seed}", trace.turns), outcome
 
 
-def partition_runs(search: SeedSearch, seed: int) -> tuple[list[PartitionRun], Result | Schedule]:
-    """The steps of each partition in the run of a seed, up to a failure."""
-    recorder = PartitionRecorder()
+def _observed(
+    recorder: PartitionRecorder | GroupRecorder | TransactionRecorder,
+    run_of_trace: Callable[[str, Any], _R],
+    search: SeedSearch,
+    seed: int,
+) -> tuple[list[_R], Result | Schedule]:
     outcome = replace(within_protocol(search, seed), observer=recorder).run(seed, [])
     name = f"{search.members}-{seed}"
-    return [partition_run(name, one) for one in recorder.traces.values() if one.steps], outcome
+    return [run_of_trace(name, one) for one in recorder.traces.values() if one.steps], outcome
+
+
+def partition_runs(search: SeedSearch, seed: int) -> tuple[list[PartitionRun], Result | Schedule]:
+    """The steps of each partition in the run of a seed, up to a failure."""
+    return _observed(PartitionRecorder(), partition_run, search, seed)
 
 
 def group_runs(search: SeedSearch, seed: int) -> tuple[list[GroupRun], Result | Schedule]:
     """The steps of each consumer group in the run of a seed of coordinators, up to a failure."""
-    recorder = GroupRecorder()
-    outcome = replace(within_protocol(search, seed), observer=recorder).run(seed, [])
-    name = f"{search.members}-{seed}"
-    return [group_run(name, one) for one in recorder.traces.values() if one.steps], outcome
+    return _observed(GroupRecorder(), group_run, search, seed)
 
 
 def transaction_runs(search: SeedSearch, seed: int) -> tuple[list[TransactionRun], Result | Schedule]:
     """The steps of each transactional id in the run of a seed of coordinators, up to a failure."""
-    recorder = TransactionRecorder()
-    outcome = replace(within_protocol(search, seed), observer=recorder).run(seed, [])
-    name = f"{search.members}-{seed}"
-    return [transaction_run(name, one) for one in recorder.traces.values() if one.steps], outcome
+    return _observed(TransactionRecorder(), transaction_run, search, seed)
 
 
 def grouped(runs: Iterable[Any]) -> Iterator[list[Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,8 +14,8 @@ from hypothesis import strategies as st
 
 from metadata_log.image import map_of_dicts, map_of_rpds, persistent_map
 from metadata_log.image.persistent_map import in_key_order
+from support import ROOT
 
-ROOT = Path(__file__).parents[3]
 LIBRARIES: list[ModuleType] = [map_of_rpds, map_of_dicts]
 if sys.version_info < (3, 14):
     from metadata_log.image import map_of_immutables
