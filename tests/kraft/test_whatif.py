@@ -63,10 +63,6 @@ def test_a_killed_broker_gives_the_predicted_state(directory: Path, kill: tuple[
     }
 
 
-def test_three_broker_kills_are_recorded() -> None:
-    assert [broker for _, broker, _ in kills()] == [101, 102, 103]
-
-
 @pytest.fixture(scope="module")
 def image(directory: Path) -> MetadataImage:
     return replay(str(directory))

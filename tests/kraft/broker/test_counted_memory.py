@@ -32,7 +32,6 @@ LEAST, MOST = 0.95, 6.0
 """How much may be counted of what was allocated. Short and wide texts are counted as if they were wider."""
 LOGS: Final = ("memory_disk", "/log/")
 """Whose allocations are those of the disk in memory."""
-Making = Callable[[Coordinator, int], None]
 
 
 def name(number: int, letter: str = "x") -> str:

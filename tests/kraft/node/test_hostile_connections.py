@@ -16,6 +16,7 @@ from metadata_log.types import Uuid
 from support.kraft.embedded_quorum import configs, leader_of, quorum
 from support.kraft.own_time import OwnTime
 from support.loopback import free_ports
+from support.wire import framed
 from transport import TcpTransport
 from transport.protocol.apis import ApiKey
 from transport.protocol.frames import FrameReader
@@ -25,10 +26,6 @@ from transport.protocol.messages import fetch as wire
 
 STRANGER = "127.0.0.2"
 MIB = 1 << 20
-
-
-def framed(content: bytes) -> bytes:
-    return len(content).to_bytes(4, "big") + content
 
 
 def fetch(node: Node, offset: int, *, max_wait_ms: int = 0, high_watermark: int = 2**62) -> bytes:

@@ -11,7 +11,6 @@ from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker import BrokerOptions, LifecycleState
 from kraft.broker.registered import RegisteredBroker
 from kraft.committed import CommittedBatch
-from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.decision.slots import Slot
 from kraft.controller.server import ControllerServer
@@ -43,6 +42,7 @@ from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 from support.kraft.hosted import Count
 from support.kraft.hosted_decisions import work
 from support.kraft.replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
+from support.kraft.simulated_quorum import controller_of
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     DescribeClusterRequest,
@@ -54,12 +54,6 @@ from transport.protocol.messages import (
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 
 RPC = Rpc(cluster_id=CLUSTER_ID, listener="CONTROLLER")
-
-
-def controller_of(net: Net, node: int) -> QuorumController:
-    hosted = net.processes[node].application
-    assert isinstance(hosted, ControllerServer)
-    return hosted.controller
 
 
 def alter(value: str, name: str) -> IncrementalAlterConfigsRequest:

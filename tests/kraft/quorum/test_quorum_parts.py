@@ -25,7 +25,7 @@ from kraft.sim.state.forking import forked
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
-from support.kraft.one_core import START_MS, VOTERS, OneCore, leader_state
+from support.kraft.one_core import START_MS, VOTERS, OneCore, at, leader_state
 
 DIRECTORY = Uuid(bytes(range(16)))
 OTHER_DIRECTORY = Uuid(bytes(range(1, 17)))
@@ -54,10 +54,6 @@ def test_a_fetch_that_is_withdrawn_is_never_answered() -> None:
 
 def epochs(*pairs: tuple[int, int]) -> EpochHistory:
     return EpochHistory(tuple(OffsetAndEpoch(epoch=epoch, offset=offset) for epoch, offset in pairs))
-
-
-def at(offset: int, epoch: int) -> OffsetAndEpoch:
-    return OffsetAndEpoch(epoch=epoch, offset=offset)
 
 
 # Voters

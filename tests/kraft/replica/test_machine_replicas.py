@@ -34,6 +34,7 @@ from kraft.state_machine.server import Changes, ReadCall, ReadReady, Skipped, St
 from kraft.state_machine.sessions import Sessions
 from metadata_log.log.retention import Retention
 from support.kraft.replica_net import Net
+from support.kraft.simulated_quorum import follower_of
 
 TTL_MS = 60_000
 
@@ -104,10 +105,6 @@ def open_session(net: Net, node: int, client: str) -> Opened:
     return opened
 
 
-def follower(net: Net) -> int:
-    return next(node for node in net.processes if node != net.leader)
-
-
 def test_commands_submitted_without_a_leader_wait_for_one() -> None:
     net = machines()
     call = submit(net, 1, "early")
@@ -117,7 +114,7 @@ def test_commands_submitted_without_a_leader_wait_for_one() -> None:
 def test_a_refused_command_changes_nothing_and_returns_the_refusal() -> None:
     net = machines()
     net.elect()
-    assert outcome(net, submit(net, follower(net), "no")) == Refusal("not at 2")
+    assert outcome(net, submit(net, follower_of(net), "no")) == Refusal("not at 2")
     assert result(net, submit(net, net.leader, "yes")) == 1
 
 
@@ -130,7 +127,7 @@ def test_a_numbered_command_repeated_at_any_node_gets_the_same_result() -> None:
     for node in net.processes:
         assert result(net, submit(net, node, "sold", session.session, 1)) == 1
         assert open_session(net, node, "till-7") == Opened(session.session, 1)
-    assert result(net, submit(net, follower(net), "sold", session.session, 2)) == 2
+    assert result(net, submit(net, follower_of(net), "sold", session.session, 2)) == 2
     net.advance(1000)
     for node in net.processes:
         assert outcome(net, submit(net, node, "sold", session.session, 1)) == Superseded()
@@ -160,8 +157,8 @@ def test_all_nodes_expire_a_session_at_the_same_entry() -> None:
     assert result(net, submit(net, leader, "sold", session, 1)) == 1
     net.advance(TTL_MS + 1)
     assert result(net, submit(net, leader, "another's")) == 2
-    assert outcome(net, submit(net, follower(net), "sold", session, 2)) == Expired()
-    again = open_session(net, follower(net), "till-7")
+    assert outcome(net, submit(net, follower_of(net), "sold", session, 2)) == Expired()
+    again = open_session(net, follower_of(net), "till-7")
     assert again.session > session
     assert again.last_sequence == 0
     net.advance(1000)
@@ -280,7 +277,7 @@ def test_an_empty_node_loads_a_snapshot_and_reports_skipped_changes() -> None:
     retention = Retention(max_bytes=1, max_ms=1)
     net = machines(snapshots=SnapshotOptions(max_bytes=2000, retention=retention), segment_bytes=1000)
     leader = net.elect()
-    late = follower(net)
+    late = follower_of(net)
     net.kill(late)
     for at in range(300):
         assert result(net, submit(net, leader, f"word {at}")) == at + 1
@@ -298,7 +295,7 @@ def test_an_empty_node_loads_a_snapshot_and_reports_skipped_changes() -> None:
 def test_a_session_opened_within_a_snapshot_is_opened_again() -> None:
     net = forgetful()
     leader = net.elect()
-    slow = follower(net)
+    slow = follower_of(net)
     asked, command = net.call(slow, OpenCall("till-7")), submit(net, slow, "waits for the node's own session")
     net.once()
     net.cut = {slow}
@@ -316,7 +313,7 @@ def test_a_session_opened_within_a_snapshot_is_opened_again() -> None:
 def test_a_command_of_an_expired_session_has_an_unknown_outcome() -> None:
     net = forgetful()
     leader = net.elect()
-    slow = follower(net)
+    slow = follower_of(net)
     assert result(net, submit(net, slow, "first")) == 1
     asked = submit(net, slow, "second")
     net.once()

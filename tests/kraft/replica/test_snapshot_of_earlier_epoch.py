@@ -14,14 +14,11 @@ from kraft.replica.interface.options import SnapshotOptions
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.retention import Retention
 from metadata_log.types import OffsetAndEpoch
+from support.kraft.one_core import at
 from support.kraft.replica_net import Net
 from support.kraft.simulated_quorum import PARTITION, SMALL_PIECES, alter, are_equal, snapshots, write
 
 RARE = SnapshotOptions(max_bytes=1500, max_interval_ms=0, retention=Retention(max_bytes=1000, max_ms=-1))
-
-
-def at(offset: int, epoch: int) -> OffsetAndEpoch:
-    return OffsetAndEpoch(epoch=epoch, offset=offset)
 
 
 def view(end: int, *epochs: tuple[int, int], held: tuple[OffsetAndEpoch, ...] = (), committed: int = -1) -> LogView:

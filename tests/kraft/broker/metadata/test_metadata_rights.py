@@ -114,10 +114,6 @@ def bits(*operations: AclOperation) -> int:
     return sum(1 << one for one in operations)
 
 
-def test_the_recorded_cluster_has_both_topics():
-    assert {SEEN, HIDDEN} <= set(image_at(NOW).topics)
-
-
 def test_metadata_of_all_topics_leaves_out_those_that_the_client_may_not_describe():
     asking = Asking(SEES)
     assert codes(asking.answer(MetadataRequest(topics=None))) == {SEEN: 0}

@@ -39,7 +39,6 @@ from transport.protocol.messages.produce import PartitionProduceData, ProduceReq
 
 MANY = 60_000
 KEY: PartitionKey = (topic_id(1), 0)
-OTHER: PartitionKey = (topic_id(1), 1)
 TOPIC = NewTopic("t", topic_id(1), ((101,), (101,)))
 
 

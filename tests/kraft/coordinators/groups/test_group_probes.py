@@ -20,18 +20,14 @@ from metadata_log.serde.json_form import from_json, to_json
 from metadata_log.types import Uuid
 from support.broker.group_clients import GroupBrokers
 from support.broker.request_brokers import START_MS, Brokers, NewTopic, cluster_of, replayed, wire_request
-from support.broker.topology_answers import OFF, ON, Exchange, recorded
+from support.broker.topology_answers import OFF, ON, recorded
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
-from transport.protocol.headers import decode_request, decode_response, encode_response
+from transport.protocol.headers import decode_request, encode_response
 from transport.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from transport.protocol.messages.streams_group_topology_description_update import (
-    StreamsGroupTopologyDescriptionUpdateResponse,
-)
 
 PROBES: Final = Path(__file__).parents[3] / "data" / "group_probes.jsonl.gz"
-DELAY_MS: Final = 3000
 SHARED: Final = "A-jsh"
 """A share group that was there."""
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
@@ -214,16 +210,3 @@ def test_each_answer_has_kafkas_bytes(name: str) -> None:
         request: Any = wire_request(1, KEY, 0, message)
         answer = handler.update_topology(request, image, 0).message
         assert encode_response(KEY, 0, header.correlation_id, answer, apis=ALL_APIS).hex() == one.answer, one.group
-
-
-def test_the_recorded_answers_are_kafkas_three() -> None:
-    def error(one: Exchange) -> tuple[str, int]:
-        _, answer = decode_response(KEY, 0, bytes.fromhex(one.answer), apis=ALL_APIS)
-        assert isinstance(answer, StreamsGroupTopologyDescriptionUpdateResponse)
-        return one.group, answer.error_code
-
-    unsupported = Error.UNSUPPORTED_VERSION
-    assert {name: dict(map(error, found)) for name, found in recorded().items()} == {
-        ON: {"g": unsupported, "hidden": Error.GROUP_AUTHORIZATION_FAILED, "": unsupported},
-        OFF: {"g": unsupported, "hidden": unsupported, "": unsupported},
-    }

@@ -8,7 +8,6 @@ import pytest
 
 from kraft.access.failures import RequestFailures
 from kraft.coordinators.shares import share_fetch as handler
-from kraft.coordinators.shares.persister import ShareKey
 from kraft.handling.quotas import FETCHED
 from kraft.handling.sizes import answer_size
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
@@ -18,7 +17,6 @@ from support.broker.share_leaders import ShareBrokers, acquired, share_acknowled
 from transport.protocol.errors import Error
 
 T: Final = NewTopic("t", topic_id(1), ((101,),))
-KEY: Final = ShareKey("g", T.id, 0)
 SIZE: Final = 700
 """The bytes of a record."""
 

@@ -14,10 +14,10 @@ from kraft.partitions.log.outcomes import Appended
 from kraft.partitions.log.partition_log import PartitionLog
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from support.broker.broker_logs import NOW_MS
+from support.kraft.plain_logs import stored
 from support.power import failing_after
 
 OPTIONS = LogOptions(segment_bytes=400, index_interval_bytes=100)
@@ -54,14 +54,6 @@ def append(log: PartitionLog, written: Written, count: int, epoch: int) -> None:
         done = log.append_as_leader(sent, epoch=epoch, now_ms=NOW_MS + at)
         assert isinstance(done, Appended)
         written.batches.append(stored(log)[-1])
-
-
-def stored(log: PartitionLog) -> list[bytes]:
-    return [
-        batch.data
-        for segment in log.segments
-        for batch in scan(segment.batches.file.pread(segment.batches.size_bytes, 0))
-    ]
 
 
 def flush(logs: LogDirectory, log: PartitionLog, written: Written) -> None:

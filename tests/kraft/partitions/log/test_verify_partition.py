@@ -145,7 +145,6 @@ def test_one_file_of_a_partition_is_checked_with_its_neighbours(
 # `kraft dump --verify` recognises partitions by their names.
 
 
-TXN = "nodes/b101/alerts-txn-0"
 EPOCHS = "leader-epoch-checkpoint"
 
 
