@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from kraft.access.errors import ApiError
-from kraft.coordinators.groups.shares.states import BY_SETTING, FROM_BEGIN
+from kraft.coordinators.groups.shares.states import FROM_BEGIN
 from kraft.coordinators.groups.state import share_group
 from kraft.coordinators.runtime.shard import Record
 from kraft.limits import HEARTBEAT_PARTITIONS, SHARE_PARTITIONS_PER_GROUP
@@ -55,26 +55,6 @@ def stable(*members: str, topics: tuple[str, ...] = ("a",), **settings: int) -> 
     return world
 
 
-def test_a_first_member_gets_its_partitions_after_their_states_have_begun() -> None:
-    world = ShareWorld()
-    topic_id = world.topic("a", 2)
-    joined = world.send("m", 0, ["a"])
-    assert (joined.member_epoch, joined.assignment and joined.assignment.topic_partitions) == (2, [])
-    (asked,) = world.asked
-    assert (asked.epoch, [(one.partition, one.start_offset) for one in asked.beginnings]) == (
-        2,
-        [(0, BY_SETTING), (1, BY_SETTING)],
-    )
-    assert world.send("m", 2).assignment is None
-    world.answer()
-    assert world.send("m", 2).member_epoch == 2, "targets are a second apart"
-    world.wait(INTERVAL_MS)
-    given = world.send("m", 2)
-    assert given.assignment is not None
-    assert [(one.topic_id, one.partitions) for one in given.assignment.topic_partitions] == [(topic_id, [0, 1])]
-    assert kinds(world) == ["10 11 13 12 14 15", "15", "11", "13 12 14"]
-
-
 def test_a_state_that_could_not_begin_is_asked_for_again() -> None:
     world = ShareWorld()
     world.topic("a", 1)
@@ -87,40 +67,12 @@ def test_a_state_that_could_not_begin_is_asked_for_again() -> None:
     assert [one.name for one in world.group().states.initialized.values()] == ["a"]
 
 
-def test_a_state_that_nobody_answers_for_is_asked_for_again_later() -> None:
-    world = ShareWorld()
-    world.topic("a", 1)
-    world.send("m", 0, ["a"])
-    world.asked.clear()
-    for _ in range(RETRY_MS // 5000 - 1):
-        world.wait(5000)
-        world.send("m", 2)
-        assert not world.asked
-    world.wait(5000)
-    world.send("m", 2)
-    assert len(world.asked) == 1
-
-
 def test_the_partitions_by_which_a_topic_grows_begin_at_their_first_record() -> None:
     world = stable("m")
     world.topic("a", 3)
     world.send("m", 3)
     (asked,) = world.asked
     assert [(one.partition, one.start_offset) for one in asked.beginnings] == [(2, FROM_BEGIN)]
-
-
-def test_a_member_that_is_silent_is_removed_and_another_gets_its_partitions() -> None:
-    world = stable("m", "n")
-    assert [len(one.assigned) for one in world.group().members.values()] == [1, 1]
-    world.wait(SESSION_MS - 1)
-    world.send("n", world.group().members["n"].epoch)
-    world.wait(1)
-    assert set(world.group().members) == {"n"}
-    assert kinds(world) == ["14- 13- 10- 11"]
-    given = world.send("n", world.group().members["n"].epoch)
-    assert given.assignment is not None
-    assert [one.partitions for one in given.assignment.topic_partitions] == [[0, 1]]
-    assert refusal(world, "m", 3) is Error.UNKNOWN_MEMBER_ID
 
 
 def test_the_last_member_leaves_an_empty_group_whose_states_stay() -> None:
@@ -155,25 +107,6 @@ def test_several_members_may_have_the_same_partition() -> None:
         [0, 0, 1],
         [0, 1, 1],
     )
-
-
-def test_what_a_heartbeat_may_say() -> None:
-    world = stable("m", max_size=2)
-    assert refusal(world, "m", 4) is Error.FENCED_MEMBER_EPOCH
-    assert refusal(world, "m", 1) is Error.FENCED_MEMBER_EPOCH
-    assert world.send("m", 2).member_epoch == 3, "the answer to its last heartbeat may be lost"
-    assert world.send("m", 0, ["a"]).member_epoch == 3
-    assert refusal(world, "x", 3) is Error.UNKNOWN_MEMBER_ID
-    assert refusal(world, "x", -1) is Error.UNKNOWN_MEMBER_ID
-    assert refusal(world, "m", 3, group_id="x") is Error.GROUP_ID_NOT_FOUND
-    assert refusal(world, "m", -1, group_id="x") is Error.GROUP_ID_NOT_FOUND
-    assert refusal(world, "m", -2) is Error.INVALID_REQUEST
-    assert refusal(world, "m", 0) is Error.INVALID_REQUEST
-    assert refusal(world, "m", 0, []) is Error.INVALID_REQUEST
-    assert refusal(world, "m", 3, rack_id=" ") is Error.INVALID_REQUEST
-    world.send("n", 0, ["a"])
-    assert refusal(world, "o", 0, ["a"]) is Error.GROUP_MAX_SIZE_REACHED
-    assert world.send("n", 0, ["a"]).error_code == 0, "a member of a full group may come back"
 
 
 def test_a_group_of_another_type_is_no_share_group() -> None:

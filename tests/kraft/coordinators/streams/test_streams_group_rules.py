@@ -14,7 +14,7 @@ from kraft.coordinators.groups.streams.topology import Status
 from kraft.limits import NAMED_TOPICS, STREAMS_PARTITIONS_AT_ONCE, STREAMS_PARTITIONS_PER_GROUP
 from metadata_log.serde.codec import finished
 from support.broker.share_world import TYPES
-from support.broker.streams_world import STATEFUL, StreamsWorld, subtopology, topology
+from support.broker.streams_world import StreamsWorld, subtopology, topology
 from transport.protocol.errors import Error
 from transport.protocol.messages import streams_group_heartbeat as messages
 
@@ -49,24 +49,6 @@ def running(*members: str, partitions: int = 4, **settings: Any) -> StreamsWorld
     return world
 
 
-def test_a_first_member_gets_all_tasks_at_once() -> None:
-    world = StreamsWorld()
-    world.topic("a", 2)
-    answer = world.send("m", 0)
-    assert (answer.member_epoch, [(one.subtopology_id, one.partitions) for one in answer.active_tasks]) == (
-        2,
-        [("0", [0, 1])],
-    )
-    assert (answer.standby_tasks, answer.warmup_tasks, answer.status) == ([], [], [])
-    assert (answer.heartbeat_interval_ms, answer.task_offset_interval_ms, answer.acceptable_recovery_lag) == (
-        *(5000, 60_000),
-        10_000,
-    )
-    assert kinds(world) == ["19 23 17 21 20 22"]
-    assert world.group().state is GroupState.STABLE
-    assert world.send("m", 2).active_tasks is None
-
-
 def test_a_task_moves_once_its_owner_has_given_it_up() -> None:
     world = running("m")
     world.send("n", 0)
@@ -78,22 +60,6 @@ def test_a_task_moves_once_its_owner_has_given_it_up() -> None:
     assert world.send("m", 2, owned=({"0": [0, 1]}, {}, {})).member_epoch == 3
     assert [one.partitions for one in world.send("n", 3).active_tasks] == [[2, 3]]
     assert world.group().state is GroupState.STABLE
-
-
-def test_a_member_that_keeps_tasks_beyond_its_rebalance_timeout_is_removed() -> None:
-    world = running("m")
-    world.send("n", 0)
-    world.send("m", 2, rebalance_timeout_ms=5000)
-    world.send("m", 2)
-    world.wait(30_000)
-    for _ in range(2):
-        world.send("n", world.group().members["n"].epoch)
-        world.wait(30_000)
-        if "m" in world.group().members:
-            world.send("m", 2)
-    assert list(world.group().members) == ["n"]
-    world.settle("n")
-    assert world.held("n") == {"0": [0, 1, 2, 3]}
 
 
 def test_a_silent_member_is_removed_when_its_session_is_over() -> None:
@@ -121,23 +87,6 @@ def test_sources_that_are_missing_are_named_and_the_group_begins_when_they_exist
     world.topic("a", 1)
     answer = world.send("m", answer.member_epoch)
     assert ([one.partitions for one in answer.active_tasks], answer.status) == ([[0]], [])
-
-
-def test_internal_topics_that_are_missing_are_to_be_created_with_the_partitions_that_the_tasks_need() -> None:
-    world = StreamsWorld()
-    world.topic("a", 3)
-    first = subtopology("0", "a", sinks=["again"])
-    second = subtopology("1", repartitions={"again": 0}, changelogs=["store"])
-    answer = world.send("m", 0, topology=topology(first, second))
-    assert [(one.status_code, one.status_detail) for one in answer.status] == [
-        (3, "Internal topics are missing: again, store")
-    ]
-    assert world.told is not None
-    assert [(one.name, one.partitions) for one in world.told.lacking] == [("again", 3), ("store", 3)]
-    for name in ("again", "store"):
-        world.topic(name, 3)
-    answer = world.send("m", answer.member_epoch)
-    assert {one.subtopology_id: one.partitions for one in answer.active_tasks} == {"0": [0, 1, 2], "1": [0, 1, 2]}
 
 
 @pytest.mark.parametrize(
@@ -202,23 +151,6 @@ def test_a_repartition_topic_gets_as_many_partitions_as_what_is_joined_with_it()
     world.send("m", 0, topology=topology(first, second))
     assert world.told is not None
     assert [(one.name, one.partitions) for one in world.told.lacking] == [("again", 5)]
-
-
-def test_standbys_are_on_other_processes_and_become_active_when_the_owner_is_gone() -> None:
-    world = StreamsWorld(num_standby_replicas=1)
-    world.topic("a", 2)
-    world.topic("store", 2)
-    for one in ("m", "n"):
-        world.send(one, 0, topology=STATEFUL)
-        world.settle(*list(world.group().members))
-    world.settle("m", "n")
-    active = {one: world.held(one) for one in ("m", "n")}
-    assert active["m"] != active["n"]
-    assert world.held("m", "standby") == active["n"]
-    assert world.held("n", "standby") == active["m"]
-    world.send("n", -1)
-    world.settle("m")
-    assert (world.held("m"), world.held("m", "standby")) == ({"0": [0, 1]}, {})
 
 
 def test_settings_of_the_assignor_make_a_new_epoch() -> None:

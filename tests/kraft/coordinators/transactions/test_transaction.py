@@ -58,24 +58,6 @@ def test_init_creates_with_epoch_zero() -> None:
     assert without == Decision(Error.COORDINATOR_LOAD_IN_PROGRESS)
 
 
-@pytest.mark.parametrize("status", [Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT])
-def test_init_raises_the_epoch(status: Status) -> None:
-    decision = init(known(status))
-    assert (decision.error, decision.producer_id, decision.epoch) == (Error.NONE, 1, 6)
-    assert decision.written is not None
-    assert decision.written.last_epoch == -1
-    own = init(known(status), Expected(1, 5))
-    assert own.epoch == 6
-    assert own.written is not None
-    assert own.written.last_epoch == 5
-    # The answer was lost: the same epoch again.
-    again = init(own.written, Expected(1, 5))
-    assert (again.error, again.epoch) == (Error.NONE, 6)
-    assert init(own.written, Expected(1, 4)).error is Error.PRODUCER_FENCED
-    assert init(own.written, Expected(2, 6)).error is Error.PRODUCER_FENCED
-    assert init(decision.written, Expected(1, 5)).error is Error.PRODUCER_FENCED
-
-
 def test_init_meets_a_change_under_way() -> None:
     assert init(known(Status.EMPTY), pending=True).error is Error.CONCURRENT_TRANSACTIONS
     for status in (Status.PREPARE_COMMIT, Status.PREPARE_ABORT):
@@ -143,34 +125,6 @@ def test_verify() -> None:
 
 
 S, E = Status, Error
-PLAIN: list[tuple[Status, Status | Error, Status | Error]] = [
-    (S.EMPTY, E.INVALID_TXN_STATE, E.INVALID_TXN_STATE),
-    (S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT),
-    (S.PREPARE_COMMIT, E.CONCURRENT_TRANSACTIONS, E.INVALID_TXN_STATE),
-    (S.PREPARE_ABORT, E.INVALID_TXN_STATE, E.CONCURRENT_TRANSACTIONS),
-    (S.COMPLETE_COMMIT, E.NONE, E.INVALID_TXN_STATE),
-    (S.COMPLETE_ABORT, E.INVALID_TXN_STATE, E.NONE),
-]
-
-
-@pytest.mark.parametrize(("status", "commit", "abort"), PLAIN)
-def test_end_without_a_new_epoch(status: Status, commit: Status | Error, abort: Status | Error) -> None:
-    def ask(pid: int, epoch: int, *, pending: bool = False, is_commit: bool = True) -> Decision:
-        return end(
-            known(status), Expected(pid, epoch), take, NOW_MS, is_commit=is_commit, is_pending=pending, client_version=0
-        )
-
-    for is_commit, expected in ((True, commit), (False, abort)):
-        decision = ask(1, 5, is_commit=is_commit)
-        found = decision.error if decision.written is None else decision.written.status
-        assert found is expected
-        if decision.written is not None:
-            assert (decision.written.epoch, decision.written.partitions) == (5, PARTS)
-    assert ask(2, 5, pending=True).error is Error.INVALID_PRODUCER_ID_MAPPING
-    assert ask(1, 6, pending=True).error is Error.PRODUCER_FENCED
-    assert ask(1, 5, pending=True).error is Error.CONCURRENT_TRANSACTIONS
-
-
 BUMPED: list[tuple[Status, int, Status | Error, Status | Error]] = [
     (S.EMPTY, 5, E.INVALID_TXN_STATE, S.PREPARE_ABORT),
     (S.EMPTY, 4, E.PRODUCER_FENCED, E.PRODUCER_FENCED),
