@@ -6,14 +6,14 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from random import Random, SystemRandom
-from typing import Any, Final
+from typing import Final
 
 import click
 from msgspec import Struct
 
+from kraft.cli.config_file import with_config_file
 from kraft.config import FormatConfig, UsageError, parse_host_port, split_list
 from kraft.security.contexts import load_tls
 from metadata_log.disk import OsDisk
@@ -30,22 +30,6 @@ from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.records.scram import parse_credential
 from metadata_log.releases import LATEST_RELEASE, parse_level, resolve_release
 from metadata_log.types import Uuid, random_uuid
-
-
-def with_config_file(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the argument and the option; the command gets the path as `config_path`."""
-
-    @wraps(command)
-    def with_path(*args: Any, file: str | None, config: str | None, **more: Any) -> None:
-        if (file is None) == (config is None):
-            said = "missing CONFIG: a Kafka properties file" if file is None else "CONFIG is given twice"
-            raise click.UsageError(said)
-        command(*args, config_path=file if config is None else config, **more)
-
-    with_file: Callable[..., None] = with_path
-    option = click.option("-c", "--config", metavar="CONFIG", help="The same as the argument CONFIG.")
-    return click.argument("file", required=False, metavar="CONFIG")(option(with_file))
-
 
 _VOTER: Final = re.compile(r"(\d{1,10})@(.+):([A-Za-z0-9_-]{22})")
 _ANY_ADDRESS: Final = ("", "0.0.0.0", "::", "*")

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from kraft.cli.run.format import with_config_file
+from kraft.cli.config_file import with_config_file
 from kraft.cli.run.log_output import LEVELS
 from kraft.config import Config
 
