@@ -47,8 +47,3 @@ def test_a_command_prints_what_the_page_shows(
         assert is_shown_as(next(matching), line)
         skipping = False
     assert skipping or next(printed, None) is None
-
-
-def test_the_page_shows_every_command() -> None:
-    assert {command.split()[0] for command, _ in SHOWN} == {"replay", "shell", "history", "diff"}
-    assert len(SHOWN) >= 7

@@ -15,10 +15,9 @@ from metadata_log.releases import METADATA_CHANGES
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from support.differential.admin_answers import RECORDED, SECURED, as_bytes, disagreements, kafkas_records, our_records
-from support.differential.controller_sides import InProcess, registration
+from support.differential.controller_sides import InProcess
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
-    BrokerRegistrationRequest,
     BrokerRegistrationResponse,
     ControllerRegistrationRequest,
     UpdateFeaturesRequest,
@@ -107,17 +106,3 @@ def test_an_unregistered_voter_blocks_feature_upgrades() -> None:
     refused = update(side, "share.version", 1)
     assert refused.error_message is not None
     assert refused.error_message.endswith("Controller 2 does not support this feature.")
-
-
-def test_a_fenced_broker_blocks_features_that_it_does_not_support() -> None:
-    side = InProcess()
-    update(side, "share.version", 0, SAFE_DOWNGRADE)
-    request = registration(101)
-    assert isinstance(request, BrokerRegistrationRequest)
-    known = [one for one in request.features if one.name != "share.version"]
-    answer = side.ask(structs.replace(request, features=known), 4)
-    assert isinstance(answer, BrokerRegistrationResponse)
-    assert answer.error_code == Error.NONE
-    refused = update(side, "share.version", 1)
-    assert refused.error_message is not None
-    assert refused.error_message.endswith("Broker 101 does not support this feature.")

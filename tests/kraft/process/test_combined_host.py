@@ -226,14 +226,6 @@ def test_a_node_makes_no_snapshot_within_a_transaction() -> None:
         assert part.snapshot() is None
 
 
-def test_the_rules_of_the_controller_are_complete_once_the_node_has_caught_up() -> None:
-    controller = controller_of(combined())
-    assert controller is not None
-    assert not controller.controller._is_loaded
-    controller.on_caught_up()
-    assert controller.controller._is_loaded
-
-
 # What only the controller does
 
 

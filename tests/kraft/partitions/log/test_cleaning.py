@@ -37,11 +37,6 @@ def test_three_cleanings_write_the_files_that_kafkas_cleaner_wrote(seed: int) ->
         assert mine.outcome == tuple(theirs), f"round {number}"
 
 
-def test_the_recorded_cleanings_have_changed_most_logs() -> None:
-    ends = [end for outcomes in recorded().values() for _, _, end, _ in outcomes]
-    assert sum(end >= 0 for end in ends) > 50
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_a_cleaned_log_of_any_codec_has_the_last_value_of_each_key(seed: int) -> None:
     """Against a dictionary: values, tombstones before and after their horizon, offsets, producers, transactions."""

@@ -33,10 +33,6 @@ def facts(path: str) -> PartitionFacts:
     return read_partition(disk_with(log_directory, name), "d", name, now_ms=NOW_MS)
 
 
-def test_the_archive_has_the_directories_of_all_brokers() -> None:
-    assert (len(STOPPED), len(OF_KILLED)) == (140, 53)
-
-
 @pytest.mark.parametrize("path", STOPPED)
 def test_a_stopped_brokers_partition_has_the_offsets_that_the_cluster_reported(path: str) -> None:
     """A replica that starts with other offsets than Kafka's would lose records or serve what is not committed."""
