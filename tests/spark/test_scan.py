@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,21 +11,16 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, In
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from kraft.cli.main import kraft
-from metadata_log import replay
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import STATE_VIEWS, VIEWS
 from metadata_log.log.segment import file_name
 from metadata_log.log.snapshot import parse_snapshot_name
-from metadata_log.records.batch_builder import build_batch
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.rows import view_names
 from metadata_log.spark.scan import FilteringReader, RangeTask
-from metadata_log.types import PARTITION_DIRECTORY
-from support.real_data import archive, unpack
-from support.spark.fleets import PARTITION, log_bytes, topic, write_log
+from support.real_data import unpack
+from support.spark.fleets import PARTITION, write_log
 from support.spark.in_process import read, reader, table
-
-UNKNOWN_TYPE = bytes([1, 99, 0]) + b"from a newer Kafka"
 
 
 @pytest.fixture
@@ -103,19 +96,6 @@ def test_damage_fails_a_query_or_is_reported_or_dropped_by_mode(tmp_path: Path, 
     assert len(read(tmp_path, mode="DROPMALFORMED")) == 6
 
 
-def test_records_of_an_unknown_type_are_kept(tmp_path: Path) -> None:
-    """A newer Kafka may have written them: they are shown by number, and a history reports them."""
-    partition = write_log(tmp_path, [1], cluster="x")
-    with (partition / file_name(0)).open("ab") as file:
-        file.write(build_batch(2, 1, 1000, [topic(2), UNKNOWN_TYPE]))
-    assert [row["type"] for row in read(tmp_path)] == ["TopicRecord"] * 3 + ["record type 99"]
-    assert read(tmp_path)[3]["value"] == UNKNOWN_TYPE
-    told = [row for row in read(tmp_path, view="retention", mode="PERMISSIVE") if row["kind"] == "unknown-record"]
-    assert [(row["from_offset"], row["known"]) for row in told] == [(3, False)]
-    with pytest.raises(MetadataLogError, match="99"):
-        read(tmp_path, view="topic_history")
-
-
 def test_problems_of_a_fleet_are_handled_by_mode(tmp_path: Path) -> None:
     write_log(tmp_path / "c1", [1, 1, 1], cluster="x")
     write_log(tmp_path / "c2", [1, 1, 2], cluster="x")
@@ -158,15 +138,6 @@ def test_contradictory_options_of_a_source_are_refused(fleet: Path, options: dic
         reader(fleet / "a", **options)
 
 
-def test_a_missing_segment_fails_or_is_reported_by_mode(tmp_path: Path) -> None:
-    partition = write_log(tmp_path, [1, 1], cluster="x")
-    (partition / file_name(6)).write_bytes(log_bytes([1], base=6))
-    with pytest.raises(MetadataLogError, match="begins at offset 6 where 4 comes next"):
-        read(tmp_path)
-    with pytest.raises(MetadataLogError, match="6"):
-        read(tmp_path, view="topic_history")
-
-
 def test_a_history_needs_a_whole_log(tmp_path: Path) -> None:
     """A history told of each segment by itself would begin anew in the middle."""
     partition = write_log(tmp_path, [1], cluster="x")
@@ -182,36 +153,6 @@ def test_an_archive_gives_the_rows_of_its_source(tmp_path: Path) -> None:
     archived = CliRunner().invoke(kraft, ["archive", "--from", str(home), "--to", str(tmp_path / "kept")])
     assert archived.exit_code == 0, archived.output
     assert read(tmp_path / "kept", view="leader_history") == read(home, view="leader_history")
-
-
-@pytest.mark.parametrize("cluster", ["failover", "old39"])
-def test_states_equal_replay_at_random_offsets(tmp_path: Path, cluster: str) -> None:
-    """`partitions_state` with asOfOffset and `metadata_log.replay` are computed by different code."""
-    home = unpack("clusters", f"{cluster}/nodes/c1", tmp_path)
-    path = str(home / PARTITION_DIRECTORY)
-    offsets = [row["offset"] for row in read(path, StructType([StructField("offset", LongType())]))]
-    seed = Random().randrange(2**32)
-    print(f"seed {seed}")
-    for offset in Random(seed).sample(offsets[20:], 50):
-        image = replay(path, at=offset)
-        wanted = sorted(
-            (name, str(image.topics[name].id), index, one.leader, one.leader_epoch, list(one.isr), list(one.replicas))
-            for name in image.topics
-            for index, one in enumerate(image.topics[name].partitions)
-        )
-        rows = read(path, view="partitions_state", asOfOffset=str(offset))
-        names = ("topic", "topic_id", "partition", "leader", "leader_epoch", "isr", "replicas")
-        assert sorted(tuple(row[name] for name in names) for row in rows) == wanted, (seed, offset)
-
-
-def test_the_expected_decoding_of_a_real_cluster(tmp_path: Path) -> None:
-    """Kafka's own JSON of every record, as its dump tool printed it."""
-    home = unpack("clusters", "failover/nodes/c1", tmp_path)
-    assert "failover/expected.json" in archive("clusters")
-    schema = StructType([StructField("offset", LongType()), StructField("payload", StringType())])
-    rows = read(home, schema, payload="json")
-    assert all(json.loads(row["payload"]) is not None for row in rows if row["payload"])
-    assert any('"topicId"' in row["payload"] for row in rows if row["payload"])
 
 
 def test_states_equal_kafkas_own_checkpoints(tmp_path: Path) -> None:

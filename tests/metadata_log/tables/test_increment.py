@@ -17,7 +17,7 @@ from metadata_log.history.saved_values import SavedPassError
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.place import Standing
 from metadata_log.tables.increment import BadItem, Checkpoint, Step, TableRows, read_log, standing_checkpoint
-from support.metadata_log.nightly_logs import DIRECTORY, LOGS, Night, nights
+from support.metadata_log.nightly_logs import DIRECTORY, Night, nights
 
 CLUSTER = "c"
 
@@ -105,16 +105,6 @@ def test_nights_of_a_log_that_begins_at_a_snapshot_give_the_rows_of_that_log() -
     seeds = range(first, first + 500)
     seed = next(seed for seed in seeds if nights(Random(seed), "dynamic3", 4)[0][0].begins_at_snapshot)
     assert check_nights(seed, "dynamic3", 4)["begins_at_snapshot"] == 1
-
-
-@pytest.mark.soak
-def test_a_thousand_random_cuts_give_the_rows_of_the_whole_log() -> None:
-    first = Random().randrange(2**32)
-    kinds: Counter[str] = Counter()
-    for seed in range(first, first + 1_000):
-        kinds += check_nights(seed, Random(seed).choice(sorted(LOGS)), Random(seed).randint(2, 6))
-    print(dict(kinds))
-    assert min(kinds[kind] for kind in ("rewritten", "late", "compacted", "begins_at_snapshot")) > 100
 
 
 def test_every_attribute_of_a_family_is_saved_or_follows_from_the_options() -> None:
