@@ -55,7 +55,7 @@ def test_the_first_line_tells_about_how_many_tests_this_run_has(request: pytest.
 def test_each_kind_of_proof_has_its_files() -> None:
     files = [f"{path.relative_to(ROOT)}::test_a" for path in (ROOT / "tests").rglob("test_*.py")]
     assert {kind_of(file) for file in files} == {*KINDS, REST}
-    assert kind_of("tests/interop/quorum/test_kafka_mixed.py::test_a[transcripts]") == "beside Kafka"
+    assert kind_of("tests/interop/quorum/test_chaos.py::test_a[transcripts]") == "beside Kafka"
     assert kind_of("tests/kraft/quorum/test_transcripts.py::test_transcript[a]") == "transcripts"
     assert kind_of("tests/kraft/quorum/test_election.py::test_a") == REST
 
