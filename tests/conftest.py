@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from random import SystemRandom
@@ -23,6 +25,7 @@ from xdist.workermanage import WorkerController
 pytest.register_assert_rewrite("support")
 
 from support import ROOT, progress  # noqa: E402
+from support.collecting import after_the_first, is_compiled, without_garbage_collection  # noqa: E402
 from support.kafka_jars import KafkaUnavailable, fetch_ahead, newer_than_supported, newest_published  # noqa: E402
 from support.longest_first import LongestFirst  # noqa: E402
 from support.progress import Progress, repeat_command  # noqa: E402
@@ -37,6 +40,9 @@ EXAMPLES = 25
 
 DEFAULT_MARKS = "not soak and not spark_cluster"
 """The marks of a run that does not say which."""
+
+COMPILES = pytest.StashKey[bool]()
+"""In the configuration of the run: whether its processes find no compiled tests."""
 
 BYTECODE = Path(__file__).parent.parent / "out" / "bytecode"
 """Where compiled modules are, if the environment forbids them beside their sources, as images of Python often do."""
@@ -101,15 +107,29 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("short")
         config.stash[KEPT] = read_kept(LEFT_TO_FULL.read_text())
 
+    config.stash[COMPILES] = not is_compiled()
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
     node.workerinput["is_short"] = node.config.stash[IS_SHORT]
+    node.workerinput["compiles"] = node.config.stash[COMPILES]
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     """What this run is, and how to have the other."""
     return first_line(config.stash[IS_SHORT]) if is_whole_suite(config) else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect without a look at what lives until the end, and in a fresh clone after the process that compiles all."""
+    with ExitStack() as stack:
+        worker = getattr(session.config, "workerinput", None)
+        if worker is not None and worker["compiles"]:
+            stack.enter_context(after_the_first())
+        stack.enter_context(without_garbage_collection())
+        return (yield)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -30,7 +30,7 @@ class Size(Struct, frozen=True):
     """On two quick cores with nothing else to do."""
 
 
-SHORT = Size(tests=11_400, minutes=4)
+SHORT = Size(tests=10_750, minutes=4)
 FULL = Size(tests=20_900, minutes=20)
 
 KINDS = {
