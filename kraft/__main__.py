@@ -9,8 +9,12 @@ if TYPE_CHECKING:  # who types `kraft` waits for each module
 
 AGAIN_SECONDS = 0.01
 """After so long an interrupt comes again that Python has dropped."""
-WHILE_LOADING = 100_000
-"""So many new objects make a young collection due: no command loads as many."""
+WHILE_LOADING = (100_000, 50, 1000)
+"""So many new objects make a young collection due, which no command loads, and an old one comes seldom.
+
+A look at the image of a million partitions stops a node for a second, and finds no cycle. `freeze_survivors` takes over
+when a node has started.
+"""
 
 
 def main() -> None:
@@ -22,7 +26,7 @@ def main() -> None:
     import gc
 
     # Modules are objects that live until the end: looking for garbage among them is a tenth of the time of `--help`.
-    gc.set_threshold(WHILE_LOADING)
+    gc.set_threshold(*WHILE_LOADING)
     try:
         import signal
 

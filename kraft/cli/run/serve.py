@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-from typing import Final
-
 import click
 
 from kraft.cli.config_file import with_config_file
 from kraft.cli.run.log_output import LEVELS
 from kraft.config import Config
-
-_WHILE_LOADING: Final = (100_000, 50, 1000)
-"""The garbage collector searches new objects for cycles, and seldom traverses the whole metadata image, which has none.
-
-A traversal of a million partitions stops a node for a second, repeatedly during the load of the image. After the start
-`kraft.node.gc_freeze` takes over.
-"""
 
 
 @click.command(
@@ -48,8 +38,6 @@ def serve_command(
     """
     if metrics is not None:
         overrides = (*overrides, f"kraft.metrics.listener={metrics}")
-    # The imports make a hundred thousand objects, which live until the end: a search for garbage among them is in vain.
-    gc.set_threshold(*_WHILE_LOADING)
     from kraft.cli.run.node_process import serve
 
     config = Config.load(config_path, overrides)
