@@ -23,10 +23,6 @@ def main() -> None:
     Within the command Ctrl-C raises KeyboardInterrupt, which the command catches. Before, while modules are loaded, and
     after, while the interpreter ends, nothing is left to clean up, and the signal ends the process.
     """
-    import gc
-
-    # Modules are objects that live until the end: looking for garbage among them is a tenth of the time of `--help`.
-    gc.set_threshold(*WHILE_LOADING)
     try:
         import signal
 
@@ -34,6 +30,10 @@ def main() -> None:
         is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if is_heard:
             end_at_ctrl_c()
+        import gc
+
+        # Modules live until the end: looking for garbage among them is a tenth of the time of `--help`.
+        gc.set_threshold(*WHILE_LOADING)
         from kraft.cli.main import main as command
 
         try:

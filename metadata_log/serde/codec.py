@@ -21,7 +21,7 @@ UNCOUNTED_BYTES: Final = 16 * 1024
 """The size up to which a peer's body is read without counting: such a body costs at most ten milliseconds."""
 EXPLAINED_VALUES: Final = 2000
 """The most values of a peer's message that the slow, explaining reader reads."""
-INTERPRETED_USES: Final = 16
+INTERPRETED_USES: Final = 4
 """So often a small message of a kind is read and written by `primitives`, before code for it is compiled: this takes as
 long as twenty small messages, and most kinds of a start come a few times."""
 INTERPRETED_BYTES: Final = 1024
