@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from inspect import get_annotations
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from msgspec import Struct
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from kraft.config.settings_reader import SettingsReader
 
 S = TypeVar("S", bound=Struct)
-_WITHOUT_KEYS: Final = ("bool", "bytes", "float", "int", "str")
 
 
 class Key:
@@ -38,27 +36,12 @@ class Key:
 def keys_of(settings: type[Struct]) -> dict[str, Key | type[Struct]]:
     """The key of each field that has one, and the struct of each field that is a struct with keys."""
     found: dict[str, Key | type[Struct]] = {}
-    for field, hint in _hints_of(settings).items():
+    for field, hint in get_type_hints(settings, include_extras=True).items():
         key = next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Key)), None)
         if key is not None:
             found[field] = key
         elif isinstance(hint, type) and issubclass(hint, Struct) and keys_of(hint):
             found[field] = hint
-    return found
-
-
-def _hints_of(settings: type[Struct]) -> dict[str, Any]:
-    """The types of the fields that can have a key; a start does not compile the texts of the others."""
-    found: dict[str, Any] = {}
-    for cls in reversed(settings.__mro__):
-        written = get_annotations(cls)
-        told = {field: text for field, text in written.items() if text not in _WITHOUT_KEYS}
-        if told:
-            part = type(cls.__name__, (), {"__annotations__": told, "__module__": cls.__module__})
-            hints = get_type_hints(part, include_extras=True)
-        else:
-            hints = {}
-        found = {field: hint for field, hint in found.items() if field not in written} | hints
     return found
 
 
