@@ -17,7 +17,7 @@ from support.eventually import eventually
 from support.interop.one_node import one_node
 from support.interop.our_nodes import told as commanded
 from support.interop.real_kafka import KafkaInstallation
-from support.interop.telemetry_requests import MAX_BYTES, SUBSCRIPTIONS, TOLD, Talk, gets, learned, pushes, told
+from support.interop.telemetry_requests import LAST, MAX_BYTES, SUBSCRIPTIONS, Talk, gets, learned, pushes, told
 from support.loopback import free_ports
 from support.wire import ask, reaction, request_bytes
 from transport.protocol.apis import ApiKey
@@ -53,9 +53,10 @@ def strange(kafka: KafkaInstallation, root: Path, make: str) -> dict[str, Any]:
         for name, values in SUBSCRIPTIONS.items():
             lines = [f"{key}={value}" for key, value in values.items()]
             commanded("configs", "set", "client-metrics", name, *lines, *broker)
-        first = Talk(port)
+        client, interval_ms = LAST
+        last = Talk(port, client)
         request = GetTelemetrySubscriptionsRequest()
-        eventually(lambda: set(told(first(request))["requested_metrics"]) >= TOLD, "are known", 30)
+        eventually(lambda: last(request).push_interval_ms == interval_ms, "is known", 30)
         common = learned(port)
         found: dict[str, Any] = {"offered": offered(port), **gets(port, common)}
         for name, messages in pushes(common):

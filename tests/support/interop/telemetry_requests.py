@@ -42,6 +42,10 @@ TOLD: Final = {*SUBSCRIPTIONS["every"]["metrics"].split(","), "unknown.", "addre
 """What a client is told without a name or a software of its own."""
 GOOD: Final = payload(a_sum("org.apache.kafka.producer.x", 1, AGGREGATION_TEMPORALITY_DELTA)).SerializeToString()
 ONE: Final = Uuid.METADATA_TOPIC
+LEARNER: Final = Uuid(b"\2" * 16)
+"""The client that asks for what `learned` tells; no other request is its, as one that asks again is throttled."""
+LAST: Final = ("nothing", 200_000)
+"""The client of the subscription that is made last, and its interval: who is told this is told of all others."""
 
 
 class Talk:
@@ -95,10 +99,10 @@ def _hash(client_id: Uuid) -> int:
 def learned(port: int) -> int:
     """The part of the id of a subscription that is the same for all clients without a name of their own."""
     connection = Talk(port)
-    answer = connection(GetTelemetrySubscriptionsRequest(client_instance_id=_id(9)))
+    answer = connection(GetTelemetrySubscriptionsRequest(client_instance_id=LEARNER))
     connection.close()
     assert set(answer.requested_metrics) == TOLD
-    return answer.subscription_id & 0xFFFF_FFFF ^ _hash(_id(9))
+    return answer.subscription_id & 0xFFFF_FFFF ^ _hash(LEARNER)
 
 
 def _push(common: int, client_id: Uuid, metrics: bytes = GOOD, **fields: Any) -> PushTelemetryRequest:
