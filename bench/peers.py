@@ -15,6 +15,9 @@ ZooKeeper are spread over its servers, as its own client does. Before the first 
 the same time (--heat), so that the compilers of the JVMs are equally warm. A turn loads each quorum with each number of
 clients. The order changes with each turn. Only rows of one run are comparable.
 
+Two more figures of each: the time from the start of its three processes, at once, until they have committed a write,
+with the other targets up or not started yet (once); and the resident memory of its largest node after all turns.
+
 A peer that is not installed is named with what to install, and skipped.
 """
 
@@ -39,7 +42,8 @@ from typing import Final, NoReturn
 from commit import LINGER, TITLE, Calibration, calibrate
 from load import LoopClient, Row, find_leader, load, parse_addresses, writers
 from msgspec import Struct, to_builtins
-from peer_quorums import etcd, zookeeper
+from msgspec.structs import replace
+from peer_quorums import etcd, processes, zookeeper
 from quorums import KAFKA_VERSION, KafkaUnavailable, find_java, jvm_flags, start_quorum
 from spread import Spread, spread
 
@@ -74,6 +78,17 @@ class Target(Struct, frozen=True):
     flags: str
     """The flags of the JVM, if there is one."""
     open_clients: Open
+    processes: tuple[int, ...] = ()
+    start_ms: float = 0.0
+
+
+class Footprint(Struct, frozen=True):
+    """What a quorum takes beside its rate."""
+
+    start_ms: float
+    """From the start of its processes until a write is committed."""
+    resident_mb: float
+    """Of its largest node, after all turns."""
 
 
 class Conditions(Struct, frozen=True):
@@ -124,6 +139,7 @@ class Report(Struct, frozen=True):
     conditions: Conditions
     peers: dict[str, dict[str, str]]
     missing: dict[str, str]
+    footprints: dict[str, Footprint]
     turns: list[Turn]
     rows: list[Measured]
     lines: list[Line]
@@ -198,11 +214,34 @@ def start_all(
     missing: dict[str, str] = {}
     for name in options.targets:
         try:
-            targets.append(START[name](name, root, stack, options))
+            targets.append(_first_write(START[name], name, root, stack, options))
         except Missing as why:
             missing[name] = str(why)
             out(f"missing: {name}: {why}")
     return targets, missing
+
+
+def _first_write(
+    start: Callable[[str, Path, ExitStack, argparse.Namespace], Target],
+    name: str,
+    root: Path,
+    stack: ExitStack,
+    options: argparse.Namespace,
+) -> Target:
+    """Start a target, and wait until it has committed a write, which each new client makes."""
+    before = processes.children()
+    target = start(name, root, stack, options)
+    for client in target.open_clients(1):
+        client.connection.close()
+    committed = processes.now()
+    began = {pid: at for pid, at in processes.children().items() if pid not in before}
+    assert began, f"{name} has started no process"
+    return replace(target, processes=tuple(began), start_ms=1000 * (committed - min(began.values())))
+
+
+def footprints_of(targets: Sequence[Target]) -> dict[str, Footprint]:
+    """Of each target its start, and its memory now."""
+    return {one.name: Footprint(one.start_ms, max(map(processes.resident_mb, one.processes))) for one in targets}
 
 
 def conditions_of(directory: Path, busy: int) -> Conditions:
@@ -370,12 +409,16 @@ def main() -> None:
         for line in show_conditions(conditions, targets, options):
             out(line)
         turns, rows = measure(targets, options, root, out)
+        footprints = footprints_of(targets)
     lines = summarise(targets, rows, options.clients)
     for text in show_lines(targets, lines, options.turns):
         out(text)
+    out(f"\n{'':32}{'start to first write, ms':>26}{'resident, largest node, MB':>28}")
+    for one in targets:
+        out(f"{one.title:32}{footprints[one.name].start_ms:26,.0f}{footprints[one.name].resident_mb:28,.0f}")
     if options.json:
         peers = {one.name: {"title": one.title, "version": one.version, "jvm_flags": one.flags} for one in targets}
-        print(json.dumps(to_builtins(Report(conditions, peers, missing, turns, rows, lines)), indent=2))
+        print(json.dumps(to_builtins(Report(conditions, peers, missing, footprints, turns, rows, lines)), indent=2))
 
 
 if __name__ == "__main__":
