@@ -22,7 +22,9 @@ from trio._core import _run as trio_scheduler
 from xdist.workermanage import WorkerController
 
 # Assertions in what the tests share say what they have found, as those in tests do.
-pytest.register_assert_rewrite("support")
+HERE = Path(__file__).parent
+BESIDE = (path for path in HERE.rglob("*.py") if not path.name.startswith(("test_", "conftest")))
+pytest.register_assert_rewrite("support", *(path.stem for path in BESIDE if not path.is_relative_to(HERE / "support")))
 
 from support import ROOT, progress  # noqa: E402
 from support.collecting import after_the_first, is_compiled, without_garbage_collection  # noqa: E402

@@ -9,11 +9,14 @@ import ast
 import io
 import re
 import subprocess
+import sys
+import sysconfig
 import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -187,13 +190,29 @@ def test_a_docstring_has_its_subject_first() -> None:
     assert found == []
 
 
-def test_what_tests_share_is_in_one_place() -> None:
-    """Beside a test are tests. All else is in `tests/support`, below the one folder that pytest adds to the path."""
-    beside = [path for path in python_files(TESTS) if not is_support(path) and not path.name.startswith("test_")]
-    assert {path.name for path in beside} == {"conftest.py"}
+def test_what_folders_share_is_in_one_place() -> None:
+    """In `tests/support`, below the one folder that pytest adds to the path of every test."""
     assert [path for path in python_files(SUPPORT) if path.name.startswith("test_")] == []
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert settings["pythonpath"] == ["tests"]
+
+
+def beside_tests() -> list[Path]:
+    """The modules that only the tests of their folder use."""
+    names = [path for path in python_files(TESTS) if not path.name.startswith(("test_", "conftest"))]
+    return [path for path in names if not is_support(path)]
+
+
+def test_what_lies_beside_tests_is_for_these_tests() -> None:
+    """A test of another folder finds such a module only if it does not run alone."""
+    folders = {path.stem: str(path.parent.relative_to(ROOT)) for path in beside_tests()}
+    found = [
+        f"{name}: {module} is in {folders[module]}; tests/support can hold what both folders need"
+        for name, text in sources("tests")
+        for module in re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE)
+        if folders.get(module, name.rpartition("/")[0]) != name.rpartition("/")[0]
+    ]
+    assert not found, "\n".join(found)
 
 
 def imported(source: str) -> Iterator[tuple[int, str]]:
@@ -208,7 +227,7 @@ def imported(source: str) -> Iterator[tuple[int, str]]:
 def of_other_tests(source: str) -> list[str]:
     """The imports of test files: who reads or changes one of two such files must know the other one."""
     return [
-        f"{line}: {name} is a test; tests/support can hold what both need"
+        f"{line}: {name} is a test; a module beside them can hold what both need"
         for line, name in imported(source)
         if name.rpartition(".")[2].startswith("test_")
     ]
@@ -221,7 +240,15 @@ def test_no_test_takes_anything_from_another_one() -> None:
     assert not found, "\n".join(found)
 
 
-def test_no_two_test_files_have_one_name() -> None:
+def test_no_two_modules_of_tests_have_one_name() -> None:
     """Folders without `__init__.py` share one name space: the first module of a name would hide the second one."""
-    names = Counter(path.stem for path in python_files(TESTS) if path.name.startswith("test_"))
+    names = Counter(path.stem for path in python_files(TESTS) if not is_support(path) and path.name != "conftest.py")
+    names.update({path.stem for path in python_files(ROOT / "bench", ROOT / "docs" / "site")} & names.keys())
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_no_module_beside_tests_hides_a_library() -> None:
+    names = {path.stem for path in beside_tests()}
+    installed = [str(ROOT), *{sysconfig.get_path(kind) for kind in ("purelib", "platlib")}]
+    assert names & sys.stdlib_module_names == set()
+    assert [name for name in sorted(names) if PathFinder.find_spec(name, installed)] == []

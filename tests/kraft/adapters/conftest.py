@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kraft.sync
-from support.kraft.store_quorums import prepare, running
+from store_quorums import prepare, running
 
 
 @pytest.fixture(scope="module")

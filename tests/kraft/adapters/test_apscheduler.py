@@ -35,9 +35,9 @@ from apscheduler.triggers.date import DateTrigger
 import kraft.sync
 from kraft.adapters.apscheduler import KraftDataStore, KraftEventBroker
 from kraft.adapters.reach import store_at
+from sdists import fetch_sdist
+from store_quorums import client_url, prepare
 from support.documented_programs import program, run_program
-from support.kraft.sdists import fetch_sdist
-from support.kraft.store_quorums import client_url, prepare
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -27,10 +27,10 @@ from kraft.adapters.reach import store_at
 from kraft.history_checker import check_history
 from kraft.sim.workloads.linearizability import Operation, Verdict, check
 from kraft.store import Event
+from store_quorums import client_url, prepare
 from support import ROOT
 from support.documented_programs import HOWTO, commands, program
 from support.eventually import eventually
-from support.kraft.store_quorums import client_url, prepare
 from support.left_out import leave_out
 from support.loopback import free_ports
 

@@ -17,7 +17,7 @@ from patroni.postgresql.mpp import get_mpp
 import kraft.sync
 from kraft.adapters.patroni import MODULE, Kraft, KraftError, register
 from kraft.store import Lease
-from support.kraft.store_quorums import client_url
+from store_quorums import client_url
 
 os.umask(pg_perm.orig_umask)  # Patroni sets another one as it is imported, here for all tests of the process.
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from store_quorums import prepare, running
 from support import ROOT
 from support.eventually import eventually
-from support.kraft.store_quorums import prepare, running
 from support.left_out import leave_out
 from support.loopback import free_ports
 

@@ -18,10 +18,10 @@ from tooz import coordination
 import kraft.sync
 from kraft.adapters.tooz import KraftDriver, KraftLock
 from kraft.store import Lease
+from store_quorums import client_url, prepare, running
 from support import ROOT
 from support.documented_programs import program, run_program
 from support.eventually import eventually
-from support.kraft.store_quorums import client_url, prepare, running
 
 NOT_APPLICABLE = {"test_heartbeat", "test_heartbeat_loop", "test_timeout", "test_watch_join_group_disappear"}
 """The page docs/reference/suites-on-the-store.md says why."""

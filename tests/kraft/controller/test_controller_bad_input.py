@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from errors_of_answers import error_codes
 from kraft.controller.apis import APIS, Write
 from metadata_log.errors import EncodeError
 from metadata_log.records.metadata import FeatureLevelRecord
@@ -39,7 +40,6 @@ from support.differential.controller_stories import (
     reassignments,
     topic,
 )
-from support.differential.error_codes import error_codes
 from support.serde_values import values
 from transport.protocol import messages as m
 from transport.protocol.apis import APIS as SERVED

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from errors_of_answers import error_codes
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.controller.decision.request_context import AdminSettings
 from metadata_log.image.replaying import BatchReplay
@@ -27,7 +28,6 @@ from support.differential.controller_stories import (
     create,
     topic,
 )
-from support.differential.error_codes import error_codes
 from transport.protocol.errors import Error
 from transport.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from errors_of_answers import error_codes
 from kraft.access.errors import ApiError
 from kraft.config.definitions import whole_number
 from kraft.controller.configs import client_metrics
@@ -34,7 +35,6 @@ from support.differential.controller_stories import (
     latest,
     topic,
 )
-from support.differential.error_codes import error_codes
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_topics import DeleteTopicState

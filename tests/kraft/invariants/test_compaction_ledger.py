@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from compaction_cases import FULL, KEY, TwoReplicas, content, replica
 from kraft.invariants.violation import InvariantViolated
-from support.invariants.compaction_cases import FULL, KEY, TwoReplicas, content, replica
 
 SHORT = content((b"a", b"1"), (b"b", b"2"))
 

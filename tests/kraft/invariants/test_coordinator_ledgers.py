@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.invariants.coordinator_cases import (
+from coordinator_cases import (
     KEY,
     PLACE,
     PREPARE_ABORT,
@@ -12,7 +12,7 @@ from support.invariants.coordinator_cases import (
     state,
     transactions_of,
 )
-from support.invariants.record_cases import marker
+from record_cases import marker
 
 COMPLETE_COMMIT = 4
 

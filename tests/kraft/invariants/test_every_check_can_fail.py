@@ -8,25 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import belief_cases
+import compaction_cases
+import consensus_cases
+import coordinator_cases
+import partition_cases
+import record_cases
+import share_cases
+import simulator_cases
+import store_cases
+from check_sites import REACHED_BY_RUNS, Case, all_sites, played
 from kraft.invariants.majorities import has_voter, is_majority, is_voter, reached_by_majority
 from kraft.quorum import voters
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import majority
 from planted_bugs import MUTANTS
+from scripted_node import VOTERS, uuid
 from support import ROOT
-from support.invariants import (
-    belief_cases,
-    compaction_cases,
-    consensus_cases,
-    coordinator_cases,
-    partition_cases,
-    record_cases,
-    share_cases,
-    simulator_cases,
-    store_cases,
-)
-from support.invariants.check_sites import REACHED_BY_RUNS, Case, all_sites, played
-from support.invariants.scripted_node import VOTERS, uuid
 
 CASES: list[Case] = [
     *consensus_cases.CASES.all,

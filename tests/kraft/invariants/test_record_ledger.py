@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.invariants.violation import InvariantViolated
-from support.invariants.record_cases import FIRST, KEY, ThreeReplicas, in_transaction, marker, sent, stored
+from record_cases import FIRST, KEY, ThreeReplicas, in_transaction, marker, sent, stored
 
 FIRST_OF_ALL = stored(4, b"outside of any transaction")
 

@@ -14,6 +14,17 @@ from random import Random
 import pytest
 from msgspec import Struct, structs
 
+from delegation_tokens import (
+    NOW_MS,
+    OTHER,
+    OWNER,
+    PERIOD_MS,
+    RENEWER,
+    REQUESTER,
+    SECRET,
+    a_token,
+    token_context,
+)
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
 from kraft.access.caller import ANONYMOUS, Caller
 from kraft.access.errors import ApiError
@@ -39,17 +50,6 @@ from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from support.broker.data_brokers import cluster, new_topic, part_of, started
 from support.broker.request_brokers import batch, produce, replayed, wire_request
-from support.kraft.delegation_tokens import (
-    NOW_MS,
-    OTHER,
-    OWNER,
-    PERIOD_MS,
-    RENEWER,
-    REQUESTER,
-    SECRET,
-    a_token,
-    token_context,
-)
 from support.kraft.plain_logs import Entry, committed, seen_by, stable, transactions, write
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Principal

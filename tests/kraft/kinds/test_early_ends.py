@@ -22,6 +22,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey
 from msgspec import structs
 
+from delegation_tokens import OWNER, SECRET, a_token, token_context
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
 from kraft.access.caller import Caller
 from kraft.access.tokens import token_hmac
@@ -43,7 +44,6 @@ from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
 from support.broker.request_brokers import Brokers, NewTopic, batch, fetch, produce, topic_id
 from support.differential.controller_sides import InProcess, registration
-from support.kraft.delegation_tokens import OWNER, SECRET, a_token, token_context
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Principal
 from transport.protocol.login import LoginRefused

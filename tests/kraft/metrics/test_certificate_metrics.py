@@ -14,10 +14,10 @@ from ssl import PEM_cert_to_DER_cert
 from trustme import LeafCert
 
 from kraft.security.certificates import Certificate
+from scraped_metrics import Scrape, get
 from support.eventually import eventually
 from support.interop.certificates import Stores, authority, issue
 from support.kraft.command_line import CLUSTER_ID, write_config
-from support.kraft.scraped import Scrape, get
 from support.loopback import free_ports
 
 END = "kraft_tls_certificate_not_after_timestamp_seconds"

@@ -18,7 +18,7 @@ from kraft.node.metrics.meters import Meters
 from kraft.testing import Cluster
 from metadata_log.image import MetadataImage
 from metadata_log.types import BOOTSTRAP_SNAPSHOT
-from support.kraft.scraped import Scrape
+from scraped_metrics import Scrape
 from support.random_metadata import RandomCluster
 
 

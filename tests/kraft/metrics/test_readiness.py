@@ -28,11 +28,11 @@ from kraft.quorum.events import Resign
 from kraft.testing import Cluster
 from metadata_log.disk import DirectoryDisk, File, OsDisk
 from metadata_log.log.log_dir import format_directory
+from scraped_metrics import Got, get
 from support.kraft.command_line import CLUSTER_ID, write_config
-from support.kraft.scraped import Got, get
-from support.kraft.views_of_readiness import failing, ready, until, view_of
 from support.loopback import free_ports
 from transport.tcp import TcpTransport
+from views_of_readiness import failing, ready, until, view_of
 
 
 async def test_a_leader_that_no_follower_reaches_is_not_ready(autojump_clock: MockClock) -> None:

@@ -21,8 +21,8 @@ from kraft.quorum.voters import Voter, VoterSet
 from kraft.testing import Cluster
 from metadata_log.image import MetadataImage
 from metadata_log.types import random_uuid
-from support.kraft.scraped import Scrape
-from support.kraft.views_of_readiness import failing, ready, until, view_of
+from scraped_metrics import Scrape
+from views_of_readiness import failing, ready, until, view_of
 
 OF_CONTROLLER = "kafka_controller_kafkacontroller_"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from published_queries import DEFAULT_DIALECT, STRIMZI_DIALECT
+from scraped_metrics import Scrape, Scraped, get, lacking, three_controllers
+from shipped_queries import unanswered
 from support.controller_processes import IDS
 from support.eventually import eventually
-from support.kraft.published_queries import DEFAULT_DIALECT, STRIMZI_DIALECT
-from support.kraft.scraped import Scrape, Scraped, get, lacking, three_controllers
-from support.kraft.shipped_queries import unanswered
 
 STATE = "kafka_server_raft_metrics_current_state_info"
 EPOCH = "kafka_server_raft_metrics_current_epoch"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.kraft.shipped_queries import (
+from shipped_queries import (
     ROOT,
     rules,
 )

@@ -17,11 +17,11 @@ import trio
 import kraft
 import kraft.asyncio
 import kraft.sync
+from embedded_quorum import CLUSTER_ID, configs, leader_of, quorum
 from kraft.node.embed import open_node
 from kraft.node.errors import NodeStopped, NotLeader
 from kraft.node.node import Node
 from metadata_log.errors import DirectoryError
-from support.kraft.embedded_quorum import CLUSTER_ID, configs, leader_of, quorum
 from support.loopback import free_ports
 from transport.tcp import TcpTransport
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from embedded_quorum import configs
 from kraft.config import Config
 from kraft.node.embed import open_node
 from metadata_log.disk import OsDisk, OsFile
-from support.kraft.embedded_quorum import configs
 from support.loopback import free_ports
 
 FLUSH_THREAD = "kraft-flush"

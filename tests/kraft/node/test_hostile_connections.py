@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from embedded_quorum import configs, leader_of, quorum
 from kraft.node.node import Node
 from metadata_log.records.batch import scan
 from metadata_log.types import Uuid
-from support.kraft.embedded_quorum import configs, leader_of, quorum
-from support.kraft.own_time import OwnTime
+from own_time import OwnTime
 from support.loopback import free_ports
 from support.wire import framed
 from transport import TcpTransport

@@ -14,8 +14,8 @@ from random import Random
 import pytest
 import trio
 
+from embedded_quorum import configs
 from kraft.config import Config
-from support.kraft.embedded_quorum import configs
 from support.loopback import free_ports
 
 PROGRAM = """

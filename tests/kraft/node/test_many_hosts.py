@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trio
 
+from embedded_quorum import UNHURRIED, configs, serve
 from kraft.node.node import Node
 from support.kraft.command_line import run
-from support.kraft.embedded_quorum import UNHURRIED, configs, serve
 from support.loopback import free_ports
 from transport.interface import Endpoint
 

@@ -13,6 +13,7 @@ from ssl import PEM_cert_to_DER_cert
 import pytest
 import trio
 
+from embedded_quorum import configs
 from kraft.admin import AdminClient, QuorumDescription, open_admin
 from kraft.admin.client import ConfigChange, ResourceType
 from kraft.config import Config
@@ -23,7 +24,6 @@ from kraft.security.clients import ClientSecurity, load_client
 from support.eventually import pause
 from support.interop.certificates import Stores, another_authority, authority, issue
 from support.kraft.command_line import run
-from support.kraft.embedded_quorum import configs
 from support.loopback import free_ports
 from transport.interface import Endpoint, Failed
 from transport.protocol.messages.incremental_alter_configs import (

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from embedded_quorum import configs
 from kraft.config import Config
 from kraft.node.embed import open_node
 from kraft.quorum.events import Received, Resumed, Tick
 from kraft.quorum.messages import Fetch, FetchReply, VoteReply
 from kraft.quorum.values import ReplicaKey
 from metadata_log.types import NO_NODE
-from support.kraft.embedded_quorum import configs
 from support.kraft.one_core import OneCore, records_of_the_leader
 from support.loopback import free_ports
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import trio
 
+from embedded_quorum import UNHURRIED, configs, serve
 from kraft.admin.conditions import Condition, EpochReport, once_each
 from kraft.cli.cluster.quorum_why import why_facts, why_lines
 from metadata_log.types import NO_NODE
 from support.kraft.command_line import run
-from support.kraft.embedded_quorum import UNHURRIED, configs, serve
 from support.loopback import free_ports
 from transport.interface import Endpoint
 

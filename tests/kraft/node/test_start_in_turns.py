@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 import kraft.node.turns
+from embedded_quorum import CLUSTER_ID, configs
 from kraft.config import Config
 from kraft.controller.server import ControllerServer
 from kraft.limits import START_RECORDS_PER_STEP, TURN_MS
@@ -42,7 +43,6 @@ from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch, Uuid
-from support.kraft.embedded_quorum import CLUSTER_ID, configs
 from support.loopback import free_ports
 
 END = OffsetAndEpoch(epoch=1, offset=20_000)

@@ -17,7 +17,7 @@ from metadata_log.errors import CorruptBatch
 from metadata_log.reading.reader import read_log
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
-from support.kraft.scripted_leader import CLUSTER_ID, EPOCH, answer, following, piece, topics
+from scripted_leader import CLUSTER_ID, EPOCH, answer, following, piece, topics
 from transport.memory import MemoryTransport
 from transport.protocol import messages as m
 from transport.protocol.errors import Error

@@ -23,7 +23,7 @@ from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import FeatureLevelRecord
 from metadata_log.types import OffsetAndEpoch
-from support.kraft.scripted_leader import EPOCH, UNTIL, answer, following, piece, topics
+from scripted_leader import EPOCH, UNTIL, answer, following, piece, topics
 from support.real_data import unpack
 from transport.protocol import messages as m
 from transport.protocol.errors import Error

@@ -10,14 +10,14 @@ from pathlib import Path
 import click
 import pytest
 
+from doctor_cases import configs_of
+from doctor_page import page
 from kraft.cli.main import kraft
 from kraft.config import Config, ConfigError
 from kraft.config.config import judged
 from kraft.config.properties import parse_properties
 from kraft.operate.doctor.facts.catalog import CATALOG
 from support.kraft.command_line import run
-from support.kraft.doctor_cases import configs_of
-from support.kraft.doctor_page import page
 
 COMMAND = re.compile(r"kraft ([a-z][a-z -]*[a-z])")
 LATER = {"recover"}
@@ -128,7 +128,7 @@ def test_one_path_that_cannot_be_read_is_a_warning_and_exit_code_1(
 
 
 def test_the_reference_page_is_printed_from_the_descriptions() -> None:
-    """`PYTHONPATH=tests python -m support.kraft.doctor_page > docs/reference/doctor-checks.md` writes the page anew."""
+    """The head of `doctor_page` has the command that writes the page anew."""
     assert (Path(__file__).parents[3] / "docs" / "reference" / "doctor-checks.md").read_text() == page()
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from doctor_cases import configs_of
 from kraft.cli.doctor.command import doctor_command
 from metadata_log.types import random_uuid
-from support.kraft.doctor_cases import configs_of
 from support.real_data import unpack
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from doctor_cases import CASES, configs_of
 from kraft.cli.doctor.command import doctor_command
 from kraft.config.errors import CommandFailed, ConfigError
 from kraft.operate.doctor.bundle import is_bundle, read_bundle
 from metadata_log import replay
-from support.kraft.doctor_cases import CASES, configs_of
 from support.real_data import unpack
 
 PASSWORD = "not-a-secret"

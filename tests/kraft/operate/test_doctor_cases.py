@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from doctor_cases import CASES, configs_of
 from kraft.cli.doctor.command import doctor_command
-from support.kraft.doctor_cases import CASES, configs_of
 from support.real_data import unpack
 
 EXIT_CODES = {"fatal": 2, "error": 1, "warn": 0, "info": 0}

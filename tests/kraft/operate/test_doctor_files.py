@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
+from doctor_cases import configs_of
 from kraft.cli.doctor.command import doctor_command
 from kraft.config.errors import CommandFailed
 from kraft.operate.doctor.diagnose import diagnose
@@ -30,7 +31,6 @@ from metadata_log.types import Uuid
 from support.broker.request_brokers import batch, replayed
 from support.kraft.damaged import CASES as DAMAGED
 from support.kraft.damaged import damaged
-from support.kraft.doctor_cases import configs_of
 from support.real_data import unpack
 
 

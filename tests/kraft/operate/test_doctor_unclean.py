@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
+from doctor_cases import configs_of
 from kraft.cli.doctor.command import doctor_command
 from kraft.operate.doctor.facts.node import ReplicaEnd
 from kraft.operate.doctor.read_log import read_image_facts
@@ -22,7 +23,6 @@ from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, ConfigRecord, PartitionChangeRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
-from support.kraft.doctor_cases import configs_of
 from support.kraft.recovery_data import unpack_cluster
 from support.real_data import unpack
 

@@ -7,6 +7,8 @@ from random import Random
 import pytest
 from msgspec import structs
 
+from hosted_applications import wire
+from hosted_decisions import batch
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions, LifecycleState
 from kraft.broker.registered import RegisteredBroker
@@ -31,8 +33,6 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from support.differential.controller_sides import InProcess
 from support.kraft.broker_agents import new_agent
-from support.kraft.hosted import wire
-from support.kraft.hosted_decisions import batch
 from support.kraft.known_quorum import KnownQuorum, served
 from support.kraft.replica_net import CLUSTER_ID, START_MS, Net, options, voter_set
 from transport.protocol.apis import ApiKey

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hosted_decisions import ANSWER, PARTITIONS, TOPIC, configs, request, with_a_topic, work
 from kraft.access.failures import RequestFailures
 from kraft.agenda import Agenda
 from kraft.controller import decisions as module
@@ -23,7 +24,6 @@ from metadata_log.records.metadata import (
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
 from support.differential.controller_sides import InProcess
-from support.kraft.hosted_decisions import ANSWER, PARTITIONS, TOPIC, configs, request, with_a_topic, work
 from transport.protocol.messages import DescribeClusterRequest
 
 NOW_MS = 1_000_000

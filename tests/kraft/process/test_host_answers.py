@@ -7,6 +7,8 @@ from random import Random
 import pytest
 from msgspec import structs
 
+from hosted_applications import state_machine, wire
+from hosted_decisions import TOPIC, batch, configs, with_a_topic, work
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker.registered import RegisteredBroker
 from kraft.committed import CommittedBatch, FollowsLog
@@ -42,8 +44,6 @@ from metadata_log.releases import LATEST_LEVEL
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from support.differential.controller_sides import InProcess, incarnation, registration
 from support.kraft.broker_agents import new_agent, started
-from support.kraft.hosted import state_machine, wire
-from support.kraft.hosted_decisions import TOPIC, batch, configs, with_a_topic, work
 from support.kraft.known_quorum import served
 from support.kraft.replica_net import CLUSTER_ID, Net, options, voter_set
 from transport.protocol.apis import ApiKey

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hosted_applications import MAX_ENTRY_BYTES, Count, command, state_machine, wire
 from kraft.calls import Call, CancelCall, Returned
 from kraft.committed import CommittedBatch, Noted
 from kraft.process.hosting import host_state_machine
@@ -27,7 +28,6 @@ from kraft.state_machine.server import Changes, Kind, Question, ReadCall, ReadRe
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.errors import CorruptBatch
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
-from support.kraft.hosted import MAX_ENTRY_BYTES, Count, command, state_machine, wire
 from support.kraft.replica_net import Net
 from transport.protocol.errors import Error
 from transport.protocol.messages import (

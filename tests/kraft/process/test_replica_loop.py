@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from msgspec.msgpack import encode
 
+from hosted_applications import Count
+from hosted_decisions import work
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker import BrokerOptions, LifecycleState
 from kraft.broker.registered import RegisteredBroker
@@ -39,8 +41,6 @@ from metadata_log.log.retention import REMOVE_AFTER_MS, Retention
 from metadata_log.log.snapshot import encode_snapshot
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
-from support.kraft.hosted import Count
-from support.kraft.hosted_decisions import work
 from support.kraft.replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
 from support.kraft.simulated_quorum import controller_of
 from transport.protocol.errors import Error

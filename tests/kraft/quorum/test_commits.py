@@ -24,8 +24,8 @@ from kraft.quorum.messages import (
 )
 from kraft.quorum.states.leader import LeaderState, Progress
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
+from leading_core import fetch_all, key, leader_of, voter
 from metadata_log.types import OffsetAndEpoch
-from support.kraft.leading_core import fetch_all, key, leader_of, voter
 from support.kraft.one_core import START_MS, OneCore, records_of_the_leader
 from transport.protocol.errors import Error
 

@@ -21,8 +21,8 @@ from kraft.quorum.messages import (
 from kraft.quorum.states.leader import NEVER_FETCHED, LeaderState, Progress
 from kraft.quorum.values import ElectionState, ReplicaKey, VersionRange
 from kraft.quorum.voters import Voter, VoterSet
+from leading_core import fetch_all, key, leader_of, voter
 from metadata_log.types import NO_OFFSET
-from support.kraft.leading_core import fetch_all, key, leader_of, voter
 from support.kraft.one_core import OneCore, endpoints, records_of_the_leader
 from transport.protocol.errors import Error
 

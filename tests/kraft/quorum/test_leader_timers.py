@@ -40,9 +40,9 @@ from kraft.quorum.states import (
 )
 from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
+from leading_core import fetch_all, key, leader_of, voter
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import Uuid
-from support.kraft.leading_core import fetch_all, key, leader_of, voter
 from support.kraft.one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 from transport.protocol.errors import Error
 

@@ -38,9 +38,9 @@ from kraft.quorum.states.prospective import ProspectiveState
 from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey, VersionRange
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange, VoterSet
+from leading_core import fetch_all, key, leader_of, voter
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import NEVER_MS
-from support.kraft.leading_core import fetch_all, key, leader_of, voter
 from support.kraft.one_core import START_MS, VOTERS, OneCore, at, endpoints, records_of_the_leader
 from transport.protocol.errors import Error
 

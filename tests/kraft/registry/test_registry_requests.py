@@ -13,7 +13,7 @@ from kraft.registry import requests, schemas
 from kraft.registry.records import NoopKey, Record, SchemaKey, SchemaValue, encoded
 from kraft.registry.schemas import TooCostly
 from kraft.registry.state import State
-from support.kraft.registry_core import Core
+from registry_core import Core
 
 A = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"}]}'
 A_AND_B = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":0}]}'

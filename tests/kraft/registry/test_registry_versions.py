@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kraft.registry.state import State
-from support.kraft.registry_core import Core
+from registry_core import Core
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "schema-registry.md").read_text()
 INT, LONG, TEXT = '"int"', '"long"', '"string"'

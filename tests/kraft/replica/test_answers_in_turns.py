@@ -6,6 +6,16 @@ from collections import deque
 
 import pytest
 
+from answers_in_steps import (
+    ALICE,
+    NAMES,
+    STRICT,
+    PerStep,
+    allocation,
+    waiting_for_followers,
+    with_topics,
+)
+from counted_turns import Quorum
 from kraft.access.authorizer import Authorizer
 from kraft.config import definitions
 from kraft.limits import ANSWERS_PER_TURN, CHEAP_PER_STEP, ITEMS_PER_ANSWER
@@ -22,16 +32,6 @@ from kraft.wire import Answer
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message, encode
 from support.differential.controller_sides import InProcess
-from support.kraft.answers_in_steps import (
-    ALICE,
-    NAMES,
-    STRICT,
-    PerStep,
-    allocation,
-    waiting_for_followers,
-    with_topics,
-)
-from support.kraft.counted_turns import Quorum
 from support.kraft.denials import taken
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey

@@ -19,8 +19,8 @@ from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
 from kraft.replica.interface.events import Submit, SubmitDone
 from metadata_log.records.batch import scan
+from sessions_quorum import Quorum
 from support.kraft.replica_net import Net
-from support.kraft.sessions_quorum import Quorum
 from transport.protocol.errors import Error
 from transport.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from transport.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic

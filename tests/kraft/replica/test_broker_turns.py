@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from counted_turns import Counted
 from kraft.broker import BrokerAgent
 from kraft.committed import CommittedBatch
 from kraft.limits import PARTITIONS_PER_TURN, REPLAYED_RECORDS_PER_TURN
@@ -19,7 +20,6 @@ from metadata_log.records.metadata import PartitionChangeRecord, PartitionRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from support.kraft.broker_agents import ONE, TOPIC, TWO, led_by, new_agent, started
-from support.kraft.counted_turns import Counted
 
 PARTITIONS = 6_000
 

@@ -16,9 +16,9 @@ from metadata_log.records import metadata
 from metadata_log.records.batch import scan
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
+from sessions_quorum import Quorum
 from support.differential.controller_sides import registration
 from support.kraft.replica_net import CLUSTER_ID, Net, formatted_disk
-from support.kraft.sessions_quorum import Quorum
 from support.kraft.simulated_quorum import alter, codes, controller_of, log_records
 from transport.protocol.errors import Error
 from transport.protocol.messages import (

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from kraft.cli.files.dump import dump_command
 from kraft.process.hosting import host_controller
+from loaded_replica import PARTITION, loaded_disk
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.memory_disk import MemoryDisk
@@ -22,7 +23,6 @@ from metadata_log.reading.damage import Damage
 from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
 from metadata_log.reading.verify import verify_file
 from metadata_log.reading.verify_directory import verify_directory
-from support.kraft.loaded_replica import PARTITION, loaded_disk
 from support.kraft.replica_net import DIRECTORY, Net
 from support.real_data import archive, unpack
 

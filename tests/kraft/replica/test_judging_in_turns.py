@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from counted_turns import Counted, Quorum
+from crashing_replica import Node, granted, leader_change, vote
 from kraft.controller.server import ControllerServer
 from kraft.process.hosting import host_controller
 from kraft.quorum.events import BeginShutdown, Tick
@@ -28,8 +30,6 @@ from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import NoOpRecord
 from metadata_log.records.quorum_batch import RECORDS_PER_PORTION
 from metadata_log.serde import Message
-from support.kraft.counted_turns import Counted, Quorum
-from support.kraft.crashing_replica import Node, granted, leader_change, vote
 from support.kraft.replica_net import START_MS, formatted_disk
 from transport.protocol.messages import FetchRequest, FetchResponse
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from crashing_replica import Node, crash_everywhere, granted, vote
 from metadata_log.errors import DirectoryError
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.memory_disk import MemoryDisk
-from support.kraft.crashing_replica import Node, crash_everywhere, granted, vote
 from support.kraft.replica_net import DIRECTORY, Net
 from support.kraft.simulated_quorum import quorum, snapshots, write
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from crashing_replica import Node, leader_change
 from kraft.limits import BATCH_BYTES
 from kraft.process.hosting import host_controller, host_raw_log
 from kraft.process.opening import open_process
@@ -37,7 +38,6 @@ from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord
 from metadata_log.records.record import Record, records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
-from support.kraft.crashing_replica import Node, leader_change
 from support.kraft.replica_net import START_MS, Net, formatted_disk, options, voter_set
 from support.kraft.simulated_quorum import PARTITION, SMALL_PIECES, quorum, replace_disk, snapshots, write
 from transport.protocol.messages import FetchResponse, FetchSnapshotRequest

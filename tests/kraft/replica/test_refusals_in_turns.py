@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from answers_in_steps import ALICE, NAMES, STRICT, PerStep, allocation, waiting_for_followers, with_topics
+from counted_turns import Counted, Quorum
 from kraft.access import refusals
 from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
@@ -20,8 +22,6 @@ from metadata_log.records.scram import derived_keys
 from metadata_log.serde import Message, encode
 from metadata_log.types import Uuid
 from support.differential.controller_sides import InProcess
-from support.kraft.answers_in_steps import ALICE, NAMES, STRICT, PerStep, allocation, waiting_for_followers, with_topics
-from support.kraft.counted_turns import Counted, Quorum
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error

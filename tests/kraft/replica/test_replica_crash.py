@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from crashing_replica import Node, crash_everywhere, granted, leader_change, vote
 from kraft.process.hosting import host_silent_raw_log
 from kraft.quorum.effects import AppendBatch, FlushLog
 from kraft.quorum.events import LogFlushed, Tick
@@ -27,7 +28,6 @@ from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde.codec import finished
 from metadata_log.types import METADATA_TOPIC, NO_NODE
-from support.kraft.crashing_replica import Node, crash_everywhere, granted, leader_change, vote
 from support.kraft.replica_net import DIRECTORY, START_MS, formatted_disk, options, voter_set
 from support.power import failing_after
 from transport.protocol.messages import (

@@ -10,11 +10,11 @@ import pytest
 
 from kraft.process.hosting import host_controller, host_raw_log
 from kraft.process.opening import open_process
+from loaded_replica import PARTITION, batches_of, controller, loaded_disk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.segment import parse_file_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
-from support.kraft.loaded_replica import PARTITION, batches_of, controller, loaded_disk
 from support.kraft.replica_net import START_MS, Net, options, voter_set
 from transport.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from counted_turns import FAR, GONE, LEADING, OTHER, PARTITIONS, Counted, Quorum
 from kraft.controller import decisions
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.controller.topics import elect_leaders, isr, partition_updates
@@ -17,7 +18,6 @@ from metadata_log.records.metadata import BrokerRegistrationChangeRecord, Partit
 from metadata_log.records.record import records
 from metadata_log.serde import Message
 from support.differential.controller_sides import InProcess, registration
-from support.kraft.counted_turns import FAR, GONE, LEADING, OTHER, PARTITIONS, Counted, Quorum
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_topics import CreatableTopic

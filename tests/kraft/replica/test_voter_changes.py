@@ -12,10 +12,10 @@ from kraft.process.process import Process
 from kraft.quorum.values import QuorumConfig, VersionRange
 from kraft.quorum.voter_history import DYNAMIC, STATIC
 from kraft.quorum.voters import Voter
+from loaded_replica import batches_of, controller, loaded_disk
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message, encode, schema_of
 from metadata_log.types import Uuid
-from support.kraft.loaded_replica import batches_of, controller, loaded_disk
 from support.kraft.replica_net import CLUSTER_ID, Net
 from support.kraft.simulated_quorum import (
     NO_VOTERS,

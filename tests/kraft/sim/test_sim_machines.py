@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
+from enabled_actions import enabled
 from kraft.cli.run.sim import sim_command
 from kraft.quorum import reads
 from kraft.quorum.effects import ReadConfirmed
@@ -34,7 +35,6 @@ from kraft.state_machine.reads import StateMachineReads
 from metadata_log.types import NO_OFFSET
 from planted_bugs import planted
 from planted_bugs.registry import CLASSIC_FAULTS
-from support.kraft.enabled_actions import enabled
 
 
 def size(seed: int) -> int:

@@ -17,8 +17,8 @@ import kraft.asyncio
 import kraft.sync
 from kraft.node.room import Room
 from metadata_log.types import OffsetAndEpoch
+from store_worlds import WORLDS, Awaited, Test, World
 from support.kraft.sum_machine import Add, Sum
-from support.kraft.worlds import WORLDS, Awaited, Test, World
 from support.loopback import free_ports
 
 FAST = {

@@ -24,7 +24,7 @@ from kraft.store.recipes import Barrier, Counter
 from kraft.store.store import Lease, Store
 from kraft.testing import cluster
 from kraft.testing.faults import JumpingClock
-from support.kraft.simulated_recipes import Broken, Meeting, run_recipes
+from simulated_recipes import Broken, Meeting, run_recipes
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from store_histories import IDS, JUDGE, Operation, StoreProcesses, history, judged
 from support.kraft.namespaces import machines
-from support.kraft.store_histories import IDS, JUDGE, Operation, StoreProcesses, history, judged
 
 SECONDS = 600
 ROUND = 8

@@ -23,8 +23,8 @@ from kraft.store import Event, Lease, Page, Put
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.log_dir import format_directory
+from store_worlds import WORLDS, AsyncioWorld, Test, ThreadWorld, World
 from support.eventually import eventually
-from support.kraft.worlds import WORLDS, AsyncioWorld, Test, ThreadWorld, World
 from support.loopback import free_ports
 
 

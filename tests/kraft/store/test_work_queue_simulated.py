@@ -13,8 +13,8 @@ from kraft.store.store import Store
 from kraft.store.work_queue import Job, WorkQueue
 from kraft.testing import cluster
 from kraft.testing.faults import JumpingClock
-from support.kraft.simulated_jobs import run_jobs
-from support.kraft.simulated_recipes import Broken
+from simulated_jobs import run_jobs
+from simulated_recipes import Broken
 
 
 @pytest.fixture(autouse=True)

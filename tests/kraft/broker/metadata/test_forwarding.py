@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
+from broker_requests import asked, image_at, new_requests
 from kraft.broker.apis import FORWARDED
 from kraft.broker.requests import Requests
 from kraft.config.data_settings import TopicDefaults
@@ -14,7 +15,6 @@ from kraft.config.described import described_settings
 from kraft.controller.envelope import open_envelope, seal
 from kraft.wire import Answer, Drop, Outcome, Send, WireRequest
 from metadata_log.types import NEVER_MS
-from support.broker.broker_requests import asked, image_at, new_requests
 from support.broker.request_brokers import due_of
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_listener import AT_BROKERS, advertised

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from broker_requests import RECORDED, answer_to, asked, exchange, image_at, new_requests, probes
 from kraft.agenda import Agenda
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.config.data_settings import REPLICATION_FACTORS
@@ -24,7 +25,6 @@ from metadata_log.records.metadata import ConfigRecord
 from metadata_log.records.record import records
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import Uuid
-from support.broker.broker_requests import RECORDED, answer_to, asked, exchange, image_at, new_requests, probes
 from support.broker.request_brokers import due_of
 from support.real_data import archive
 from transport.protocol.apis import ApiKey

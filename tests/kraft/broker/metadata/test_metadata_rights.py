@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from broker_requests import CLUSTER_ID, answer_to, asked, image_at, no_replicas
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.access.tokens import TokenSettings
 from kraft.broker.requests import Requests
@@ -19,7 +20,6 @@ from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import AccessControlEntryRecord, DelegationTokenRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
-from support.broker.broker_requests import CLUSTER_ID, answer_to, asked, image_at, no_replicas
 from support.broker.request_brokers import due_of
 from support.kraft.denials import taken
 from transport.protocol.apis import ApiKey

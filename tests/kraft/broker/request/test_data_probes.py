@@ -17,8 +17,8 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
+from probed_topics import new_topics, plain, topics
 from support.broker.broker_logs import NOW_MS, files_below, options_of, put
-from support.broker.probed_topics import new_topics, plain, topics
 from support.broker.request_brokers import BROKERS, Brokers
 from support.real_data import json_lines
 from transport.protocol.broker_apis import ALL_APIS

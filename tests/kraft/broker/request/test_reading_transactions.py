@@ -12,8 +12,8 @@ import pytest
 from kraft.partitions.log.partition_log import PartitionLog
 from kraft.wire import Answer
 from metadata_log.memory_disk import MemoryDisk
+from probed_topics import new_topics, plain
 from support.broker.broker_logs import NOW_MS, files_below, options_of, put
-from support.broker.probed_topics import new_topics, plain
 from support.broker.request_brokers import BROKERS, Brokers
 from support.real_data import json_lines
 from transport.protocol.broker_apis import ALL_APIS

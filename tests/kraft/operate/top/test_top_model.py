@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kraft.operate.top.model import Model, Sort, View, facts
 from kraft.operate.top.samples import Election, Fsyncs, NodeFigures, Sample, figures_of
-from support.kraft.top_samples import HEALTHY, METADATA, NOW_MS, SILENT, quorum, replica, sample
+from top_samples import HEALTHY, METADATA, NOW_MS, SILENT, quorum, replica, sample
 
 
 def view_of(*samples: Sample, sort: Sort = Sort.ID) -> View:

@@ -22,8 +22,8 @@ pytest.importorskip("textual")
 from kraft.cli.cluster.top_screen import TopScreen
 from kraft.operate.top.layout import Settings
 from kraft.operate.top.samples import Sample
-from support.kraft.screens import until
-from support.kraft.top_samples import SILENT, sample
+from top_samples import SILENT, sample
+from top_screens import until
 
 SIZE = (80, 24)
 """The colour that pictures give to text without a colour."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cleaned_partitions import clean, survivors
 from kraft.partitions.log import validation
 from kraft.partitions.log.dump_lines import batch_line, record_lines
 from kraft.partitions.log.options import LogOptions
@@ -33,7 +34,6 @@ from support.bombs import (
     steps_of,
     zstd,
 )
-from support.kraft.cleaned_partitions import clean, survivors
 from transport.protocol.errors import Error
 
 ANY_TIME = 2**63 - 1

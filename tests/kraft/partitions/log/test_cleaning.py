@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from msgspec import structs
 
+from cleaned_partitions import batches_in, clean, committed, latest, sequences, survivors
 from kraft.partitions.log.cleaning.choice import CleanerSettings, cleanable
 from kraft.partitions.log.cleaning.cleaner import cleaning
 from kraft.partitions.log.cleaning.offset_map import ENTRY_BYTES, NOT_FOUND, OffsetMap
@@ -25,7 +26,6 @@ from metadata_log.serde.codec import finished
 from support.broker.broker_logs import NOW_MS, files_below
 from support.broker.cleaned_logs import SEEDS, recorded, rounds_of
 from support.broker.dirty_logs import OPTIONS, Producers, dirty_log
-from support.kraft.cleaned_partitions import batches_in, clean, committed, latest, sequences, survivors
 
 COMPACTED = Path(__file__).parents[3] / "data" / "compacted_topic.json.gz"
 

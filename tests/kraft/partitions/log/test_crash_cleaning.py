@@ -6,10 +6,10 @@ from random import Random
 
 from msgspec import structs
 
+from cleaned_partitions import batches_in, clean, committed, latest, sequences
 from kraft.partitions.log.partition_log import PartitionLog
 from metadata_log.memory_disk import MemoryDisk
 from support.broker.dirty_logs import OPTIONS, dirty_log
-from support.kraft.cleaned_partitions import batches_in, clean, committed, latest, sequences
 from support.power import failing_after
 
 RANDOM_CRASHES = 2

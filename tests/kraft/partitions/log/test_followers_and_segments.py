@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from cleaned_partitions import clean, survivors
 from kraft.partitions.log.options import LogOptions
 from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.log.partition_log import PartitionLog
@@ -14,7 +15,6 @@ from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record, records
 from support.broker.broker_logs import NOW_MS
-from support.kraft.cleaned_partitions import clean, survivors
 from transport.protocol.errors import Error
 
 COMPACTED = LogOptions(is_compacted=True, is_deleted=False, min_dirty_ratio=0.0, delete_retention_ms=0)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from fetch_answers import answer_fetch
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, NoLogDirectory
 from kraft.broker.agent import FAREWELL_MS
 from kraft.broker.opening import CHANGE_WEIGHT, NEW_LOG_WEIGHT
@@ -29,7 +30,6 @@ from support.broker.data_brokers import (
     registration,
     settings,
 )
-from support.broker.fetch_answers import answer_fetch
 from support.kraft.broker_agents import EPOCH, heartbeat, replay
 from transport.protocol.messages.alter_partition import AlterPartitionRequest
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse

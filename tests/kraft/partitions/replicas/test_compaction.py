@@ -15,6 +15,7 @@ from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.records.record import records as records_of
+from random_replicas import run_until
 from support.broker.data_brokers import (
     KEY,
     NOW_MS,
@@ -27,7 +28,6 @@ from support.broker.data_brokers import (
     replayed,
     started,
 )
-from support.kraft.random_replicas import run_until
 
 CONFIGS = {"cleanup.policy": "compact", "internal.segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.1"}
 NAME = PartitionName("t", 0)

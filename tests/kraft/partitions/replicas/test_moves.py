@@ -23,6 +23,7 @@ from metadata_log.log.partition_names import PartitionName
 from metadata_log.memory_disk import MemoryDisk, MemoryLock
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
+from random_replicas import run_until
 from support.broker.data_brokers import (
     KEY,
     NOW_MS,
@@ -35,7 +36,6 @@ from support.broker.data_brokers import (
 )
 from support.broker.moving_brokers import FIRST, SECOND, assigned, image_of, moved, started, two_directories
 from support.broker.request_brokers import wire_request
-from support.kraft.random_replicas import run_until
 from support.power import failing_after
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.kraft.random_replicas import ClientsRun, RandomRun
+from random_replicas import ClientsRun, RandomRun
 
 
 def random_run(seed: int, *, steps: int = 120, loses_power: bool = False) -> None:

@@ -17,9 +17,9 @@ from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.records.record import records as records_of
 from metadata_log.types import Uuid
+from random_replicas import RETRIED, TIMEOUT_MS, ClientsRun
 from support.broker.data_brokers import KEY, part_of, registration
 from support.broker.request_brokers import START_MS, due_of, fetch, only_partition, produce
-from support.kraft.random_replicas import RETRIED, TIMEOUT_MS, ClientsRun
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

@@ -20,7 +20,6 @@ from metadata_log.log.epochs import EpochHistory
 from metadata_log.records import metadata as records
 from metadata_log.types import NO_OFFSET, OffsetAndEpoch
 from support.broker.data_brokers import LAG_MS, TOPIC, part_of
-from support.broker.wired_brokers import Wired
 from transport.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -28,6 +27,7 @@ from transport.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from wired_brokers import Wired
 
 # Replication and the high watermark
 

@@ -7,7 +7,7 @@ import pytest
 from kraft.partitions.replicas.settings import ReplicationSettings
 from kraft.partitions.replicas.throttles import Throttle, throttled_partitions
 from metadata_log.records import metadata as records
-from support.broker.wired_brokers import Wired
+from wired_brokers import Wired
 
 RATE = 100_000
 """Bytes a second."""

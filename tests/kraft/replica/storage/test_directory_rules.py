@@ -37,8 +37,8 @@ from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch, Uuid
+from ruled_directories import PARTITION, opened, partition, with_snapshot
 from support.kraft.replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
-from support.kraft.ruled_directories import PARTITION, opened, partition, with_snapshot
 from transport.protocol.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from transport.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequestPartitionSnapshot,

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 import kraft
 from kraft.store import Job
 from kraft.testing import Cluster
-from support.kraft.simulated_recipes import TTL, Broken, World
+from simulated_recipes import TTL, Broken, World
 from transport.causes import one_cause
 from transport.faults import Faults
 

@@ -1,6 +1,6 @@
 """The reference page of the doctor's checks, from their descriptions.
 
-PYTHONPATH=tests python -m support.kraft.doctor_page > docs/reference/doctor-checks.md
+PYTHONPATH=tests python tests/kraft/operate/doctor_page.py > docs/reference/doctor-checks.md
 """
 
 from __future__ import annotations

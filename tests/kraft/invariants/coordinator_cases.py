@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from check_sites import Cases
 from kraft.invariants.groups import GroupLedger, encoded_assignment, mark
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
 from kraft.invariants.transactions import Attempt, TransactionLedger, content
@@ -24,9 +25,8 @@ from metadata_log.records.coordinator import encode_key, encode_value
 from metadata_log.records.record import Record
 from metadata_log.records.transaction_state import TransactionLogKey, TransactionLogValue
 from metadata_log.serde import Message
-from support.invariants.check_sites import Cases
-from support.invariants.record_cases import NOW_MS, marker
-from support.invariants.scripted_node import uuid
+from record_cases import NOW_MS, marker
+from scripted_node import uuid
 
 CASES = Cases()
 KEY, OTHER = (uuid(80), 0), (uuid(80), 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+from check_sites import Cases
 from kraft.controller import QuorumController
 from kraft.sim.nodes.member_kinds import LOADED, MACHINES
 from kraft.sim.nodes.replica_member import ReplicaMember
@@ -28,8 +29,7 @@ from metadata_log.records.metadata import (
     TopicRecord,
 )
 from metadata_log.types import OffsetAndEpoch
-from support.invariants.check_sites import Cases
-from support.invariants.scripted_node import uuid
+from scripted_node import uuid
 from transport.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fetch_answers import answer_fetch
 from kraft.partitions.log.outcomes import Appended, RefusedAppend
 from kraft.partitions.replicas import ReplicaManager
 from metadata_log.image import Partition
@@ -24,7 +25,6 @@ from support.broker.data_brokers import (
     settings,
     values_of,
 )
-from support.broker.fetch_answers import answer_fetch
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import (
     AlterPartitionResponse,

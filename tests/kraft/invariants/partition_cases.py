@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from check_sites import Cases
 from kraft.invariants import PartitionLedger
 from metadata_log.image import MetadataImage
 from metadata_log.records.frame import encode_record
@@ -19,8 +20,7 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
-from support.invariants.check_sites import Cases
-from support.invariants.scripted_node import uuid
+from scripted_node import uuid
 
 CASES = Cases()
 TOPIC = uuid(77)

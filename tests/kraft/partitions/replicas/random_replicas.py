@@ -26,11 +26,11 @@ from support.broker.data_brokers import (
 )
 from support.broker.request_brokers import batch as client_batch
 from support.broker.request_brokers import due_of, fetch, only_partition, produce, wire_request
-from support.broker.wired_brokers import Wired
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
 from transport.protocol.messages.fetch import FetchRequest
+from wired_brokers import Wired
 
 
 def run_until(manager: ReplicaManager, end_ms: int, now_ms: int = NOW_MS) -> list[int]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from check_sites import Cases
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
 from kraft.partitions.log.transaction_markers import TransactionMarker
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
-from support.invariants.check_sites import Cases
-from support.invariants.scripted_node import uuid
+from scripted_node import uuid
 
 CASES = Cases()
 KEY = (uuid(78), 0)

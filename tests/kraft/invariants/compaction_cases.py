@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from check_sites import Cases
 from kraft.invariants.compaction import CompactionLedger
 from kraft.invariants.records import Replica
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
-from support.invariants.check_sites import Cases
-from support.invariants.record_cases import ThreeReplicas
-from support.invariants.scripted_node import uuid
+from record_cases import ThreeReplicas
+from scripted_node import uuid
 
 CASES = Cases()
 KEY = (uuid(79), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from check_sites import Cases
 from kraft.invariants.cluster_model import PartitionKey
 from kraft.invariants.identities import IdentityLedger
 from kraft.invariants.leaderships import Belief, LeadershipLedger, Remote
@@ -9,8 +10,7 @@ from kraft.quorum.values import ReplicaKey
 from kraft.sim.workloads.partition_watch import PartitionWatch
 from metadata_log.image import MetadataImage
 from metadata_log.types import OffsetAndEpoch
-from support.invariants.check_sites import Cases
-from support.invariants.scripted_node import uuid
+from scripted_node import uuid
 
 CASES = Cases()
 KEY = (uuid(78), 0)

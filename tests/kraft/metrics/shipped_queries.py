@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from scraped_metrics import Scrape, lacking
 from support import ROOT
-from support.kraft.scraped import Scrape, lacking
 
 ALERTS = ROOT / "deploy/prometheus/kraft-alerts.yml"
 DASHBOARD = ROOT / "deploy/grafana/kraft-quorum.json"

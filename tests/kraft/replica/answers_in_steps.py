@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from counted_turns import Quorum
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.access.caller import Caller
 from kraft.controller import ControllerResult
 from kraft.controller.decision.request_context import AdminSettings
 from metadata_log.serde import Message
 from support.differential.controller_sides import InProcess, registration
-from support.kraft.counted_turns import Quorum
 from transport.protocol import messages as m
 from transport.protocol.messages.create_topics import CreatableTopic
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from check_sites import Cases
 from kraft.invariants import Ledger
 from kraft.invariants.observation import Applied, SnapshotContent
 from kraft.invariants.snapshots import Registers
@@ -10,8 +11,7 @@ from kraft.quorum.values import ElectionState
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.batch_builder import new_batch
 from metadata_log.types import OffsetAndEpoch
-from support.invariants.check_sites import Cases
-from support.invariants.scripted_node import HEAD, VOTERS, ScriptedQuorum, batch, settled, with_voters
+from scripted_node import HEAD, VOTERS, ScriptedQuorum, batch, settled, with_voters
 from transport.protocol.messages import BeginQuorumEpochRequest
 from transport.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequestPartitionData,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from check_sites import Cases
 from kraft.sim.nodes.store_workload import TTL_MS, Tokens, WatchedStore
 from kraft.state_machine import Position
 from kraft.store.commands import Command, Done, Event, Grant, Granted, Pass, Put, Transaction
 from kraft.store.machine import StoreMachine
-from support.invariants.check_sites import Cases
 
 CASES = Cases()
 

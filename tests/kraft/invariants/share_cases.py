@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from check_sites import Cases
+from coordinator_cases import batch
 from kraft.invariants.shares import Member, ShareLedger, Told
 from kraft.invariants.stored_batches import StoredBatch
 from metadata_log.records.share_group_state import (
@@ -12,9 +14,7 @@ from metadata_log.records.share_group_state import (
     ShareUpdateValue,
     ShareUpdateValueStateBatch,
 )
-from support.invariants.check_sites import Cases
-from support.invariants.coordinator_cases import batch
-from support.invariants.scripted_node import uuid
+from scripted_node import uuid
 from transport.protocol.errors import Error
 
 CASES = Cases()
