@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 from kafka import admin as plain
 
+from our_brokers import THEIRS, OurBrokers, batches, kafkas_broker, our_brokers
 from support.interop.broker_cluster import SMALL_TOPICS, STARTED
 from support.interop.certificates import Stores, issue
-from support.interop.our_brokers import THEIRS, OurBrokers, batches, kafkas_broker, our_brokers
 from support.interop.real_kafka import KafkaInstallation, eventually
 
 OURS = (101, 102, 103)

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
+from our_brokers import OURS, THEIRS, kafkas_broker, our_brokers
 from support.interop.broker_cluster import STARTED
-from support.interop.our_brokers import OURS, THEIRS, kafkas_broker, our_brokers
 from support.interop.real_kafka import KafkaInstallation
 from support.wire import ask
 from transport.protocol.messages import (

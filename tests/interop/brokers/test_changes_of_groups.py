@@ -18,8 +18,8 @@ from metadata_log.records.consumer_offsets import (
 from metadata_log.records.coordinator import CONSUMER_OFFSETS, decode_pair
 from metadata_log.records.record import records
 from metadata_log.serde import Message
+from one_node import one_node
 from support.eventually import eventually
-from support.interop.one_node import one_node
 from support.interop.real_kafka import KafkaInstallation
 from support.wire import ask
 from transport.protocol.errors import Error

@@ -13,13 +13,13 @@ import confluent_kafka
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from one_node import one_node
 from support.eventually import eventually
-from support.interop.one_node import one_node
 from support.interop.our_nodes import told as commanded
 from support.interop.real_kafka import KafkaInstallation
-from support.interop.telemetry_requests import LAST, MAX_BYTES, SUBSCRIPTIONS, Talk, gets, learned, pushes, told
 from support.loopback import free_ports
 from support.wire import ask, reaction, request_bytes
+from telemetry_requests import LAST, MAX_BYTES, SUBSCRIPTIONS, Talk, gets, learned, pushes, told
 from transport.protocol.apis import ApiKey
 from transport.protocol.messages import (
     ApiVersionsRequest,

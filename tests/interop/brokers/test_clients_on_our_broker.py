@@ -11,10 +11,10 @@ import pytest
 from kafka import KafkaProducer
 from kafka import admin as plain
 
+from consumed_records import SECONDS, consumed
+from our_brokers import OurBrokers, our_brokers
 from support.interop.broker_cluster import CONSOLE_CONSUMER, TOPIC_TOOL
-from support.interop.consumed import SECONDS, consumed
 from support.interop.kafka_tools import KafkaTools
-from support.interop.our_brokers import OurBrokers, our_brokers
 from support.interop.real_kafka import KafkaInstallation, eventually
 
 BROKER = 101

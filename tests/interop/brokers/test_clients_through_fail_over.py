@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from kafka import admin as plain
 
+from batch_clients import Pair
 from metadata_log.records.batch import scan
-from support.interop.batch_clients import Pair
+from our_brokers import OurBrokers, batches, our_brokers
 from support.interop.broker_cluster import CONSOLE_CONSUMER
 from support.interop.go_programs import go_program
-from support.interop.our_brokers import OurBrokers, batches, our_brokers
 from support.interop.real_kafka import KafkaInstallation, Process, eventually
 
 BROKERS = (101, 102, 103)

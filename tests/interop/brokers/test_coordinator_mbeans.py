@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraft.metrics.kafka import KAFKA_METRICS
+from monitored_node import values_after
 from support.interop.mbeans import OF_COORDINATORS, Key, same
-from support.interop.monitored_node import values_after
 from support.interop.real_kafka import KafkaInstallation
 
 pytestmark = pytest.mark.kafka

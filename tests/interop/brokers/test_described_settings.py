@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
+from our_brokers import OURS, THEIRS, kafkas_broker, our_brokers
 from support.eventually import eventually
 from support.interop.broker_cluster import SMALL_TOPICS, STARTED
-from support.interop.our_brokers import OURS, THEIRS, kafkas_broker, our_brokers
 from support.interop.real_kafka import KafkaInstallation
 from support.wire import ask
 from transport.protocol.messages import (

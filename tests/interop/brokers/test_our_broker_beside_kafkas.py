@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 from kafka import admin as plain
 
+from consumed_records import consumed
 from metadata_log.records.batch import scan
+from our_brokers import OURS, THEIRS, batches, kafkas_broker, our_brokers
 from support.interop.broker_cluster import STARTED
-from support.interop.consumed import consumed
-from support.interop.our_brokers import OURS, THEIRS, batches, kafkas_broker, our_brokers
 from support.interop.real_kafka import KafkaInstallation, eventually
 
 pytestmark = pytest.mark.kafka

@@ -19,9 +19,9 @@ from kraft.client import (
     TransactionalProducer,
     open_client,
 )
+from one_broker import one_node
 from support.interop.broker_cluster import CONSOLE_CONSUMER, STARTED
 from support.interop.kafka_tools import KafkaTools
-from support.interop.one_broker import one_node
 from support.interop.our_nodes import told
 from support.interop.real_kafka import KafkaInstallation
 from transport.interface import Endpoint

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from one_broker import one_node
 from support.interop.broker_cluster import STARTED
-from support.interop.one_broker import one_node
 from support.interop.our_nodes import kraft, told
 from support.interop.real_kafka import KafkaInstallation
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kraft.client import AcquireMode, Client, ConsumedRecord, ShareSettings, open_client
 from kraft.client.questions import Questions
 from kraft.client.share_groups import start_offsets
-from support.interop.one_node import one_node
+from one_node import one_node
 from support.interop.real_kafka import KafkaInstallation
 from support.kraft.share_words import say_each_word
 from transport.interface import Endpoint

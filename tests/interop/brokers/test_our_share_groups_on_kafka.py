@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraft.client import open_client
 from kraft.client.questions import Questions
 from kraft.client.share_groups import alter_start_offsets
-from support.interop.one_node import one_node
+from one_node import one_node
 from support.interop.our_nodes import kraft, told
 from support.interop.real_kafka import KafkaInstallation
 from transport.interface import Endpoint

@@ -14,10 +14,10 @@ import pytest
 from msgspec import Struct
 
 from metadata_log.serde import Message, schema_of
+from monitored_node import values_after
+from one_node import NODE
 from support.eventually import eventually
 from support.interop.mbeans import Key
-from support.interop.monitored_node import values_after
-from support.interop.one_node import NODE
 from support.interop.real_kafka import KafkaInstallation
 from support.wire import ANSWER_SECONDS, ask, request_bytes
 from transport.protocol.broker_apis import ALL_APIS

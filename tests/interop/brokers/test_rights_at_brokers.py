@@ -11,10 +11,10 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import TopicAuthorizationFailedError
 
-from support.interop.authorized_brokers import OURS, THEIRS, AuthorizedBrokers, Client, authorized_brokers
+from authorized_brokers import OURS, THEIRS, AuthorizedBrokers, Client, authorized_brokers
+from rights_matrix import SECRET, TOPIC, USERS, facts, requests_of, rules, topics
 from support.interop.broker_cluster import STARTED
 from support.interop.real_kafka import KafkaInstallation, eventually
-from support.interop.rights_matrix import SECRET, TOPIC, USERS, facts, requests_of, rules, topics
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AlterUserScramCredentialsRequest,

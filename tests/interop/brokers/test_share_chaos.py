@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from share_chaos import LOCK_MS, Chaos
 from support.interop.real_kafka import KafkaInstallation
 from support.scenarios.scenario_cluster import MAKES, scenario_cluster
-from support.scenarios.share_chaos import LOCK_MS, Chaos
 from support.scenarios.share_scenarios import sharing_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]

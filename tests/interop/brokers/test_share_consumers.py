@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import AcknowledgeType, Message, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from one_node import one_node
 from support.interop.kafka_tools import KafkaTools
-from support.interop.one_node import one_node
 from support.interop.real_kafka import KafkaInstallation
 from support.share_consumers import member, polled
 

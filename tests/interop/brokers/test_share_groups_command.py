@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from one_node import one_node
 from support.interop.kafka_tools import KafkaTools, printed
-from support.interop.one_node import one_node
 from support.interop.real_kafka import KafkaInstallation, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]

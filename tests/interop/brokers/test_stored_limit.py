@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from support.interop.one_node import one_node
+from one_node import one_node
 from support.interop.real_kafka import KafkaInstallation, eventually
 from support.wire import ask
 from transport.protocol.errors import Error

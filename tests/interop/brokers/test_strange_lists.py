@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.interop.one_node import one_node
+from one_node import one_node
 from support.interop.real_kafka import KafkaInstallation
 from support.interop.strange_lists import (
     DIFFERENCES,

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from support.interop.one_node import one_node
+from one_node import one_node
 from support.interop.real_kafka import KafkaInstallation
 from support.wire import ask, reaction, request_bytes
 from transport.protocol.messages.alter_client_quotas import (

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kraft.config.keys import STANDARD_AUTHORIZER
-from support.interop.one_node import one_node
+from one_node import one_node
+from streams_requests import HIDDEN, TOPICS, steps, told
 from support.interop.our_nodes import told as commanded
 from support.interop.real_kafka import KafkaInstallation
-from support.interop.streams_requests import HIDDEN, TOPICS, steps, told
 
 pytestmark = pytest.mark.kafka
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from one_node import one_node
 from support.interop.kafka_or_skip import with_programs_or_skipped
-from support.interop.one_node import one_node
 from support.interop.our_nodes import told
 from support.interop.real_kafka import KafkaInstallation, Process, eventually
 

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from one_node import one_node
 from support import TESTS
 from support.interop.kafka_or_skip import with_programs_or_skipped
 from support.interop.kafka_tools import KafkaTools, printed
-from support.interop.one_node import one_node
 from support.interop.real_kafka import KafkaInstallation, Process, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]

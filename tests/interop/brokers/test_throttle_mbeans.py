@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from monitored_node import values_after
 from support.eventually import eventually
 from support.interop.mbeans import Key
-from support.interop.monitored_node import values_after
 from support.interop.real_kafka import KafkaInstallation
 from support.wire import ask
 from transport.protocol.messages import alter_client_quotas as altering

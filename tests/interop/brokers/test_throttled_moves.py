@@ -16,10 +16,10 @@ from confluent_kafka import Producer
 
 from metadata_log import replay
 from metadata_log.image import ResourceType
+from our_brokers import OURS, THEIRS, OurBrokers, kafkas_broker, our_brokers
 from support.eventually import eventually
 from support.interop.broker_cluster import STARTED, TOPIC_TOOL
 from support.interop.kafka_tools import KafkaTools
-from support.interop.our_brokers import OURS, THEIRS, OurBrokers, kafkas_broker, our_brokers
 from support.interop.real_kafka import KafkaInstallation
 
 pytestmark = pytest.mark.kafka

@@ -11,14 +11,14 @@ import pytest
 from confluent_kafka import Producer
 from msgspec.structs import replace
 
+from consumed_records import consumed
 from metadata_log import replay
 from metadata_log.log.epochs import EpochHistory, parse_epochs
 from metadata_log.log.segment import parse_file_name
 from metadata_log.records.batch import scan
+from our_brokers import OURS, THEIRS, OurBrokers, kafkas_broker, our_brokers
 from support.interop.broker_cluster import STARTED
-from support.interop.consumed import consumed
 from support.interop.kafka_or_skip import skip_here
-from support.interop.our_brokers import OURS, THEIRS, OurBrokers, kafkas_broker, our_brokers
 from support.interop.our_nodes import kraft_here, told
 from support.interop.real_kafka import KafkaInstallation, eventually
 from support.kafka_jars import KafkaUnavailable, ensure_tiered

@@ -10,9 +10,9 @@ import pytest
 from kafka import KafkaProducer, errors
 from kafka import admin as plain
 
+from our_brokers import OurBrokers, our_brokers
 from support.interop.broker_cluster import TOPIC_TOOL
 from support.interop.kafka_tools import KafkaTools
-from support.interop.our_brokers import OurBrokers, our_brokers
 from support.interop.real_kafka import CLUSTER_TOOL, CONFIG_TOOL, QUORUM_TOOL, KafkaInstallation, eventually
 
 pytestmark = pytest.mark.kafka

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from kraft.config.keys import STANDARD_AUTHORIZER
+from one_node import one_node
 from support.broker.topology_answers import OFF, ON, RECORDED, Exchange, recorded
 from support.interop.kafka_or_skip import found_or_skipped
-from support.interop.one_node import one_node
 from support.interop.our_nodes import told
 from support.interop.real_kafka import KafkaInstallation
 from support.kafka_jars import NEWER_VERSION

@@ -14,8 +14,8 @@ from metadata_log.records.batch import scan
 from metadata_log.records.coordinator import TRANSACTION_STATE, decode_pair, encode_key, encode_value
 from metadata_log.records.record import records
 from metadata_log.records.transaction_state import TransactionLogKey, TransactionLogValue
+from one_node import CLUSTER_ID, node_lines
 from support.interop.broker_cluster import HEAP, STARTED
-from support.interop.one_node import CLUSTER_ID, node_lines
 from support.interop.our_nodes import told
 from support.interop.real_kafka import KafkaInstallation, Process, free_ports
 from transport.interface import Endpoint

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from kafka import admin as plain
 
+from committed_transactions import ENDS, SECONDS, SOURCE, TOPICS, by_confluent, committed, values
+from our_brokers import OURS, THEIRS, batches, kafkas_broker, our_brokers
 from support.interop.broker_cluster import SMALL_TOPICS, STARTED
-from support.interop.committed_transactions import ENDS, SECONDS, SOURCE, TOPICS, by_confluent, committed, values
-from support.interop.our_brokers import OURS, THEIRS, batches, kafkas_broker, our_brokers
 from support.interop.real_kafka import KafkaInstallation, eventually
 
 pytestmark = pytest.mark.kafka

@@ -10,8 +10,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.interop.committed_transactions import ENDS, SECONDS, SOURCE, TOPICS, by_confluent, committed, values
-from support.interop.our_brokers import OurBrokers, our_brokers
+from committed_transactions import ENDS, SECONDS, SOURCE, TOPICS, by_confluent, committed, values
+from our_brokers import OurBrokers, our_brokers
 from support.interop.real_kafka import KafkaInstallation
 
 PAIR = tuple(TOPICS)

@@ -8,7 +8,7 @@ import pytest
 
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
-from support.interop.one_node import one_node
+from one_node import one_node
 from support.interop.real_kafka import KafkaInstallation
 from support.wire import ask, reaction, request_bytes
 from transport.protocol.apis import ApiKey

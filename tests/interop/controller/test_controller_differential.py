@@ -13,12 +13,12 @@ from typing import Final
 
 import pytest
 
+from controller_releases import OTHERWISE, SAME_RECORDS, differing
 from kraft.config import Config
 from kraft.node.options import process_options
 from metadata_log.releases import NEWEST_RELEASE
 from metadata_log.serde import schema_of
 from support.differential.controller_draws import DEFAULT_RUN, STEPS, Draw
-from support.differential.controller_releases import OTHERWISE, SAME_RECORDS, differing
 from support.differential.controller_sides import InProcess, Side, by_batches, plain, recorded_answers, without_frame
 from support.differential.controller_stories import (
     DIFFERENCES,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from judged_settings import BROKER, CONTROLLER
 from kraft.access.tokens import TokenSettings
 from kraft.broker.settings import BrokerOptions
 from kraft.config import Config, ConfigError
-from support.interop.judged_settings import BROKER, CONTROLLER
 from support.interop.kafka_or_skip import oracle
 from support.interop.kafka_tools import KafkaTools
 from support.interop.our_nodes import kraft

@@ -12,12 +12,12 @@ from typing import Final
 
 import pytest
 
+from judged_settings import BROKER, CONTROLLER, verdicts
 from kraft.config import Config, ConfigError
 from kraft.config.checks import AT_MOST, BELOW, TIERED_STORAGE
 from kraft.config.definitions import CLIENT_METRICS, GROUP, NODE, TOPIC, Definition
 from kraft.config.kafka_keys import REFUSED
 from kraft.config.keys import NARROWER, SEGMENT_BYTES_OVERRIDE
-from support.interop.judged_settings import BROKER, CONTROLLER, verdicts
 from support.interop.kafka_or_skip import oracle
 from support.interop.one_controller import both
 from support.interop.real_kafka import KafkaInstallation

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.interop.judged_settings import verdicts
+from judged_settings import verdicts
 from support.interop.real_kafka import KafkaInstallation
 from support.listener_files import files, stored
 

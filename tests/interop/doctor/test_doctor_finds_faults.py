@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from support.doctor.doctor_cluster import DoctorCluster, doctor_cluster
-from support.doctor.fault import Fault, carry_through
-from support.doctor.faults_brokers import BROKER_FAULTS, OLDER_FAULTS, prepare
-from support.doctor.faults_files import ADDRESS_FAULTS, FILE_FAULTS
-from support.doctor.faults_quorum import DOWN, EVEN, QUORUM_FAULTS
-from support.doctor.faults_static import STATIC_FAULTS
+from doctor_cluster import DoctorCluster, doctor_cluster
+from doctor_fault import Fault, carry_through
+from faults_brokers import BROKER_FAULTS, OLDER_FAULTS, prepare
+from faults_files import ADDRESS_FAULTS, FILE_FAULTS
+from faults_quorum import DOWN, EVEN, QUORUM_FAULTS
+from faults_static import STATIC_FAULTS
 from support.interop.real_kafka import KafkaInstallation
 
 pytestmark = pytest.mark.kafka

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from faults_page import EVERY, page
 from kraft.operate.doctor.facts.catalog import CATALOG
-from support.doctor.faults_page import EVERY, page
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "doctor-faults.md"
 

@@ -10,8 +10,8 @@ import pytest
 
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
+from remote_records import damaged, vectors
 from support.interop.real_kafka import DUMP_TOOL, KafkaInstallation
-from support.interop.remote_records import damaged, vectors
 from support.serde_golden import golden
 
 pytestmark = pytest.mark.kafka

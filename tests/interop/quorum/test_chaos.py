@@ -11,8 +11,8 @@ from random import SystemRandom
 import pytest
 from kafka.admin import KafkaAdminClient
 
+from quorum_chaos import SETTINGS, TARGETS, WAYS, Report, draw_faults, survive
 from support.interop.broker_cluster import BrokerCluster, broker_cluster
-from support.interop.chaos import SETTINGS, TARGETS, WAYS, Report, draw_faults, survive
 from support.interop.load import PARTITIONS, read_committed
 from support.interop.mixed_quorum import Make
 from support.interop.real_kafka import KafkaInstallation

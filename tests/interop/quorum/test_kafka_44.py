@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from leaders_in_turn import lead_in_turn
 from metadata_log import replay
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import read_bootstrap
@@ -17,7 +18,6 @@ from metadata_log.records.batch import scan
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
 from metadata_log.records.record import records
-from support.interop.leaders_in_turn import lead_in_turn
 from support.interop.our_nodes import kraft, our_controller, our_format, told
 from support.interop.real_kafka import (
     CLUSTER_ID,

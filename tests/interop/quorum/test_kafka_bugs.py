@@ -19,6 +19,7 @@ from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
+from scripted_voter import HOST, ScriptedVoter, listening_at, scripted_voter
 from support.interop.kafka_or_skip import found_or_skipped
 from support.interop.mixed_quorum import TOLD_THAT_IT_LEADS, Make, batches_in, controls_in, truncations
 from support.interop.our_nodes import our_controller, told
@@ -32,7 +33,6 @@ from support.interop.real_kafka import (
     free_ports,
     kafka_controller,
 )
-from support.interop.scripted_voter import HOST, ScriptedVoter, listening_at, scripted_voter
 from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION
 from support.wire import ask, request_bytes
 from transport.protocol.errors import Error

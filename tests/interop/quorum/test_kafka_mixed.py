@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.interop.leaders_in_turn import WAYS, lead_in_turn
+from leaders_in_turn import WAYS, lead_in_turn
 from support.interop.mixed_quorum import MixedQuorum, Way, admin_stream, values_in
 from support.interop.our_nodes import kraft, our_format, told
 from support.interop.real_kafka import KafkaInstallation, eventually, layout_in

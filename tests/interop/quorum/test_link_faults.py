@@ -27,9 +27,9 @@ from metadata_log.types import NO_NODE
 from support.interop.mixed_quorum import TOLD_THAT_IT_LEADS, Make, MixedQuorum, batches_in, truncations, values_in
 from support.interop.our_nodes import our_format, told
 from support.interop.real_kafka import CLUSTER_ID, KafkaInstallation, QuorumLayout, eventually
-from support.interop.tcp_proxy import Proxies
 from support.loopback import free_ports
 from support.wire import active_controller, leader_of, set_client_metrics
+from tcp_proxy import Proxies
 from transport.protocol.errors import Error
 
 pytestmark = pytest.mark.kafka

@@ -14,9 +14,9 @@ from typing import Final
 
 import pytest
 
+from agent_processes import AGENTS, agents_running
 from kraft.metrics import kafka as rows
 from kraft.metrics.names import Mbean
-from support.interop.agent_processes import AGENTS, agents_running
 from support.interop.kafka_tools import KafkaTools
 from support.interop.mbeans import CONTROLLER_METRICS, Key, same, values_of_kafka, values_of_ours
 from support.interop.mixed_quorum import MixedQuorum

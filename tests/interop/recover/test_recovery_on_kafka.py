@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from recovery_cluster import CONTROLLERS, RecoveryCluster, recovery_cluster
 from support.interop.our_nodes import told as printed
 from support.interop.real_kafka import KafkaInstallation
-from support.interop.recovery_cluster import CONTROLLERS, RecoveryCluster, recovery_cluster
 from support.loopback import free_ports
 
 pytestmark = pytest.mark.kafka

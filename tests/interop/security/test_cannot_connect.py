@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
+from security_rows import ADD_SCRAM, MODULES, ROWS, OneController
 from support.interop.certificates import another_authority, issue, server_context
 from support.interop.our_nodes import kraft_here, our_controller, told
 from support.interop.real_kafka import CLUSTER_ID, KafkaInstallation, eventually, kafka_controller, running
-from support.interop.security_rows import ADD_SCRAM, MODULES, ROWS, OneController
 from support.kraft.recovery_data import write_description
 
 GUEST = ("--add-scram", "SCRAM-SHA-256=[name=guest,password=g-secret]")

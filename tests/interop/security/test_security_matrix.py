@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import admin as plain
 
+from security_rows import ADD_SCRAM, ROWS, OneController, Row, Secrets, quorum_layout
 from support.interop.mixed_quorum import Make, MixedQuorum
 from support.interop.our_nodes import kraft, our_controller, our_format, told
 from support.interop.real_kafka import (
@@ -32,7 +33,6 @@ from support.interop.real_kafka import (
     kafka_controller,
     running,
 )
-from support.interop.security_rows import ADD_SCRAM, ROWS, OneController, Row, Secrets, quorum_layout
 
 pytestmark = pytest.mark.kafka
 

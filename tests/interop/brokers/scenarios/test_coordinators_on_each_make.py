@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from every_coordinator_scenario import COORDINATOR_SCENARIOS, CoordinatorScenario
 from support.interop.real_kafka import KafkaInstallation
 from support.scenarios.coordinator_client import COORDINATED
-from support.scenarios.every_coordinator_scenario import COORDINATOR_SCENARIOS, CoordinatorScenario
 from support.scenarios.scenario_cluster import MAKES, Cluster, scenario_cluster
 
 pytestmark = pytest.mark.kafka

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from exactly_once import EXACTLY_ONCE, copy_under_faults
 from support.interop.real_kafka import KafkaInstallation
-from support.scenarios.exactly_once import EXACTLY_ONCE, copy_under_faults
 from support.scenarios.scenario_cluster import MAKES, scenario_cluster
 
 pytestmark = pytest.mark.kafka

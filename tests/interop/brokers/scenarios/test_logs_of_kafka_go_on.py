@@ -23,8 +23,8 @@ from support.scenarios.coordinator_client import (
     fresh,
 )
 from support.scenarios.scenario_cluster import FIRST, BrokerMake, Cluster, Kind, scenario_cluster
-from support.scenarios.takeover_scenarios import dumps
-from support.scenarios.transactional import TV1, TV2, Producer
+from takeover_scenarios import dumps
+from transactions_by_hand import TV1, TV2, Producer
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from transport.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse

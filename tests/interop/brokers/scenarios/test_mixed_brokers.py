@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rolled_brokers import Loads, restart
 from support.interop.kafka_or_skip import found_or_skipped
 from support.interop.our_nodes import told
 from support.kafka_jars import KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION
-from support.scenarios.rolling import Loads, restart
 from support.scenarios.scenario_cluster import BrokerMake, scenario_cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]

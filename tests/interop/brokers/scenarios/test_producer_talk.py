@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.scenarios.exactly_once import QUIET_SECONDS, Talk
+from exactly_once import QUIET_SECONDS, Talk
 
 BEGINS = """\
 %7|1795768679.182|TXNAPI|rdkafka#producer-1| [thrd:app]: Transactional API called: send_offsets_to_transaction

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from every_scenario import SCENARIOS, Scenario
+from lifecycle_scenarios import kill_at_full_rate
 from support.interop.real_kafka import KafkaInstallation
-from support.scenarios.every_scenario import SCENARIOS, Scenario
-from support.scenarios.lifecycle_scenarios import kill_at_full_rate
 from support.scenarios.scenario_cluster import KINDS, MAKES, Cluster, Kind, scenario_cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.scenarios.every_scenario import SCENARIOS, Scenario
+from every_scenario import SCENARIOS, Scenario
 from support.scenarios.scenario_cluster import KINDS, MAKES, Cluster, Kind, scenario_cluster
 
 CASES = [

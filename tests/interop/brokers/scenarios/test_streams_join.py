@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
+from joined_orders import GROUP_ID, SECONDS, STREAMS, JoinedOrders
 from support.interop.kafka_or_skip import with_programs_or_skipped
 from support.interop.real_kafka import KafkaInstallation, eventually
 from support.scenarios.coordinator_client import GROUP, coordinator_of, internal, partition_of
-from support.scenarios.joined_orders import GROUP_ID, SECONDS, STREAMS, JoinedOrders
 from support.scenarios.reassignment_scenarios import elect, reassign
 from support.scenarios.scenario_cluster import MAKES, BrokerMake, scenario_cluster
 from transport.protocol.messages.streams_group_describe import DescribedGroup

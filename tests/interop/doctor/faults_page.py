@@ -1,17 +1,17 @@
 """The reference page of the faults that were caused on clusters of Apache Kafka.
 
-PYTHONPATH=tests python -m support.doctor.faults_page > docs/reference/doctor-faults.md
+PYTHONPATH=tests python tests/interop/doctor/faults_page.py > docs/reference/doctor-faults.md
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from support.doctor.fault import Fault
-from support.doctor.faults_brokers import BROKER_FAULTS, OLDER_FAULTS
-from support.doctor.faults_files import ADDRESS_FAULTS, FILE_FAULTS
-from support.doctor.faults_quorum import QUORUM_FAULTS
-from support.doctor.faults_static import STATIC_FAULTS
+from doctor_fault import Fault
+from faults_brokers import BROKER_FAULTS, OLDER_FAULTS
+from faults_files import ADDRESS_FAULTS, FILE_FAULTS
+from faults_quorum import QUORUM_FAULTS
+from faults_static import STATIC_FAULTS
 
 SECTIONS: Final = (
     ("A live quorum", "three voters of a dynamic quorum, and a spare controller", QUORUM_FAULTS),

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from deletion_scenarios import remove
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import read_meta_properties
 from metadata_log.types import Uuid
 from support.interop.kafka_or_skip import skip_here
 from support.interop.real_kafka import eventually
 from support.scenarios.confluent_load import ConfluentLoad
-from support.scenarios.deletion_scenarios import remove
 from support.scenarios.reassignment_scenarios import elect
 from support.scenarios.scenario_client import batch
 from support.scenarios.scenario_cluster import DISKS, SECONDS, Cluster, Topic

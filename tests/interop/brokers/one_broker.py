@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from one_node import CLUSTER_ID, node_lines
 from support.interop.broker_cluster import HEAP
-from support.interop.one_node import CLUSTER_ID, node_lines
 from support.interop.our_nodes import told
 from support.interop.real_kafka import KafkaInstallation, Process, free_ports
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from exactly_once import copy_under_faults
 from metadata_log.records.record import records
 from metadata_log.records.transaction_state import TransactionLogValue
 from support.interop.real_kafka import eventually
@@ -18,10 +19,9 @@ from support.scenarios.coordinator_client import (
     wait_for_offset,
     written,
 )
-from support.scenarios.exactly_once import copy_under_faults
 from support.scenarios.scenario_cluster import SECONDS, Cluster, Topic
-from support.scenarios.transactional import TV1, TV2, Producer, read, wait_until_stable
-from support.scenarios.transactional import committed as committed_values
+from transactions_by_hand import TV1, TV2, Producer, read, wait_until_stable
+from transactions_by_hand import committed as committed_values
 from transport.protocol.errors import Error
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

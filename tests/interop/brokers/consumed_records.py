@@ -6,7 +6,7 @@ from contextlib import closing
 
 from kafka import KafkaConsumer, TopicPartition
 
-from support.interop.our_brokers import OurBrokers
+from our_brokers import OurBrokers
 from support.interop.real_kafka import eventually
 
 SECONDS = 30

@@ -11,12 +11,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from authorized_brokers import OURS, THEIRS
 from kraft.access.authorizer import AclOperation, AclResource
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
-from support.interop.authorized_brokers import OURS, THEIRS
 from transport.protocol import messages as m
 from transport.protocol.messages import (
     alter_client_quotas,

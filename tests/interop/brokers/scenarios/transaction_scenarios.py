@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from support.scenarios.failover_scenarios import wait_for_equal_epochs
+from failover_scenarios import wait_for_equal_epochs
 from support.scenarios.scenario_client import batch, in_background, values_in
 from support.scenarios.scenario_cluster import SECONDS, Cluster, Topic
 from support.scenarios.scenario_list import scenario
-from support.scenarios.transactional import TV1, TV2, Producer, committed, read, wait_until_stable
+from transactions_by_hand import TV1, TV2, Producer, committed, read, wait_until_stable
 from transport.protocol.errors import Error
 from transport.protocol.messages.create_topics import (
     CreatableReplicaAssignment,

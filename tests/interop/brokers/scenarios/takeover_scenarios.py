@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from consumer_group_scenarios import two_members
+from consumer_member import converge, epochs
 from support.interop.our_nodes import told
 from support.interop.real_kafka import DUMP_TOOL, eventually
-from support.scenarios.consumer_group_scenarios import two_members
-from support.scenarios.consumer_member import converge, epochs
 from support.scenarios.coordinator_client import (
     GROUP,
     PARTITIONS,
@@ -36,8 +36,8 @@ from support.scenarios.coordinator_client import (
 )
 from support.scenarios.reassignment_scenarios import elect, reassign
 from support.scenarios.scenario_cluster import SECONDS, Cluster
-from support.scenarios.transactional import TV1, TV2, Producer, wait_until_stable
-from support.scenarios.transactional import committed as committed_values
+from transactions_by_hand import TV1, TV2, Producer, wait_until_stable
+from transactions_by_hand import committed as committed_values
 from transport.protocol.errors import Error
 from transport.protocol.messages.join_group import JoinGroupResponse
 

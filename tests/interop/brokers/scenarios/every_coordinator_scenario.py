@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from support.scenarios import (
-    consumer_group_scenarios,
-    group_coordinator_scenarios,
-    takeover_scenarios,
-    transaction_coordinator_scenarios,
-)
+import consumer_group_scenarios
+import group_coordinator_scenarios
+import takeover_scenarios
+import transaction_coordinator_scenarios
 from support.scenarios.coordinator_client import COORDINATOR_SCENARIOS, CoordinatorScenario
 
 __all__ = ["COORDINATOR_SCENARIOS", "CoordinatorScenario"]

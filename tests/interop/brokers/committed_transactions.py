@@ -7,8 +7,8 @@ from contextlib import closing
 
 import confluent_kafka
 
+from our_brokers import OURS, THEIRS, OurBrokers
 from support import TESTS
-from support.interop.our_brokers import OURS, THEIRS, OurBrokers
 from support.interop.real_kafka import eventually
 
 SECONDS = 60

@@ -8,10 +8,10 @@ from typing import Final
 
 from confluent_kafka import Consumer
 
+from consumer_member import ConsumerMember, Place, converge, places_of
 from metadata_log.serde import decode, encode
 from support.interop.real_kafka import eventually
 from support.scenarios.confluent_load import ConfluentLoad
-from support.scenarios.consumer_member import ConsumerMember, Place, converge, places_of
 from support.scenarios.coordinator_client import (
     Member,
     commit,

@@ -6,8 +6,8 @@ import json
 import re
 from typing import Final
 
-from support.doctor.doctor_cluster import PATIENCE_SECONDS, SPARE, DoctorCluster, edit, kraft
-from support.doctor.fault import BEFORE, LIVE, OFFLINE, Expected, Fault, Found, Words, matching
+from doctor_cluster import PATIENCE_SECONDS, SPARE, DoctorCluster, edit, kraft
+from doctor_fault import BEFORE, LIVE, OFFLINE, Expected, Fault, Found, Words, matching
 from support.interop.real_kafka import CLUSTER_ID, eventually
 
 OTHER_CLUSTER: Final = "bXJKq1A8SQG97oAf89FrDw"

@@ -6,8 +6,8 @@ import threading
 from contextlib import ExitStack
 from typing import Final
 
+from connection_scenarios import descriptors, rss
 from support.scenarios.confluent_load import ConfluentLoad
-from support.scenarios.connection_scenarios import descriptors, rss
 from support.scenarios.scenario_client import batch
 from support.scenarios.scenario_cluster import SECONDS, Cluster
 from support.scenarios.scenario_list import scenario

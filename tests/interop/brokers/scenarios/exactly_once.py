@@ -24,7 +24,7 @@ from support.interop.real_kafka import Process, eventually
 from support.scenarios.confluent_load import ConfluentLoad
 from support.scenarios.coordinator_client import GROUP, TRANSACTION, coordinator_of
 from support.scenarios.scenario_cluster import Cluster, Kind, Topic
-from support.scenarios.transactional import wait_until_stable
+from transactions_by_hand import wait_until_stable
 
 COPIER: Final = Path(__file__).with_name("copier.py")
 PROTOCOLS: Final = ("classic", "consumer")

@@ -13,9 +13,9 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
-from support.doctor.doctor_cluster import PATIENCE_SECONDS, DoctorCluster, edit, kraft, setting, told
-from support.doctor.fault import LIVE, OFFLINE, Act, Expected, Fault, Found, wait_for
-from support.doctor.faults_quorum import live, offline, printed
+from doctor_cluster import PATIENCE_SECONDS, DoctorCluster, edit, kraft, setting, told
+from doctor_fault import LIVE, OFFLINE, Act, Expected, Fault, Found, wait_for
+from faults_quorum import live, offline, printed
 from support.interop.real_kafka import eventually
 from support.loopback import free_ports
 

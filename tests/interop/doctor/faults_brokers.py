@@ -11,9 +11,9 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from support.doctor.doctor_cluster import METADATA, PATIENCE_SECONDS, SPARE, DoctorCluster, edit, kraft, setting, told
-from support.doctor.fault import BEFORE, BOTH, LIVE, OFFLINE, Act, Expected, Fault, Found, matching
-from support.doctor.faults_quorum import live, printed
+from doctor_cluster import METADATA, PATIENCE_SECONDS, SPARE, DoctorCluster, edit, kraft, setting, told
+from doctor_fault import BEFORE, BOTH, LIVE, OFFLINE, Act, Expected, Fault, Found, matching
+from faults_quorum import live, printed
 from support.interop.real_kafka import eventually
 
 BROKER: Final = 103

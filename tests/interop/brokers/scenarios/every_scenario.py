@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from support.scenarios import (
-    compaction_scenarios,
-    connection_scenarios,
-    controller_scenarios,
-    damage_scenarios,
-    deletion_scenarios,
-    disk_scenarios,
-    endurance_scenarios,
-    failover_scenarios,
-    idempotence_scenarios,
-    lifecycle_scenarios,
-    produce_scenarios,
-    reassignment_scenarios,
-    replication_scenarios,
-    transaction_scenarios,
-)
+import compaction_scenarios
+import connection_scenarios
+import controller_scenarios
+import damage_scenarios
+import deletion_scenarios
+import disk_scenarios
+import endurance_scenarios
+import failover_scenarios
+import idempotence_scenarios
+import lifecycle_scenarios
+import produce_scenarios
+import replication_scenarios
+import transaction_scenarios
+from support.scenarios import reassignment_scenarios
 from support.scenarios.scenario_list import SCENARIOS, Scenario
 
 __all__ = ["SCENARIOS", "Scenario"]

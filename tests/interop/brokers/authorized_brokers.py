@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from kraft.config.keys import STANDARD_AUTHORIZER
 from metadata_log.serde import Message, schema_of
-from support.interop.our_brokers import SERVING
+from our_brokers import SERVING
 from support.interop.our_nodes import our_controller, our_format, told
 from support.interop.real_kafka import KafkaInstallation, Process, QuorumLayout, eventually, free_ports, running
 from support.wire import ANSWER_SECONDS, active_controller, framed

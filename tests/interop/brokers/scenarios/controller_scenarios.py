@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from support.scenarios.lifecycle_scenarios import records_go_on_without_a_controller
+from lifecycle_scenarios import records_go_on_without_a_controller
 from support.scenarios.scenario_cluster import PLAIN, QUORUM, Cluster
 from support.scenarios.scenario_list import SCENARIOS, scenario
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from doctor_cluster import PATIENCE_SECONDS, DoctorCluster
 from kraft.operate.doctor.facts.catalog import CATALOG
-from support.doctor.doctor_cluster import PATIENCE_SECONDS, DoctorCluster
 from support.interop.real_kafka import eventually
 
 Found = dict[str, Any]

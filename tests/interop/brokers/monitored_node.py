@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from one_node import CLUSTER_ID, node_lines
 from support.interop.broker_cluster import HEAP, STARTED
 from support.interop.kafka_tools import KafkaTools
 from support.interop.mbeans import Key, jmx_options, values_of_kafka, values_of_ours
-from support.interop.one_node import CLUSTER_ID, node_lines
 from support.interop.our_nodes import told
 from support.interop.real_kafka import KafkaInstallation, Process, free_ports
 

@@ -6,10 +6,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from support.doctor.doctor_cluster import DoctorCluster, edit
-from support.doctor.fault import OFFLINE, Expected, Fault, Found, matching
-from support.doctor.faults_files import NODE, on_voter, start_and_catch_up, voter
-from support.doctor.faults_quorum import offline
+from doctor_cluster import DoctorCluster, edit
+from doctor_fault import OFFLINE, Expected, Fault, Found, matching
+from faults_files import NODE, on_voter, start_and_catch_up, voter
+from faults_quorum import offline
 
 
 def write_back(cluster: DoctorCluster, finding: Found) -> None:
