@@ -14,7 +14,7 @@ import sysconfig
 import tokenize
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -213,6 +213,49 @@ def test_what_lies_beside_tests_is_for_these_tests() -> None:
         if folders.get(module, name.rpartition("/")[0]) != name.rpartition("/")[0]
     ]
     assert not found, "\n".join(found)
+
+
+def named_support(text: str) -> set[str]:
+    """What may be files of `tests/support` that a text imports, runs or names."""
+    dotted = [path.rstrip(".").removesuffix(".py") for path in re.findall(r"support[./](\w[\w./]*)", text)]
+    for package, names in re.findall(r"from support\.?([\w.]*) import ([\w, ]+|\([^)]*\))", text):
+        dotted += (f"{package}.{name}".lstrip(".") for name in re.findall(r"\w+", names))
+    return {f"tests/support/{path.replace('.', '/')}.py" for path in dotted}
+
+
+def of_one_folder(written: Mapping[str, str]) -> dict[str, str]:
+    """The modules of `tests/support` that one folder of tests uses alone, directly or through others, with the folder.
+
+    A program has users at the command line. Benches and pages are users, too.
+    """
+    users: dict[str, set[str]] = {name: set() for name in written if re.match(r"tests/support/.+\.py", name)}
+    for name, text in written.items():
+        for module in users.keys() & named_support(text):
+            users[module].add(name)
+    alone = {}
+    for module in sorted(users):
+        folders, seen, ahead = set(), set(), [module]
+        while ahead:
+            if (name := ahead.pop()) in seen:
+                continue
+            seen.add(name)
+            ahead.extend(users.get(name, ()))
+            if name not in users:
+                folders.add(name.rpartition("/")[0])
+            elif '__name__ == "__main__"' in written[name]:
+                folders.add("a command")
+        if len(folders) == 1 and (only := folders.pop()).startswith("tests/"):
+            alone[module] = only
+    return alone
+
+
+def test_support_has_what_two_folders_share() -> None:
+    """What the tests of one folder use lies beside them; of `tests` itself, that is in `tests/support`."""
+    used = "from support.own.clock import Clock"
+    planted = {"tests/support/own/clock.py": "", "tests/a/test_a.py": used}
+    assert of_one_folder(planted) == {"tests/support/own/clock.py": "tests/a"}
+    assert of_one_folder(planted | {"tests/support/b.py": used, "bench/b.py": "import support.b"}) == {}
+    assert of_one_folder(texts()) == {}, "each is for the tests of one folder, and can lie beside them"
 
 
 def imported(source: str) -> Iterator[tuple[int, str]]:

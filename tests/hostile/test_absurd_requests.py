@@ -16,11 +16,11 @@ from typing import Final
 import pytest
 import trio
 
+from absurd_requests import Absurd
 from kraft.admin import open_admin
 from kraft.admin.topics import create_topic
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import Uuid
-from support.hostile.absurd import Absurd
 from support.hostile.broker_attacks import request
 from support.hostile.counted_nodes import CASES, DEARER, TURN, apis_of, both, exchange
 from support.hostile.instructions import InstructionClock, Work

@@ -21,8 +21,8 @@ from support import TESTS
 from support.controller_processes import CLUSTER_ID, IDS, Processes
 from support.eventually import eventually
 from support.hostile.attack import ATTACKS, FORGERIES, Target
-from support.hostile.writer import NAME, Writer
 from support.wire import leader_of, set_client_metrics
+from timed_writer import NAME, Writer
 
 SLICE_SECONDS = 1.0
 SOAK_SECONDS = 600 / (len(ATTACKS) + len(FORGERIES))

@@ -26,7 +26,7 @@ from kraft.registry.requests import Answer, Asked, Refused, Run, routed
 from kraft.registry.schemas import CannotCheck, Earlier, InvalidSchema, Source, TooCostly
 from kraft.registry.service import LIMITS, RECORDS_PER_TURN
 from kraft.registry.state import State
-from support.hostile.registry_attacks import FULL, Request, hard_schemas, many_subjects, many_versions, requests_for
+from registry_attacks import FULL, Request, hard_schemas, many_subjects, many_versions, requests_for
 
 QUESTION_BYTES = 6 << 20
 """As many as `MAX_QUESTION` characters and a body of the longest kind take."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 from kraft.sim.faults.profiles import PROFILES
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.seed_search import SeedSearch
-from support.lab.pyodide import in_pyodide
+from pyodide_in_node import in_pyodide
 
 MEMBERS: Final = {
     "voters-and-rot": "dynamic",

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from kraft.cli.doctor.command import doctor_command
 from kraft.sim.search.schedule import decode_schedule, replay
 from kraft.sim.search.seed_search import KINDS
+from pyodide_in_node import builder
 from support.lab.chromium import Tab, opened_tab, served
-from support.lab.pyodide import builder
 from support.metadata_log.browser import browser
 from support.real_data import unpack
 

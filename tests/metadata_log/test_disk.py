@@ -10,11 +10,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from disk_contract import CHECKS, Check
 
 import metadata_log.disk
 from metadata_log.disk import OsDisk, make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk, MemoryFile
-from support.metadata_log.disk_contract import CHECKS, Check
 from support.power import failing_after
 
 

@@ -1,8 +1,8 @@
-"""What tests share: everything in `tests` that is neither a test nor a `conftest.py`.
+"""What tests of two or more folders share.
 
 `tests` is on the path of pytest, so a test of any folder writes `from support.interop.real_kafka import Nodes`. A
-folder here serves the tests of the folder of its name, and whoever else needs it: `broker` and `invariants` some of
-those of `tests/kraft`, `scenarios` and `doctor` some of those of `tests/interop`.
+folder here serves the folders of its name, and whoever else needs it: `broker` some of those of `tests/kraft`,
+`scenarios` some of those of `tests/interop`. What one folder alone uses lies beside its tests.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
+from conversation import LISTENER, Node, echo, logins, numbered
 from support.interop.certificates import client_context, leaf, server_context, tls
-from support.transport.conversation import LISTENER, Node, echo, logins, numbered
 from transport import Failed, MemoryStreams, Principal, Reply, Tls, WireTransport
 from transport.sasl import NO_SASL, Sasl
 from transport.traffic import AuthenticationOutcome

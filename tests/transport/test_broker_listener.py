@@ -10,9 +10,9 @@ import pytest
 import trio
 from msgspec.structs import replace
 
+from conversation import LISTENER, Node
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
-from support.transport.conversation import LISTENER, Node
 from transport import TcpTransport
 from transport.memory_sockets import MemoryStreams
 from transport.protocol.apis import ApiKey

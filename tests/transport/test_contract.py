@@ -16,11 +16,10 @@ import msgspec
 import pytest
 import trio
 
+from conversation import LISTENER, Node, echo, logins, numbered
 from metadata_log.serde import Message, Versions
+from simulated_transport import SimulatedTransport, Talk
 from support.interop.certificates import tls
-from support.transport.conversation import LISTENER, Node, echo, logins, numbered
-from support.transport.simulated_transport import SimulatedTransport, Talk
-from support.transport.unix_transport import unix_transport
 from transport import Cause, Endpoint, Failed, Listener, MemoryNetwork, MemoryTransport, Reply, TcpTransport
 from transport.interface import Request
 from transport.memory_sockets import MemoryStreams
@@ -39,6 +38,7 @@ from transport.protocol.messages.vote import (
     VoteRequestTopicData,
     VoteResponseTopicData,
 )
+from unix_transport import unix_transport
 
 NewNode = Callable[..., Node]
 Test = Callable[..., Any]

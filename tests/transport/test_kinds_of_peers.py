@@ -8,8 +8,8 @@ from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 
 import pytest
 
+from conversation import LISTENER, Node, echo, logins, numbered
 from support.interop.certificates import another_authority, client_context, server_context
-from support.transport.conversation import LISTENER, Node, echo, logins, numbered
 from transport.interface import PEERS, Cause, Endpoint, Failed, Reply
 from transport.memory_sockets import MemoryStreams
 from transport.protocol.inbound import ANONYMOUS, Principal

@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 import trio
 
+from conversation import Node, echo
 from metadata_log.serde import Message
 from support.interop.certificates import tls
-from support.transport.conversation import Node, echo
-from support.transport.tcp_frames import connect, framed, read_frames, serving, vote
+from tcp_frames import connect, framed, read_frames, serving, vote
 from transport import Reply, TcpTransport
 from transport.protocol import server_connection as server_side
 from transport.protocol.apis import ApiKey

@@ -9,7 +9,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.transport.conversation import Node, echo, numbered
+from conversation import Node, echo, numbered
 from transport import Cause, Endpoint, Listener, MemoryNetwork, MemoryTransport, Reply
 from transport.faults import LOST, FaultPlan, Faults, Kind
 from transport.protocol.messages import VoteResponse

@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from support.transport.conversation import LISTENER, echo, numbered
-from support.transport.sasl_pairs import Stranger, carrier_of, pair
+from conversation import LISTENER, echo, numbered
+from sasl_pairs import Stranger, carrier_of, pair
 from transport.channels import Socket
 from transport.interface import PEERS, Cause, Failed, Listener, Reply
 from transport.memory_sockets import MemoryStreams

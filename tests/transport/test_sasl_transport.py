@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
+from conversation import LISTENER, echo, logins, numbered
 from metadata_log.serde import Message
-from support.transport.conversation import LISTENER, echo, logins, numbered
-from support.transport.sasl_pairs import Stranger, carrier_of, pair
+from sasl_pairs import Stranger, carrier_of, pair
 from transport.interface import PEERS, Cause, Endpoint, Failed, Reply, Request
 from transport.protocol.apis import ApiKey
 from transport.protocol.frames import with_length

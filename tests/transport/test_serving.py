@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import trio
 
-from support.transport.conversation import LISTENER, Node, echo
-from support.transport.tcp_frames import connect, framed, no_free_descriptors, read_frames, read_to_end, serving, vote
+from conversation import LISTENER, Node, echo
+from tcp_frames import connect, framed, no_free_descriptors, read_frames, read_to_end, serving, vote
 from transport import Endpoint, Request, TcpTransport, WireTransport
 from transport.limited_log import LimitedLog
 from transport.limits import ANSWER_TURN_BYTES, BULK_BYTES, QUANTUM, UNSENT_PER_CONNECTION

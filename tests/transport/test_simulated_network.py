@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from conversation import echo, numbered
 from kraft.sim import Simulator
 from kraft.sim.nodes.cluster import CLUSTER
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.runs.brokers import Administration
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.voter_change_run import Reconfiguration
-from support.transport.conversation import echo, numbered
-from support.transport.simulated_transport import Talk, Talker
+from simulated_transport import Talk, Talker
 from transport import Cause, Failed, Inbound, Reply, Request
 from transport.faults import NO_FAULTS, Faults
 from transport.protocol.messages import VoteResponse

@@ -13,8 +13,8 @@ from functools import partial
 import pytest
 import trio
 
-from support.transport.conversation import LISTENER, Node, echo, numbered, versions_of
-from support.transport.tcp_frames import connect, framed, no_free_descriptors, read_frames, read_to_end, serving, vote
+from conversation import LISTENER, Node, echo, numbered, versions_of
+from tcp_frames import connect, framed, no_free_descriptors, read_frames, read_to_end, serving, vote
 from transport import Cause, Endpoint, Gone, Listener, Reply, Request, TcpTransport
 from transport.addresses import clearer, refuse_itself
 from transport.interface import Inbound

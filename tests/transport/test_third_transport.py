@@ -19,8 +19,8 @@ from kraft.node.errors import NotLeader, OutcomeUnknown
 from kraft.node.node import Node
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
-from support import ROOT, TESTS
-from support.transport.unix_transport import unix_transport
+from support import ROOT
+from unix_transport import unix_transport
 
 PAGE = ROOT / "docs" / "howto" / "transport.md"
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -92,4 +92,4 @@ async def test_a_quorum_elects_commits_and_fails_over_through_files() -> None:
 
 
 def test_the_page_shows_the_tested_transport() -> None:
-    assert (TESTS / "support" / "transport" / "unix_transport.py").read_text() in PAGE.read_text()
+    assert Path(__file__).with_name("unix_transport.py").read_text() in PAGE.read_text()

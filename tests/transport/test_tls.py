@@ -20,9 +20,9 @@ import pytest
 import trio
 import trio.testing
 
+from conversation import LISTENER, Node, echo, numbered
+from stranger import Stranger
 from support.interop.certificates import client_context, leaf, server_context, tls
-from support.transport.conversation import LISTENER, Node, echo, numbered
-from support.transport.stranger import Stranger
 from transport import Cause, Failed, MemoryStreams, Principal, Reply, TcpTransport, Tls, WireTransport
 from transport.handshakes import Handshakes
 from transport.limits import HANDSHAKE_BYTES, SEAL_BYTES, UNSECURED_CONNECTIONS, UNSECURED_PER_ADDRESS

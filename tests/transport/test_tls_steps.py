@@ -10,9 +10,9 @@ import pytest
 import trio
 import trio.testing
 
+from conversation import LISTENER, Node, echo, numbered
+from stranger import Stranger
 from support.interop.certificates import client_context, leaf, server_context, tls
-from support.transport.conversation import LISTENER, Node, echo, numbered
-from support.transport.stranger import Stranger
 from transport import Cause, Endpoint, Failed, MemoryStreams, Reply, TcpTransport, WireTransport
 from transport.protocol.messages import VoteResponse
 from transport.tls import TlsSession

@@ -20,6 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from msgspec.structs import replace
 from pyarrow.fs import LocalFileSystem
 
+from arrow_rows import DECODERS, disk_of, plain, read_whole, shown
 from metadata_log.arrow import (
     RECORDS,
     Decoder,
@@ -51,7 +52,6 @@ from metadata_log.records.batch_builder import build_batch, rebuild_batch
 from metadata_log.records.metadata import ConfigRecord, NoOpRecord, PartitionChangeRecord, UserScramCredentialRecord
 from metadata_log.records.record import records
 from metadata_log.spark.storage import RemoteDisk, disk_at
-from support.metadata_log.arrow_rows import DECODERS, disk_of, plain, read_whole, shown
 from support.metadata_log.tampering import resealed
 from support.real_data import archive, real_files, unpack
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arrow_rows import DECODERS, disk_of, read_whole, shown
 from metadata_log.arrow import RECORD_CLASSES, Decoder, Mode, read_records, read_typed
 from metadata_log.compression import Compression
 from metadata_log.records import RECORD_TYPES, encode_record
@@ -18,7 +19,6 @@ from metadata_log.records.metadata import TopicRecord
 from metadata_log.records.record import Record
 from metadata_log.serde import schema_of
 from metadata_log.serde.fields import Message
-from support.metadata_log.arrow_rows import DECODERS, disk_of, read_whole, shown
 from support.metadata_log.tampering import resealed, tampered
 from support.real_data import archive
 from support.serde_values import values

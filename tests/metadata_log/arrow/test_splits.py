@@ -6,10 +6,10 @@ from random import Random, randrange
 
 import pytest
 
+from arrow_rows import disk_of
 from metadata_log.arrow import plan_splits
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch
-from support.metadata_log.arrow_rows import disk_of
 
 PATH = "d/__cluster_metadata-0/00000000000000000000.log"
 

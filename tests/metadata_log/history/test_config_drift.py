@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from history_stories import Log
 from metadata_log.records.metadata import ConfigRecord
 from metadata_log.records.topic_synonyms import default_of_topics
-from support.metadata_log.history_stories import Log
 
 TOPIC = (2, "t")
 ALL_BROKERS = (4, "")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from history_stories import CLUSTERS, Log, Row, real_story
 from metadata_log.history import VIEWS, Options
 from metadata_log.history.events import FULL_BATCH
 from metadata_log.records.control import (
@@ -36,7 +37,6 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
-from support.metadata_log.history_stories import CLUSTERS, Log, Row, real_story
 
 TOPIC = Uuid(b"t" * 16)
 DIRECTORIES = [Uuid(bytes([number] * 16)) for number in range(10)]

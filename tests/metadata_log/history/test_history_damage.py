@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from history_stories import Log, Row, newest, real_disk, tell, write
 from metadata_log import history
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import Options
@@ -32,7 +33,6 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.releases import unknown_record_text
 from metadata_log.types import Uuid
-from support.metadata_log.history_stories import Log, Row, newest, real_disk, tell, write
 from support.real_data import archive
 
 SKIP = Options(on_damage=OnDamage.SKIP)

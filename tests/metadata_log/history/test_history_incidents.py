@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from history_stories import CLUSTERS, Row, real_story
 from metadata_log.history.incidents import Groups, Outage
 from metadata_log.history.open_rows import When
-from support.metadata_log.history_stories import CLUSTERS, Row, real_story
 
 Interval = tuple[str, str, int, float]
 """Partition, cause, beginning and end in milliseconds."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.metadata_log.history_stories import CLUSTERS, Row, operations, real_story
+from history_stories import CLUSTERS, Row, operations, real_story
 
 SLACK_MS = 30
 """An operation that is answered is noted when the answer has come, and was not begun before the one noted before it."""

@@ -11,6 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from history_stories import (
+    CLUSTERS,
+    STATES,
+    Log,
+    Row,
+    named,
+    real_disk,
+    real_story,
+    tell,
+    valid_at,
+    write,
+)
 from metadata_log import history, replay
 from metadata_log.history import STATE_VIEWS, VIEWS
 from metadata_log.history.state import state_rows
@@ -25,18 +37,6 @@ from metadata_log.records.metadata import (
     BeginTransactionRecord,
     EndTransactionRecord,
     NoOpRecord,
-)
-from support.metadata_log.history_stories import (
-    CLUSTERS,
-    STATES,
-    Log,
-    Row,
-    named,
-    real_disk,
-    real_story,
-    tell,
-    valid_at,
-    write,
 )
 from support.random_metadata import RandomCluster
 from support.real_data import archive

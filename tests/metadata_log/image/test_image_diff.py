@@ -12,8 +12,8 @@ from metadata_log.image import MetadataImage
 from metadata_log.image.diff import Difference, changed_partitions, differences
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
+from replayed_logs import replay
 from support.metadata_faults import BROKER, A, B, change, partition, topic
-from support.metadata_log.replayed import replay
 from support.random_metadata import RandomCluster
 
 CONFIG = records.ConfigRecord(resource_type=2, resource_name="a", name="k", value="v")

@@ -11,7 +11,7 @@ import pytest
 
 from metadata_log import replay
 from metadata_log.image import MetadataImage, ResourceType, reassigning
-from support.metadata_log.replayed import disk_of
+from replayed_logs import disk_of
 from support.real_data import archive
 
 NODES = [(cluster, node) for cluster in ("static3", "dynamic3", "failover", "old39") for node in (1, 2, 3)] + [

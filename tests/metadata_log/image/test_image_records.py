@@ -20,7 +20,7 @@ from metadata_log.reading.timeline import At, Base, read_timeline
 from metadata_log.records import metadata
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
-from support.metadata_log.replayed import disk_of
+from replayed_logs import disk_of
 from support.random_metadata import RandomCluster
 from support.real_data import archive
 

@@ -17,9 +17,9 @@ from metadata_log.image import MetadataDelta, MetadataImage, ReplayError, Topics
 from metadata_log.image.topics import LEADERLESS, index_keys
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
+from replayed_logs import end, replay
 from support import ROOT, TESTS
 from support.metadata_faults import ACL, FAULTS, A, B, Fault, change, partition, topic
-from support.metadata_log.replayed import end, replay
 from support.random_metadata import RandomCluster
 
 FAMILIES = ("topics", "brokers", "configs", "acls", "quotas", "scram", "tokens", "producer_ids", "controllers")

@@ -23,8 +23,7 @@ from metadata_log.report.headline import headline
 from metadata_log.report.incidents import Incident, incidents_of, intervals_of
 from metadata_log.report.looks import FENCED, NO_LEADER
 from metadata_log.report.report_data import TABLE_ROWS, ReportData, Span
-from support.metadata_log.browser import PHONE_WIDTH, WIDTH, look
-from support.metadata_log.report_rows import (
+from report_rows import (
     HOSTILE,
     NOON,
     cluster_id,
@@ -37,6 +36,7 @@ from support.metadata_log.report_rows import (
     report_of,
     row,
 )
+from support.metadata_log.browser import PHONE_WIDTH, WIDTH, look
 from support.real_data import unpack
 
 MOST_BYTES = 2_000_000

@@ -11,8 +11,8 @@ from metadata_log.errors import DecodeError
 from metadata_log.serde import decode, decode_from, encode, from_json, to_json
 from metadata_log.serde.primitives import Reader, Writer, read_struct, unsigned_varint, varint, varlong, write_struct
 from metadata_log.types import Uuid
+from schema_walk import Walk
 from support.kafka_json import with_sizes
-from support.metadata_log.schema_walk import Walk
 from support.serde_golden import FAMILIES, golden
 from support.serde_values import CLASSES, is_flexible
 

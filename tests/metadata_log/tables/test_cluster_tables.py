@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from killed_jobs import CLUSTER, FEW, Killed, copy_of, job, kill_after, materialize
 from metadata_log.disk import File
 from metadata_log.history.views import DERIVED_VIEWS, HISTORY_VIEWS
 from metadata_log.log.segment import file_name
@@ -23,9 +24,8 @@ from metadata_log.serde import Message
 from metadata_log.tables.cluster import ClusterOutcome, Gate, Identity, Status, materialize_cluster
 from metadata_log.tables.commit import ClusterTables, TablesError
 from metadata_log.types import OffsetAndEpoch, Uuid
-from support.metadata_log.killed_jobs import CLUSTER, FEW, Killed, copy_of, job, kill_after, materialize
-from support.metadata_log.nightly_logs import DIRECTORY, Night, nights, pieces, snapshots
-from support.metadata_log.table_rows import ROOT, content, everything, files, rows_of_log, table_rows
+from nightly_logs import DIRECTORY, Night, nights, pieces, snapshots
+from table_rows import ROOT, content, everything, files, rows_of_log, table_rows
 
 SMALL = "dynamic3"
 

@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
+from killed_jobs import CLUSTER, FEW, Killed, copy_of, job, kill_after, materialize
 from metadata_log.log.segment import file_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.tables.cluster import Status
 from metadata_log.tables.commit import KEPT_STEPS
 from metadata_log.tables.compact import Compacted, compact_cluster
-from support.metadata_log.killed_jobs import CLUSTER, FEW, Killed, copy_of, job, kill_after, materialize
-from support.metadata_log.nightly_logs import Night, pieces
-from support.metadata_log.table_rows import everything, files, table_rows
+from nightly_logs import Night, pieces
+from table_rows import everything, files, table_rows
 
 
 def many_steps() -> tuple[MemoryDisk, Night]:

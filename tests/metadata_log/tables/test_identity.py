@@ -13,8 +13,8 @@ from metadata_log.log.segment import file_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
 from metadata_log.tables.cluster import ClusterOutcome, Gate, Identity, Job, Status, close_cluster, materialize_cluster
-from support.metadata_log.nightly_logs import DIRECTORY, Night, Piece, lost_tail, pieces
-from support.metadata_log.table_rows import ROOT, everything, rows_of_log, table_rows
+from nightly_logs import DIRECTORY, Night, Piece, lost_tail, pieces
+from table_rows import ROOT, everything, rows_of_log, table_rows
 
 CLUSTER = "c"
 FEW = ("broker_history", "topic_history", "retention", "quorum_epochs", "controller_history", "unavailability")

@@ -17,7 +17,7 @@ from metadata_log.history.saved_values import SavedPassError
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.place import Standing
 from metadata_log.tables.increment import BadItem, Checkpoint, Step, TableRows, read_log, standing_checkpoint
-from support.metadata_log.nightly_logs import DIRECTORY, Night, nights
+from nightly_logs import DIRECTORY, Night, nights
 
 CLUSTER = "c"
 

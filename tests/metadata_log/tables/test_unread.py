@@ -13,8 +13,8 @@ from metadata_log.records import frame
 from metadata_log.records.frame import RECORD_TYPES
 from metadata_log.records.metadata import RegisterControllerRecord
 from metadata_log.tables.cluster import ClusterOutcome, Gate, Job, Status, materialize_cluster
-from support.metadata_log.nightly_logs import DIRECTORY, Night, pieces
-from support.metadata_log.table_rows import ROOT, content, files, table_rows
+from nightly_logs import DIRECTORY, Night, pieces
+from table_rows import ROOT, content, files, table_rows
 
 CLUSTER = "c"
 VIEWS = ("controller_history", "feature_history", "quorum_epochs", "retention")

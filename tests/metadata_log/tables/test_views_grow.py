@@ -16,8 +16,8 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.tables.cluster import ClusterOutcome, Job, Status, materialize_cluster
 from metadata_log.tables.commit import FOLDER, HEAD
 from metadata_log.tables.files import table_schema
-from support.metadata_log.nightly_logs import DIRECTORY, LOGS, Night, nights
-from support.metadata_log.table_rows import ROOT, content, files, rows_of_log, table_rows
+from nightly_logs import DIRECTORY, LOGS, Night, nights
+from table_rows import ROOT, content, files, rows_of_log, table_rows
 
 CLUSTER = "c"
 

@@ -13,10 +13,10 @@ import pytest
 
 from metadata_log.spark.materialize import find_fleet, make_job, run_here
 from metadata_log.tables.cluster import Status
+from standalone_spark import executors, standalone
 from support.eventually import eventually
 from support.spark.fleets import table_rows, write_random_fleet
 from support.spark.spark_processes import LOOPBACK
-from support.spark.standalone import executors, standalone
 
 ROOT = Path(__file__).parent.parent.parent.parent
 VIEWS = ("config_history", "partition_history", "leader_history", "retention")

@@ -36,6 +36,8 @@ from metadata_log.spark.storage import file_system
 from metadata_log.tables.cluster import Status
 from metadata_log.tables.commit import TablesError
 from metadata_log.tables.files import RUNS, table_schema
+from object_stores import Store, azure, google, s3
+from rest_catalog import rest_catalog
 from support import ROOT, TESTS
 from support.spark.fleets import topic
 from support.spark.lake_rows import (
@@ -47,8 +49,6 @@ from support.spark.lake_rows import (
     versions,
     write_night,
 )
-from support.spark.rest_catalog import rest_catalog
-from support.spark.stores import Store, azure, google, s3
 
 VIEWS = ("leader_history", "config_history")
 KILLED = TESTS / "support" / "spark" / "lake_killed.py"

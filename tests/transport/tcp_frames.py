@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from support.transport.conversation import LISTENER, Node, numbered
+from conversation import LISTENER, Node, numbered
 from transport import Endpoint
 from transport.protocol.apis import ApiKey
 from transport.protocol.frames import FrameReader

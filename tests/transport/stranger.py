@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.transport.conversation import Node
+from conversation import Node
 from transport import Cause, Endpoint, MemoryStreams, WireTransport
 from transport.memory_sockets import MemorySockets
 

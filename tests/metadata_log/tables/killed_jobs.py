@@ -8,8 +8,8 @@ from metadata_log.disk import make_directory, replace_file
 from metadata_log.history import VIEWS
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.tables.cluster import ClusterOutcome, Job, materialize_cluster
-from support.metadata_log.nightly_logs import DIRECTORY, Night
-from support.metadata_log.table_rows import ROOT, everything
+from nightly_logs import DIRECTORY, Night
+from table_rows import ROOT, everything
 
 CLUSTER = "a/b c"
 FEW = ("leader_history", "broker_history", "retention", "controller_elections")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import trio
 import trio.testing
 
-from support.transport.conversation import LISTENER, Node
+from conversation import LISTENER, Node
 from transport.channels import Socket
 from transport.interface import Cause, Endpoint
 from transport.memory_sockets import MemoryStreams
