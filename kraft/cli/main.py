@@ -207,7 +207,7 @@ _EXTRAS: Final = {
 """The extra of the package that installs an optional library."""
 
 _SYSTEM_HINTS: Final = {
-    errno.EADDRINUSE: "Another process listens there: stop it, or choose another port in listeners.",
+    errno.EADDRINUSE: "Another process listens there: stop it, or choose another port.",
     errno.EADDRNOTAVAIL: "The host in listeners is not an address of this machine.",
     errno.EACCES: "Check the owner of the file or directory, and the user of this process.",
     errno.ENOSPC: "The disk is full: make room and start again. Nothing acknowledged is lost.",

@@ -123,7 +123,8 @@ class Questions:
                     return reply
             return None
 
-        return await self.in_time(attempt, "no broker answered")
+        asked = ", ".join(map(str, self._client.bootstrap))
+        return await self.in_time(attempt, "no broker answered", hint=f"Asked: {asked}. Do these brokers run?")
 
     async def ask_brokers(self, message: Message, answer: type[M], error_of: Callable[[M], Error]) -> dict[int, M]:
         """The answer of each broker, without a retriable error; those that the cluster fences meanwhile have none."""
@@ -262,11 +263,11 @@ class Questions:
             await self._repeated(attempt)
         return {one: outcomes.get(one, (Error.LEADER_NOT_AVAILABLE, None)) for one in partitions}
 
-    async def in_time(self, attempt: Callable[[], Awaitable[T | None]], what: str) -> T:
+    async def in_time(self, attempt: Callable[[], Awaitable[T | None]], what: str, *, hint: str | None = None) -> T:
         """The first result that is not None; raises `ClientError` after the time-out."""
         with trio.move_on_after(self._timeout_ms / 1000):
             return await self._repeated(attempt)
-        raise ClientError(f"{what} within {self._timeout_ms / 1000:g} s: {self._last_failure}")
+        raise ClientError(f"{what} within {self._timeout_ms / 1000:g} s: {self._last_failure}", hint=hint)
 
     @staticmethod
     async def _repeated(attempt: Callable[[], Awaitable[T | None]]) -> T:

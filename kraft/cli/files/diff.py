@@ -110,7 +110,9 @@ def diff_command(
     asked = _page_command(a, b, at_a, at_b)
     path_a, at_a = _operand(a, at_a, "--at-a")
     path_b, at_b = _operand(path_a + b if b.startswith("@") else b, at_b, "--at-b")
-    before, after = (image_at(path, at, OnDamage(on_damage)) for path, at in ((path_a, at_a), (path_b, at_b)))
+    before, after = (
+        image_at(path, at, OnDamage(on_damage), "@MOMENT") for path, at in ((path_a, at_a), (path_b, at_b))
+    )
     changes = [
         _named(one if show_secrets else _redacted(one))
         for one in differences(before.image, after.image)

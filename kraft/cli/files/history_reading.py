@@ -74,7 +74,9 @@ class Names:
         if topic is not None and topic not in self._topics:
             name, dash, number = topic.rpartition("-")
             if not (dash and number.isdecimal() and name in self._topics):
-                return unknown_topic(topic, self._topics)
+                return unknown_topic(
+                    topic, self._topics, hint="`kraft replay` lists the topics of the end, or of --at."
+                )
             if int(number) >= self._topics[name]:
                 partitions = self._topics[name]
                 return CommandFailed(f"there is no partition {topic}", hint=f"{name} never had more than {partitions}.")

@@ -81,8 +81,10 @@ class ImageAt(Struct, frozen=True, kw_only=True):
         return text if open_since is None else f"{text}, without the transaction that is open since offset {open_since}"
 
 
-def image_at(path: str, at: At | None, on_damage: OnDamage = OnDamage.STOP) -> ImageAt:
+def image_at(path: str, at: At | None, on_damage: OnDamage = OnDamage.STOP, moment: str = "--at") -> ImageAt:
     """Replay a directory, a segment or a snapshot up to a moment, without the changes of an open transaction.
+
+    `moment` is what a user would leave out for the end of the log.
 
     Raises `MetadataLogError` or `CommandFailed` if the state at that moment is unknown.
     """
@@ -94,7 +96,7 @@ def image_at(path: str, at: At | None, on_damage: OnDamage = OnDamage.STOP) -> I
         # After a damaged snapshot, an older one or the log itself may lead to the same moment.
         replayed = _read(path, at, "earliest", on_damage)
         replayed = replace(replayed, damages=(_damage_of(bad, path), *replayed.damages))
-    _check_moment(replayed, at)
+    _check_moment(replayed, at, moment)
     return replayed
 
 
@@ -209,7 +211,7 @@ class _Reading:
         )
 
 
-def _check_moment(found: ImageAt, at: At | None) -> None:
+def _check_moment(found: ImageAt, at: At | None, moment: str) -> None:
     """Refuse a moment outside the history; after damage, the report of the damage is enough."""
     if at is None or found.is_damaged:
         return
@@ -217,7 +219,7 @@ def _check_moment(found: ImageAt, at: At | None) -> None:
     if at.offset is not None and last < at.offset:
         raise CommandFailed(
             f"offset {at.offset} is beyond the end: {end_words(last, found.provenance.timestamp_ms)} ({found.path})",
-            hint="Leave --at out for the end of the log.",
+            hint=f"Leave {moment} out for the end of the log.",
         )
     if at.offset is not None and last > at.offset:
         raise CommandFailed(
@@ -233,7 +235,7 @@ def _check_moment(found: ImageAt, at: At | None) -> None:
             raise CommandFailed(
                 f"{when_text(at.timestamp_ms)} is beyond the end: {end_words(end.offset, end.timestamp_ms)}"
                 f" ({found.path})",
-                hint="Leave --at out for the end of the log.",
+                hint=f"Leave {moment} out for the end of the log.",
             )
 
 

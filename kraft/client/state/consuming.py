@@ -347,7 +347,7 @@ class ConsumerState:
         """Compare the offset with the end of the partition; its beginning comes next."""
         if offset > end:
             raise ClientError(
-                f"offset {offset} is behind the end of {self.view.topic}-{number}, which is {end}",
+                f"offset {offset} is beyond the end of {self.view.topic}-{number}, which is {end}",
                 hint="After an unclean election the end may have moved back. --from beginning reads what is there.",
             )
 

@@ -58,7 +58,10 @@ class Unreadable(Struct, frozen=True):
 
 def read_settings(disk: Disk, path: str) -> Settings:
     """The settings of a properties file; raises `ConfigError` and `OSError`."""
-    return Settings(source=path, values=parse_properties(disk.read(path), source=path))
+    data = disk.read(path)
+    if b"\0" in data:
+        raise ConfigError("this is no properties file", hint="A segment or a snapshot is read with its log directory")
+    return Settings(source=path, values=parse_properties(data, source=path))
 
 
 def read_nodes(

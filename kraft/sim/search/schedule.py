@@ -74,7 +74,8 @@ def decode_schedule(data: bytes, source: str) -> Schedule:
     try:
         schedule = msgspec.json.decode(data, type=Schedule)
     except msgspec.DecodeError as failure:
-        raise BadSchedule(f"{source} is not a schedule: {failure}") from failure
+        hint = "`kraft sim run` and `kraft sim explore` write one when a promise is broken."
+        raise BadSchedule(f"{source} is not a schedule: {failure}", hint=hint) from failure
     if schedule.format != FORMAT:
         raise BadSchedule(f"{source} has the format {schedule.format}; this version reads {FORMAT}")
     if schedule.mutant is not None and schedule.mutant not in bugs():

@@ -274,6 +274,7 @@ def test_the_log_end_is_right_despite_a_wrong_index(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- what is not there
 
 NOT_THERE: dict[str, tuple[list[str], str, str]] = {
+    "history strange topic": (["history", "NODE", "--topic", "zzz"], "there is no topic zzz", "kraft replay"),
     "history topic": (["history", "NODE", "--topic", "ordres"], "there is no topic ordres", "Did you mean orders"),
     "history topic json": (["history", "NODE", "--topic", "ordres", "--json"], "there is no topic ordres", "orders"),
     "history topic elections": (["history", "NODE", "--topic", "Orders", "--elections"], "no topic Orders", "orders"),
@@ -297,8 +298,8 @@ NOT_THERE: dict[str, tuple[list[str], str, str]] = {
     "shell ls": (["shell", "NODE", "ls", "/image/cluster/brokerz"], "no such file", "Did you mean brokers"),
     "shell find": (["shell", "NODE", "find", "/imgae"], "no such file", "Did you mean image"),
     "shell tree": (["shell", "NODE", "tree", "/nothing/at/all"], "No such file", ""),
-    "diff": (["diff", "NODE@1", "NODE@99999"], "offset 99999 is beyond the end", ""),
-    "diff time": (["diff", "NODE", "NODE@2030-01-01T00:00:00Z"], "is beyond the end", ""),
+    "diff": (["diff", "NODE@1", "NODE@99999"], "offset 99999 is beyond the end", "Leave @MOMENT out"),
+    "diff time": (["diff", "NODE", "NODE@2030-01-01T00:00:00Z"], "is beyond the end", "Leave @MOMENT out"),
     "whatif fail": (["whatif", "NODE", "--fail", "9"], "broker 9 is not registered", "101"),
     "whatif shutdown": (["whatif", "NODE", "--shutdown", "9"], "broker 9 is not registered", "101"),
     "whatif rack": (["whatif", "NODE", "--fail-rack", "nowhere"], "no broker is registered in rack nowhere", "rack"),

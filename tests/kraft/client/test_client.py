@@ -22,6 +22,7 @@ from kraft.client import (
     ProducerSettings,
     open_client,
 )
+from kraft.client.questions import Questions
 from support.kraft.data_cluster import DataCluster, data_cluster
 from support.loopback import free_ports
 from transport.interface import Endpoint
@@ -112,7 +113,7 @@ async def test_a_start_is_the_beginning_the_end_an_offset_or_a_time(cluster: Dat
         )
     }
     assert list(offsets.values()) == [[0, 1, 2, 3, 4], [], [3, 4], [], [2, 3, 4], []]
-    with pytest.raises(ClientError, match="offset 6 is behind the end of starts-0, which is 5"):
+    with pytest.raises(ClientError, match="offset 6 is beyond the end of starts-0, which is 5"):
         await read(cluster, "starts", ConsumerSettings(start=AtOffset(6)))
 
 
@@ -176,3 +177,6 @@ async def test_a_broker_that_no_process_serves_is_an_error_after_the_time_out():
             delivery = await producer.send(b"")
             with pytest.raises(ClientError, match=r"a record was not sent within 0\.3 s: .*refused"):
                 await delivery.wait()
+        with pytest.raises(ClientError, match=r"no broker answered within 0\.3 s: .*refused") as told:
+            await Questions(client, 300).cluster()
+    assert told.value.hint == f"Asked: {gone}. Do these brokers run?"

@@ -393,7 +393,7 @@ def test_records_that_were_deleted_unread_are_a_notice_and_the_reading_goes_on()
 
 def test_an_offset_behind_the_end_is_an_error():
     wire = consumer(AtOffset(9))
-    with pytest.raises(ClientError, match="offset 9 is behind the end of t-0, which is 5"):
+    with pytest.raises(ClientError, match="offset 9 is beyond the end of t-0, which is 5"):
         wire.answer(ListOffsetsRequest, offset(5))
 
 

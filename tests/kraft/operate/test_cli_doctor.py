@@ -108,10 +108,14 @@ def test_remedies_name_commands_that_exist(check: str) -> None:
 
 
 def test_paths_that_cannot_be_read_end_with_exit_code_3(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    done = run(capsys, "doctor", "--offline", str(tmp_path / "absent"), str(tmp_path))
+    segment = tmp_path / "kept" / "00000000000000000000.log"
+    segment.parent.mkdir()
+    segment.write_bytes(bytes(100))
+    done = run(capsys, "doctor", "--offline", str(segment), str(tmp_path / "absent"), str(tmp_path))
     assert done.code == 3
     assert done.err.splitlines()[0] == (
-        f"kraft: error: nothing could be read: {tmp_path / 'absent'}: No such file or directory; "
+        f"kraft: error: nothing could be read: {segment}: this is no properties file. "
+        f"A segment or a snapshot is read with its log directory; {tmp_path / 'absent'}: No such file or directory; "
         f"{tmp_path}: this is no log directory of a node"
     )
 
