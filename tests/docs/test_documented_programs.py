@@ -62,6 +62,7 @@ PAGES = (
     "keep-the-history.md",
     "materialize.md",
     "no-controller.md",
+    "read-a-metadata-log.md",
     "recover-a-quorum.md",
     "unavailable-partitions.md",
     "what-is-wrong-with-a-quorum.md",
