@@ -100,11 +100,20 @@ async def voter_conditions(
             report=report,
             directory_id=voter.directory_id,
             progress=_progress(quorum, voter),
-            other_directories=tuple(one.directory_id for one in quorum.observers if one.id == voter.id),
+            other_directories=other_directories(quorum, voter),
             certificate=None if isinstance(place, Protected) else _certificate(admin, place),
         )
         for voter, place, report in zip(quorum.voters, places, reports, strict=True)
     )
+
+
+def other_directories(quorum: QuorumDescription, voter: ReplicaDescription) -> tuple[Uuid, ...]:
+    """The directories with which the node of this voter has fetched since the voter did.
+
+    A leader lists an observer for five minutes after its last fetch, so also the former directory of a replaced voter.
+    """
+    others = (one for one in quorum.observers if one.id == voter.id)
+    return tuple(one.directory_id for one in others if one.last_fetch_ms < 0 or one.last_fetch_ms > voter.last_fetch_ms)
 
 
 def _certificate(admin: AdminClient, endpoint: Endpoint | None) -> Certificate | None:

@@ -14,9 +14,10 @@ import pytest
 import trio
 
 from embedded_quorum import UNHURRIED, configs, serve
-from kraft.admin.conditions import Condition, EpochReport, once_each
+from kraft.admin.conditions import Condition, EpochReport, once_each, other_directories
+from kraft.admin.descriptions import QuorumDescription, ReplicaDescription
 from kraft.cli.cluster.quorum_why import why_facts, why_lines
-from metadata_log.types import NO_NODE
+from metadata_log.types import NO_NODE, Uuid
 from support.kraft.command_line import run
 from support.loopback import free_ports
 from transport.interface import Endpoint
@@ -41,6 +42,19 @@ def test_a_controller_that_answers_at_two_addresses_counts_once() -> None:
     assert why_lines(once_each([silent, answering, condition(FOLLOWS, id=3)]), has_leader=False)[-1].startswith(
         "2 of 2"
     )
+
+
+@pytest.mark.parametrize(("voted_ms", "named"), [(1_000, True), (3_000, False)])
+def test_the_directory_that_fetched_last_is_the_one_of_the_node(voted_ms: int, *, named: bool) -> None:
+    """After a lost disk was replaced the leader still lists the lost one, as an observer."""
+    former, voter = (
+        ReplicaDescription(
+            id=3, directory_id=Uuid(bytes([n] * 16)), log_end_offset=9, last_fetch_ms=ms, last_caught_up_ms=ms
+        )
+        for n, ms in ((1, 2_000), (2, voted_ms))
+    )
+    quorum = QuorumDescription(leader_id=1, leader_epoch=1, high_watermark=9, voters=(voter,), observers=(former,))
+    assert other_directories(quorum, voter) == ((former.directory_id,) if named else ())
 
 
 def test_json_has_either_an_epoch_or_a_failure() -> None:
