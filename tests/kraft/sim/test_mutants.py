@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.quorum.states import VotedState
+from kraft.sim.runs import brokers, seeded_run, voter_change_run
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, function_of, replay
 from kraft.sim.search.seed_search import SeedSearch
@@ -88,6 +89,14 @@ def _is_sound(members: str, faults: tuple[str, ...] | None, profile: str, seed: 
     return isinstance(SeedSearch(members=members, faults=faults, profile=profile).run(seed), Result)
 
 
+@pytest.fixture
+def short_calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the usual calm: the sound code settles in it, and what makes no progress shows that, too."""
+    calm_ms = seeded_run.CALM_MS // 3
+    for module in (seeded_run, voter_change_run, brokers):
+        monkeypatch.setattr(module, "CALM_MS", calm_ms)
+
+
 def _found(mutant: Mutant) -> Schedule | None:
     """The schedule of the seed that found it last time; else of the first seed within its budget."""
     known = search_for(mutant).run(SEEDS.get(mutant.name, 0), [])
@@ -109,6 +118,7 @@ def _hunt(mutant: Mutant, first: int = 0) -> tuple[Schedule | None, int]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.soak] if name in SLOW else []) for name in FOUND]
 )
+@pytest.mark.usefixtures("short_calm")
 def test_a_mutant_is_found(name: str) -> None:
     """A simulation that does not find these would be worth nothing, nor one that finds something without them."""
     mutant = MUTANTS[name]
