@@ -24,6 +24,7 @@ from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.configs import ConfigsImage, ResourceType
 from metadata_log.image.persistent_map import in_key_order, without_key
 from metadata_log.log.snapshot import read_snapshot
+from metadata_log.reading.damage import Damage
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import decode_record
 from metadata_log.records.record import records
@@ -47,6 +48,8 @@ class History(Struct, frozen=True, kw_only=True):
 
     `leaders` are the leader ids by epoch. A snapshot proves that everything below offset `proven_end` was committed.
     `compared` is the number of batches found in more than one log, `changes` the number of partition changes.
+    `unfinished` are the ends of logs that a crash or a running node has left in the midst of a batch: they are no
+    damage, and were not checked.
     """
 
     directories: tuple[str, ...]
@@ -55,6 +58,7 @@ class History(Struct, frozen=True, kw_only=True):
     proven_end: int
     compared: int
     changes: int
+    unfinished: tuple[Damage, ...] = ()
 
     @property
     def is_legal(self) -> bool:
@@ -91,6 +95,7 @@ def check_history(
         proven_end=check.proven.offset,
         compared=check.compared,
         changes=changes,
+        unfinished=tuple(damage for node in nodes for damage in node.unfinished),
     )
 
 

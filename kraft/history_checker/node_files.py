@@ -63,6 +63,8 @@ class NodeFiles(Struct, kw_only=True):
     voters: list[Voters] = []
     snapshots: dict[OffsetAndEpoch, str] = {}
     damages: list[Damage] = []
+    unfinished: list[Damage] = []
+    """The ends of logs in the midst of a batch, as a crash or a running node leaves them; not checked."""
 
     @property
     def name(self) -> str:
@@ -141,8 +143,7 @@ def _read_segment(disk: Disk, node: NodeFiles, base_offset: int, path: str) -> N
         node.damages.append(Damage(where=path, what=what, expected=expected, position=0, offset=base_offset))
     for item in read_file(disk, path, on_damage=OnDamage.SKIP):
         if isinstance(item, Damage):
-            if not item.unfinished:
-                node.damages.append(item)
+            (node.unfinished if item.unfinished else node.damages).append(item)
             continue
         node.batches.append(BatchId(item.base_offset, item.next_offset, item.epoch, item.size_bytes, item.crc))
         _note_control(node, item, path)

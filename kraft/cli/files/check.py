@@ -48,6 +48,7 @@ def _json(found: History) -> dict[str, object]:
         "provenEndOffset": found.proven_end,
         "comparedBatches": found.compared,
         "checkedPartitionChanges": found.changes,
+        "notChecked": [{"where": one.where, "position": one.position, "what": one.what} for one in found.unfinished],
     }
 
 
@@ -64,5 +65,7 @@ def _print(found: History) -> None:
         f"{count(found.compared, 'batch', 'batches')} compared between logs,"
         f" {count(found.changes, 'change')} of partitions looked at."
     )
+    for one in found.unfinished:
+        echo(printable(f"Not checked, as a crash or a running node leaves it: {one}."))
     if found.proven_end:
         echo(f"Everything below offset {found.proven_end:,} was committed, as a snapshot proves.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -23,6 +24,12 @@ def test_a_real_quorum_is_reported_as_legal(tmp_path: Path) -> None:
         "282 batches compared between logs, 0 changes of partitions looked at.",
         "Everything below offset 921 was committed, as a snapshot proves.",
     ]
+    segment = max((nodes / "c4" / "__cluster_metadata-0").glob("*.log"))
+    os.truncate(segment, segment.stat().st_size - 3)
+    for arguments in ([], ["--json"]):
+        found = CliRunner().invoke(check_command, [*arguments, str(nodes / "c4")])
+        assert found.exit_code == 0
+        assert str(segment) in (json.loads(found.output)["notChecked"][0]["where"] if arguments else found.output)
 
 
 def test_a_violated_invariant_is_reported_with_exit_code_1(tmp_path: Path) -> None:
