@@ -44,12 +44,13 @@ from load import Address, LoopClient, Refused, Row, close, connect, drive, find_
 from log_nodes import Asked
 from log_nodes import Loaded as EmbeddedRow
 from msgspec import Struct
+from processes import cpu_seconds
 from quorums import AT_ONCE, CLUSTER_ID, QuorumLayout, free_ports
 from spread import spread
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from data_brokers.cluster import DataCluster, cpu_seconds, format_directory
+from data_brokers.cluster import DataCluster, format_directory
 
 from support.interop.our_nodes import our_controller
 from support.interop.real_kafka import running
@@ -189,7 +190,7 @@ def controllers(side: Side, root: Path, stack: ExitStack) -> Loaded:
     return partial(
         measure,
         lambda clients: writers(leader, clients, VALUE_BYTES),
-        lambda: sum(cpu_seconds(one.popen.pid) for one in nodes.processes.values()),
+        lambda: cpu_seconds(one.popen.pid for one in nodes.processes.values()),
     )
 
 

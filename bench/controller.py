@@ -21,7 +21,6 @@ Times are wall clock; CPU is that of all three processes (`decide`), of the lead
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import statistics
 import subprocess
@@ -37,6 +36,7 @@ from controllers.brokers import CLUSTER_ID, HEARTBEAT_VERSION, Brokers, frame
 from image import write_log, write_snapshot
 from load import Client, close, drive, find_leader, parse_addresses, run, timed
 from msgspec import Struct
+from processes import cpu_seconds, peak_bytes
 from quorums import commands, jvm_flags, start_quorum
 from spread import spread
 
@@ -76,7 +76,6 @@ ISRS_PER_REQUEST = 5_000
 error."""
 READY_SECONDS = 300
 HEAT_CLIENTS = 64
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Target(Struct, frozen=True):
@@ -100,18 +99,6 @@ class Target(Struct, frozen=True):
 
 Found = dict[str, dict[str, list[float]]]
 """Figures by measurement and target."""
-
-
-def cpu_seconds(pids: Sequence[int]) -> float:
-    """The processor time of the processes so far (Linux)."""
-    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(each[11]) + int(each[12]) for each in fields) / TICKS
-
-
-def peak_bytes(pid: int) -> int:
-    """The peak memory of a process (Linux)."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def start(name: str, root: Path, what: str, stack: ExitStack) -> Target:

@@ -39,11 +39,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
+import processes
 from commit import LINGER, TITLE, Calibration, calibrate
 from load import LoopClient, Row, find_leader, load, parse_addresses, writers
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
-from peer_quorums import etcd, processes, zookeeper
+from peer_quorums import etcd, zookeeper
 from quorums import KAFKA_VERSION, KafkaUnavailable, find_java, jvm_flags, start_quorum
 from spread import Spread, spread
 
@@ -214,23 +215,17 @@ def start_all(
     missing: dict[str, str] = {}
     for name in options.targets:
         try:
-            targets.append(_first_write(START[name], name, root, stack, options))
+            targets.append(_first_write(name, root, stack, options))
         except Missing as why:
             missing[name] = str(why)
             out(f"missing: {name}: {why}")
     return targets, missing
 
 
-def _first_write(
-    start: Callable[[str, Path, ExitStack, argparse.Namespace], Target],
-    name: str,
-    root: Path,
-    stack: ExitStack,
-    options: argparse.Namespace,
-) -> Target:
+def _first_write(name: str, root: Path, stack: ExitStack, options: argparse.Namespace) -> Target:
     """Start a target, and wait until it has committed a write, which each new client makes."""
     before = processes.children()
-    target = start(name, root, stack, options)
+    target = START[name](name, root, stack, options)
     for client in target.open_clients(1):
         client.connection.close()
     committed = processes.now()
@@ -241,7 +236,9 @@ def _first_write(
 
 def footprints_of(targets: Sequence[Target]) -> dict[str, Footprint]:
     """Of each target its start, and its memory now."""
-    return {one.name: Footprint(one.start_ms, max(map(processes.resident_mb, one.processes))) for one in targets}
+    return {
+        one.name: Footprint(one.start_ms, max(map(processes.resident_bytes, one.processes)) / 1e6) for one in targets
+    }
 
 
 def conditions_of(directory: Path, busy: int) -> Conditions:

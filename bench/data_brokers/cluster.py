@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+import processes
 from data_brokers.wire import WireClient
 from load import Address
 from quorums import CLUSTER_ID, QuorumLayout, free_ports
@@ -22,7 +22,6 @@ SERVING: Final = {OURS: "serving node=", "kafka": "Transition from STARTING to S
 """The line that a broker prints once clients may connect, by make."""
 FIRST_BROKER: Final = 101
 CONTROLLER: Final = 100
-TICKS: Final = os.sysconf("SC_CLK_TCK")
 RETRY_SECONDS: Final = 0.001
 
 
@@ -162,12 +161,11 @@ class DataCluster:
 
     def cpu_seconds(self) -> float:
         """The processor time of all brokers so far, children not included (Linux)."""
-        return sum(cpu_seconds(self.pid(broker)) for broker in self._ports)
+        return processes.cpu_seconds(map(self.pid, self._ports))
 
     def resident_bytes(self) -> int:
         """The memory of the first broker now (Linux)."""
-        lines = Path(f"/proc/{self.pid(self.first)}/status").read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+        return processes.resident_bytes(self.pid(self.first))
 
     def first_record(self, topic: str) -> tuple[float, float]:
         """Stop the first broker, wait until its session is over, and start it again; returns the seconds, and its CPU
@@ -187,10 +185,4 @@ class DataCluster:
             except OSError:
                 time.sleep(RETRY_SECONDS)
             else:
-                return time.perf_counter() - began, cpu_seconds(process.popen.pid)
-
-
-def cpu_seconds(pid: int) -> float:
-    """The processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+                return time.perf_counter() - began, processes.cpu_seconds([process.popen.pid])
